@@ -162,6 +162,8 @@ FIT_ARGUMENTS = ArgumentNames(
         "dataset.unit": "units",
         "dataset.public": "public",
         "dataset.numeric.": "columns.numeric.{}",
+        "unproved=refuse": 'accounting="rigorous"',
+        "unproved=allow": 'accounting="paper"',
     }
     | {  # a setting with a value, for which Python has another argument
         "model=linear": "network=()",

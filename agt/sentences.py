@@ -292,9 +292,12 @@ def condition_refusal(
     )
 
 
-def vote_refusal() -> str:
+def vote_refusal() -> Message:
     """Return why the published vote stops a release, and what to do."""
-    return f"{NO_LIPSCHITZ}. Use accounting=rigorous, which counts the votes in a certified way"
+    return Message(
+        "{reason}. Use {config:unproved=refuse}, which counts the votes in a certified way",
+        reason=NO_LIPSCHITZ,
+    )
 
 
 def relation_refusal(relation: str, why: str) -> str:

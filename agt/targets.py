@@ -82,8 +82,24 @@ class UntrustedCode(ConfigError):
         super().__init__(
             f"{where}._target_: '{target}' is not part of agt, and neither this command line nor "
             "a file in ./conf names it, so it was not imported. If you know this code and want "
-            f"it to run, add 'trust=[{target}]' to the command"
+            f"it to run, add 'trust=[{target}]' to the command{_path_remedy(target)}"
         )
+
+
+def _path_remedy(target: str) -> str:
+    """Return what else the import of a trusted name needs, as a sentence's end; empty: nothing.
+
+    Nothing is imported to find out.
+    """
+    root = target.partition(".")[0]
+    if not root.isidentifier() or not is_in_present_folder(root) or find_spec(root) is not None:
+        return ""
+    return ", and put PYTHONPATH=. in front of it, because the module is in the present folder"
+
+
+def is_in_present_folder(module: str) -> bool:
+    """Return whether the present folder has a top-level module of that name."""
+    return Path(f"{module}.py").exists() or Path(module).is_dir()
 
 
 @contextmanager
@@ -120,8 +136,8 @@ def imported(target: str, where: str) -> Any:
             new_name = target.replace("agt_cli.", "agt.", 1)
             remedy = f". This class or function has a new name: write '{new_name}'"
         root = module_name.partition(".")[0]
-        here = Path(f"{root}.py").exists() or Path(root).is_dir()
-        if isinstance(error, ModuleNotFoundError) and error.name == root and here:
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == root
+        if is_missing and is_in_present_folder(root):
             remedy = (
                 ". The module is in the present folder, so put PYTHONPATH=. in front of the command"
             )

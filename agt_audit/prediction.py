@@ -769,7 +769,7 @@ class _Audit:
         if not self.claim.proved:
             self.notes.append(
                 "no test ledger was charged, because the guarantee of this release is not "
-                "proved (accounting=paper)"
+                "proved (unproved=allow)"
             )
         return Audited.of(
             self.opened.trained.finished,

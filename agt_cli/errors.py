@@ -375,13 +375,31 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
             f"again with agt train {typed}"
         )
-    suggestion = _known_key(key, keys)
+    suggestion = _group_within(key, config, overrides) or _known_key(key, keys)
     if not suggestion and _MEANT.get(key) in recorded:
         suggestion = f"; did you mean '{_MEANT[key]}'?"
     elsewhere = _OF_OTHER_TOOLS.get(key.rpartition(".")[2])
     if elsewhere in recorded:
         suggestion = f"; did you mean '{elsewhere}'?"
     return f"unknown key '{key}'{suggestion}"
+
+
+def _group_within(key: str, config: str, overrides: Sequence[str]) -> str:
+    """A suffix naming the group inside another one that a key was probably meant for; empty: none.
+
+    Such a group is typed with a slash: ``certificate/features=relu``, and not ``features=relu`` or
+    ``certificate.features=relu``.
+    """
+    groups = [
+        group
+        for group in config_files.groups(config)
+        if "/" in group and key in (group.rpartition("/")[2], group.replace("/", "."))
+    ]
+    if not groups:
+        return ""
+    typed = [word.partition("=") for word in overrides]
+    value = next((value for name, _, value in typed if name.lstrip("+") == key), "NAME")
+    return f"; did you mean '{groups[0]}={value}'?"
 
 
 def _known_key(key: str, keys: Sequence[str]) -> str:

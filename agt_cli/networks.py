@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
+from agt.targets import is_in_present_folder
 
 NETWORK_CERTIFICATE = "box"
 """The certificate that a network usually has (``agt.models.kinds.usual_certificate``)."""
@@ -87,7 +87,7 @@ def missing_path(model: object) -> str:
     """
     target = str(model.get("_target_", "agt.")) if isinstance(model, Mapping) else "agt."
     root = target.partition(".")[0]
-    if _is_ours(target) or not (Path(f"{root}.py").exists() or Path(root).is_dir()):
+    if _is_ours(target) or not is_in_present_folder(root):
         return ""
     with suppress(ValueError):
         if find_spec(root) is not None:

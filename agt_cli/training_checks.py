@@ -104,9 +104,24 @@ def check_training(config: Mapping[str, Any]) -> None:
     check_table_of_dataset(config.get("dataset"))
 
 
+def check_feature_map(certificate: object) -> None:
+    """Raise ConfigError if the name of a feature map stands where its settings belong.
+
+    Args:
+        certificate: the value of the key ``certificate``.
+    """
+    features = certificate.get("features") if isinstance(certificate, Mapping) else None
+    if isinstance(features, str):
+        raise ConfigError(
+            f"certificate.features={features}: a feature map is chosen by name with a slash: type "
+            f"certificate/features={features}"
+        )
+
+
 def check_parts(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of a training configuration, each part by itself."""
     only_keys(config, TRAINING_KEYS)
+    check_feature_map(config.get("certificate"))
     read_parts(config)
     certificate = config.get("certificate")
     check_certificate_name(certificate)

@@ -130,7 +130,7 @@ def class_indices(
         label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
         raise DataError(
             f"{path}: {row_of(row)} has {label}, but the only classes are {', '.join(known)}: "
-            "correct the label, or remove the row"
+            "correct the label, or remove the row, or add the class to dataset.classes"
         )
     return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 

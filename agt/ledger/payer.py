@@ -22,6 +22,7 @@ from agt.mechanisms.accounts import Account, Counts, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
+from agt.messages import Message
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
     from agt.mechanisms.labelling import AnyLabelling
@@ -237,9 +238,11 @@ class LedgerPayer:
             )
         if not claim.proved:
             raise ConfigError(
-                f"accounting={claim.accounting}: the guarantee of this release is not "
-                "proved, but a ledger only counts proved guarantees: give "
-                "accounting=rigorous, or ledger=none"
+                Message(
+                    "{config:unproved=allow}: the guarantee of this release is not proved, but a "
+                    "ledger only counts proved guarantees: give {config:unproved=refuse}, or "
+                    "ledger=none"
+                )
             )
         people = self.people
         relation = claim.relation

@@ -117,8 +117,9 @@ def claim(
         raise ConfigError(
             Message(
                 (
-                    "accounting=rigorous: {refusals}. Alternatively, use accounting=paper, which "
-                    "states the guarantee that the mechanism's paper claims, without a proof"
+                    "{config:unproved=refuse}: {refusals}. Alternatively, use "
+                    "{config:unproved=allow}, which states the guarantee that the mechanism's "
+                    "paper claims, without a proof"
                 ),
                 refusals=all_refusals,
             )

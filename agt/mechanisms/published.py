@@ -14,6 +14,7 @@ import numpy as np
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.mechanism import Delta, Mechanism, Need, PureMechanism
+from agt.messages import Message
 from agt.release_settings import Epsilon
 from agt.settings import keyword_schema
 
@@ -335,15 +336,21 @@ def check_published_vote(config: "EnsembleConfig", classes: int) -> None:
     """
     if classes > 2:
         raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (Theorem 5.3 of 'Certification "
-            "for Differentially Private Prediction in Gradient-Based Training') only covers two "
-            f"classes, but the model has {classes}: use accounting=rigorous"
+            Message(
+                "{config:unproved=allow}: the published vote of an ensemble (Theorem 5.3 of "
+                "'Certification for Differentially Private Prediction in Gradient-Based "
+                "Training') only covers two classes, but the model has {classes}: use "
+                "{config:unproved=refuse}",
+                classes=classes,
+            )
         )
     if config.vote == "margins":
         raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (Theorem 5.3 of "
-            "'Certification for Differentially Private Prediction in Gradient-Based "
-            "Training') counts labels, but this ensemble adds margins "
-            "(ensemble.vote=margins): use accounting=rigorous, or train with "
-            "ensemble.vote=labels"
+            Message(
+                "{config:unproved=allow}: the published vote of an ensemble (Theorem 5.3 of "
+                "'Certification for Differentially Private Prediction in Gradient-Based "
+                "Training') counts labels, but this ensemble adds margins "
+                "(ensemble.vote=margins): use {config:unproved=refuse}, or train with "
+                "ensemble.vote=labels"
+            )
         )

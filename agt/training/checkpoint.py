@@ -29,7 +29,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from agt.distributed import Group
-from agt.errors import ConfigError
+from agt.errors import AgtError, ConfigError
 from agt.store.atomic import remove_parts, write_atomic
 from agt.store.dotted_keys import flatten_keys
 from agt.store.lock import Lock
@@ -225,6 +225,7 @@ class CheckpointFolder(Checkpoints):
             time that the last one took. 0: no checkpoints.
         file_seconds: the measured time to write a small file.
         owner: the id of the process that opened the folder. It trains, or its child processes do.
+        is_new: whether the folder had no run.json before it was opened.
         number_files: the names of the files that ``draw_once`` wrote in this folder and in its
             subfolders.
     """
@@ -233,6 +234,7 @@ class CheckpointFolder(Checkpoints):
     run: str
     every: float | None
     file_seconds: float
+    is_new: bool = False
     owner: int = field(default_factory=os.getpid)
     number_files: set[str] = field(default_factory=set)
     # The time (of the monotonic clock) at which the last checkpoint was finished or the training
@@ -249,6 +251,24 @@ class CheckpointFolder(Checkpoints):
             name: the subfolder's path relative to this folder, such as "members/003".
         """
         return replace(self, folder=self.folder / name)
+
+    @contextmanager
+    def removed_if_refused(self) -> Iterator[None]:
+        """Remove a new folder if the training in a ``with`` block is refused before it has a state.
+
+        Such a folder holds the settings of the run and nothing that was computed from records, but
+        it would look like a training that was stopped. A folder with a state or with a random
+        number stays, and so does one that an earlier process opened.
+        """
+        try:
+            yield
+        except AgtError:
+            contents = [path for path in self.folder.rglob("*") if not path.is_dir()]
+            if self.is_new and contents == [self.folder / RUN_FILE]:
+                # A folder that receives another file meanwhile is not empty and stays.
+                with suppress(OSError):
+                    _remove_checkpoints(self.folder, self.number_files)
+            raise
 
     def last_state(self) -> CheckpointState | None:
         """Return the state of the latest step in the folder; None if the folder has no state.
@@ -401,7 +421,8 @@ def open_checkpoints(
             "folder of checkpoints. Give an empty or a new folder for the checkpoints"
         )
     content = seal({"format": CHECKPOINT_FORMAT, **flatten_keys(about)})
-    if path.exists():
+    is_new = not path.exists()
+    if not is_new:
         _check_same_run(path, json.loads(content))
     else:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -420,7 +441,7 @@ def open_checkpoints(
                 "from an earlier step"
             )
             state_path.unlink()
-    return CheckpointFolder(folder, run, every, file_seconds)
+    return CheckpointFolder(folder, run, every, file_seconds, is_new=is_new)
 
 
 @contextmanager
@@ -430,6 +451,7 @@ def checkpoint_folder(
     """Open a training's checkpoints for a ``with`` block, and remove them after success.
 
     If the block ends with an error, the folder stays, and a later call resumes from its last state.
+    (A new folder without any state is removed if agt refuses the training.)
 
     Args:
         folder: a folder that is used for these checkpoints only.
@@ -450,7 +472,8 @@ def checkpoint_folder(
         )
     try:
         checkpoints = open_checkpoints(folder, about, every, warnings.warn)
-        yield checkpoints
+        with checkpoints.removed_if_refused():
+            yield checkpoints
         # A folder to which somebody added a file is not empty and stays, which is no error.
         with suppress(OSError):
             _remove_checkpoints(folder, checkpoints.number_files)

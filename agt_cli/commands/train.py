@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from agt.certificates.settings import ErmConfig, StabilityConfig
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.table import Table
@@ -27,7 +28,7 @@ from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import number_words
 from agt_cli.report.quality import AnyQuality, Quality, rate_words
 from agt_cli.report.record import RunRecord
-from agt_cli.report.scoring import scoring_of
+from agt_cli.report.scoring import LOGISTIC_REGRESSION, PROMISED_GAP, scoring_of
 from agt_cli.report.sections_md import unmet
 from agt_cli.report.training_md import caution_words
 from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
@@ -74,7 +75,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
     with drawn as account:
         started = time.perf_counter()
-        model = fit(prepared, settings, console, checkpoints)
+        with checkpoints.removed_if_refused():
+            model = fit(prepared, settings, console, checkpoints)
         seconds, noise, words = time.perf_counter() - started, model.noise, list(model.sentences)
         words += noise_words(settings, noise, model.conditions, account) if noise else []
         quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
@@ -85,6 +87,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     usual: dict[str, float] = {}
     if not console.quiet:
         usual = _say_usual_learners(settings.source, prepared.loaded, console)
+        is_vectors = isinstance(settings.source, Embeddings)
+        if is_vectors and (advice := _advice_for_linear_head(settings, record.metrics, usual)):
+            console.note(advice)
     for line in unmet(model.conditions):
         console.note(line)
     other = settings.certificate.certifies_more
@@ -137,6 +142,34 @@ def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> di
     ]
     console.table(title, ("", *scoring.titles), cells)
     return {name: first.value for name, (first, *_) in beside.scores.items() if first is not None}
+
+
+def _advice_for_linear_head(
+    settings: RunSettings, metrics: Mapping[str, Any], usual: Mapping[str, float]
+) -> str:
+    """Return what to try where the plain linear head is far behind logistic regression.
+
+    It is empty where the gap is at most ``PROMISED_GAP``, and for any other model: one with a
+    feature map, an ensemble, or a model of numbers.
+
+    Args:
+        settings: of the run.
+        metrics: of the run.
+        usual: the score of each usual learner on the same test records, by name.
+    """
+    certificate = settings.certificate
+    is_linear_head = isinstance(certificate, StabilityConfig | ErmConfig)
+    if not is_linear_head or settings.ensemble.members > 1 or certificate.features.map != "none":
+        return ""
+    reference = usual.get(LOGISTIC_REGRESSION)
+    accuracy = metrics.get("test_accuracy")
+    if reference is None or accuracy is None or reference - accuracy <= PROMISED_GAP:
+        return ""
+    return (
+        f"logistic regression is more accurate by {rate_words(reference - accuracy)}. To find a "
+        "better model, try public features (certificate/features=relu), and choose them and other "
+        "settings on public rows with agt tune (docs/recipe.md, docs/feature_maps.md)"
+    )
 
 
 def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:

@@ -19,6 +19,7 @@ from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.session import serve
+from agt_cli.renamed import with_new_name
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.pending import PendingErasures
@@ -42,14 +43,17 @@ class PrivateAnswers(PredictSettings):
             value = getattr(self, key)
             if self.mechanism.releases_weights and value != usual:
                 name = self.mechanism.kind.name
+                setting = with_new_name("predict", f"{key}={value}")
+                shown_key = with_new_name("predict", key)
                 raise ConfigError(
-                    f"{key}={value} has no effect, because mechanism={name} does not use stable "
-                    f"distances: leave {key}=... out"
+                    f"{setting} has no effect, because mechanism={name} does not use stable "
+                    f"distances: leave {shown_key}=... out"
                 )
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
-                f"lot={self.lot} has no effect: it sets how many queries are paid for at once "
-                "with inputs=-, but all queries of a file are paid for together. Leave lot=... out"
+                f"reserve={self.lot} has no effect: it sets how many queries are paid for at once "
+                "with inputs=-, but all queries of a file are paid for together. Leave "
+                "reserve=... out"
             )
 
     @classmethod

@@ -317,7 +317,7 @@ class Session:
         if self.lots.left:
             unused = self.lots.left
             words.append(
-                f"labels that were paid for in advance (lot={self.lots.size}) but never "
+                f"labels that were paid for in advance (reserve={self.lots.size}) but never "
                 f"requested: {unused}. Their cost is not refunded"
             )
             request.console.note(words[-1])

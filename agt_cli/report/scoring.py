@@ -24,6 +24,8 @@ MEMBERS_WITHOUT_SIZE = 31
 """Members that answer with numbers where no size is public: a constant, never read off a table."""
 PROMISED_GAP = 0.01
 """How much less accurate than logistic regression the recipe may be where it promises that."""
+LOGISTIC_REGRESSION = "LogisticRegression"
+"""The name of logistic regression among usual learners."""
 MOST_EDITS = 10
 """The largest number of edits at which the width of intervals is said."""
 
@@ -207,7 +209,7 @@ class ClassScoring(Scoring):
         from sklearn.linear_model import LogisticRegression
 
         linear = LogisticRegression(max_iter=300)
-        return "LogisticRegression", linear, HistGradientBoostingClassifier(random_state=0)
+        return LOGISTIC_REGRESSION, linear, HistGradientBoostingClassifier(random_state=0)
 
     def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
         """Return votes where the size is public, and there are two classes or nothing is published.

@@ -30,7 +30,7 @@ from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget, NumericTarget, Target
-from agt.errors import ConfigError, DataError, nearest
+from agt.errors import ConfigError, DataError, few, nearest
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
     FEW_NUMBERS,
@@ -55,6 +55,8 @@ from agt_cli.runs.sniffing import sniffed
 
 ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
 MOST_VALUES = 100
+MAX_SHOWN_CLASSES = 20
+"""How many classes of an npz a message lists."""
 LEAST_NUMBERS = 5
 """Labels of fewer different numbers are classes, unless their owner says otherwise."""
 FEW_CODES = 12
@@ -406,7 +408,7 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
     if path.suffix.lower() == ".npz":
         raise DataError(
             f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
-            f"`{_command_for_arrays(path)}`"
+            f"{_advice_for_arrays(path)}"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
@@ -416,23 +418,79 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
     return open_columns(path, "file", csv_format=form)
 
 
-def _command_for_arrays(path: Path) -> str:
-    """Return the command that trains on the arrays of an npz, as far as their shapes tell.
+@dataclass(frozen=True)
+class _Arrays:
+    """What the shapes and values of an npz tell about its arrays.
 
-    Which array has labels, and which ids, is guessed; a file that cannot be read has no guesses.
+    Attributes:
+        vectors: names of arrays of two dimensions or more.
+        labels: names of lists that may hold labels.
+        ids: names of lists that may hold ids: a different value in each row.
+        classes: the values of the list that holds labels, where it is the only one.
+    """
+
+    vectors: tuple[str, ...]
+    labels: tuple[str, ...]
+    ids: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @classmethod
+    def in_file(cls, path: Path) -> "_Arrays":
+        """Read the arrays.
+
+        Raises:
+            OSError, ValueError, BadZipFile: the file cannot be read without running code of it.
+        """
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        vectors = tuple(name for name, array in arrays.items() if array.ndim > 1)
+        values = {name: np.unique(array) for name, array in arrays.items() if array.ndim == 1}
+        ids = tuple(
+            name
+            for name, distinct in values.items()
+            if len(distinct) == len(arrays[name]) and distinct.dtype.kind != "f"
+        )
+        labels = tuple(
+            name
+            for name, distinct in values.items()
+            if name not in ids and 2 <= len(distinct) <= MAX_FOUND
+        )
+        classes = tuple(map(str, values[labels[0]])) if len(labels) == 1 else ()
+        return cls(vectors, labels, ids, classes)
+
+    @property
+    def about_labels(self) -> str:
+        """What remains to be said about labels, in a sentence."""
+        if not self.labels:
+            return (
+                f"The file has no labels, that is, no list of 2 to {MAX_FOUND} different values. "
+                "Add one value for each vector, and name the list with dataset.label=NAME"
+            )
+        if len(self.labels) > 1:
+            return f"Name the list of labels with dataset.label=NAME: {few(self.labels, 8)}"
+        return f"The classes seen in the file are {few(self.classes, MAX_SHOWN_CLASSES)}"
+
+
+def _advice_for_arrays(path: Path) -> str:
+    """Return the command that trains on the arrays of an npz, and what is to be filled in.
+
+    Which array has labels, and which ids, is guessed from shapes and values. A file that cannot be
+    read has no guesses. Nothing is declared public, because only the data owner knows what is.
     """
     words = ["agt", "train", "dataset=embeddings", f"dataset.path={path}"]
-    with suppress(OSError, ValueError, BadZipFile), np.load(path, allow_pickle=False) as arrays:
-        shapes = {name: arrays[name].shape for name in arrays.files}
-        vectors = [name for name, shape in shapes.items() if len(shape) > 1]
-        lists = [name for name, shape in shapes.items() if len(shape) == 1]
-        counts = {name: len(np.unique(arrays[name])) for name in lists}
-        labels = [name for name in lists if 2 <= counts[name] <= MAX_FOUND]
-        ids = [name for name in lists if counts[name] == shapes[name][0]]
-        for key, names in (("x", vectors), ("label", labels), ("id", ids)):
+    about_labels = ""
+    with suppress(OSError, ValueError, BadZipFile):
+        arrays = _Arrays.in_file(path)
+        about_labels = f". {arrays.about_labels}"
+        names_of = {"x": arrays.vectors, "label": arrays.labels, "id": arrays.ids}
+        for key, names in names_of.items():
             if len(names) == 1:
                 words.append(f"dataset.{key}={names[0]}")
-    return shlex.join(words)
+    return (
+        f"`{shlex.join(words)} dataset.classes=[CLASSES] dataset.declared_size=NUMBER`. Write the "
+        "classes, and a round number of training records, only if they are public; otherwise leave "
+        f"these two settings out{about_labels}"
+    )
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:

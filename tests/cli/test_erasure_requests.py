@@ -185,6 +185,15 @@ def test_other_runs_say_whether_they_were_trained_on_erased_records(
     assert other_runs(TraceTargets(("nobody",)), Path("outputs"), Path("run")).found == 0
 
 
+def test_a_training_whose_network_is_refused_is_no_trace(agt: Agt, tmp_path: Path) -> None:
+    model = ("model=custom", "model._target_=torch.nn.ReLU", "certificate=box")
+    training = ("training=generic", "training.epochs=1", "training.lr=1", "kgrid.max=2")
+    clip = "training.clip_elementwise=0.1"
+    agt("train", *model, *training, clip).ended(2, "nn.Sequential")
+    assert list((tmp_path / "outputs").rglob("status.json"))
+    assert other_runs(TraceTargets(()), tmp_path, Path("run")).found == 0
+
+
 def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
     """A checkpoint holds weights of whoever it was trained on, and nothing tells who that was."""
     left = (

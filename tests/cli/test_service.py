@@ -400,7 +400,7 @@ def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
     assert agt("train", *TINY, "hydra.run.dir=unproved", "-q", "--json").code == 0
     open_ledger(Path("unproved"), 1)
     unproved = ("predict", "run=unproved", inputs, *EACH, "ledger=people", "accounting=paper")
-    agt(*unproved).ended(2, "accounting=paper", "accounting=rigorous")
+    agt(*unproved).ended(2, "unproved=allow", "unproved=refuse")
     assert not list(Path("outputs/predict").rglob("labels.csv"))
     assert "no privacy budget" in ask(inputs).err
 

@@ -231,7 +231,7 @@ def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(
     assert [entry["size"] for entry in entries(path, "answers")] == [6, 2]
     assert answers[0]["left"] == 99
     assert answers[-1]["left"] == 92
-    assert "lot=6" in said.err, "4 labels of it were paid for and not asked for"
+    assert "reserve=6" in said.err, "4 labels of it were paid for and not asked for"
     said, answers = talk([*asked, [0]], *EACH, "ledger=people", "lot=6")
     assert [answer.get("stored") for answer in answers] == [True] * 5 + [None]
     assert len(entries(path, "debit")) == 2
@@ -278,7 +278,7 @@ def test_what_lines_cannot_ask_for(agt: Agt, home: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(sys, "stdin", content)
         said = agt("predict", f"run={home / 'box'}", "inputs=-", *more).ended(2, words)
         assert "claim" not in said.out
-    agt("predict", f"run={home / 'box'}", *EACH, "lot=3").ended(2, "lot=3")
+    agt("predict", f"run={home / 'box'}", *EACH, "lot=3").ended(2, "reserve=3")
 
 
 def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:

@@ -303,3 +303,16 @@ def test_an_entry_that_is_not_as_agt_wrote_it_is_no_bug(
     said = agt(*words.split())
     assert said.code in (1, 2)
     assert "bug" not in said.err
+
+
+def test_a_module_of_the_present_folder_needs_a_path_as_well_as_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_of_mine.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UntrustedCode, match=r"trust=\[module_of_mine\.net\].*PYTHONPATH=\."):
+        imported("module_of_mine.net", "model")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UntrustedCode) as error:
+        imported("module_of_mine.net", "model")
+    assert "PYTHONPATH" not in str(error.value)

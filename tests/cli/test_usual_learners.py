@@ -8,6 +8,18 @@ import pytest
 from .conftest import Agt
 
 
+def test_a_linear_head_far_behind_logistic_regression_is_told_where_to_look(
+    agt: Agt, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 200)
+    far = np.full((200, 3), 50.0)  # a linear head without an offset of its own is no better here
+    np.savez(tmp_path / "v.npz", x=far + rng.normal(size=(200, 3)) + label[:, None], label=label)
+    train = ("train", "dataset=embeddings", "dataset.path=v.npz")
+    agt(*train).ended(0, "certificate/features=relu")
+    assert "certificate/features=relu" not in agt(*train, "certificate/features=relu").err
+
+
 @pytest.mark.parametrize(("quiet", "shown"), [(["-q"], False), ([], True)])
 def test_usual_learners_are_shown_unless_output_is_quiet(
     agt: Agt, tmp_path: Path, quiet: list[str], shown: bool

@@ -244,7 +244,7 @@ predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fractio
 {WEIGHTS}  total.eps=1 | 2 | total.delta
 {WEIGHTS}  mechanism.mu=0 | 2 | mechanism.mu:
 {WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index has no effect, because mechanism=release_weights
-{WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper has no effect, because mechanism=release_weights
+{WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | unproved=allow has no effect, because mechanism=release_weights
 predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
 data | 2 | is incomplete: add prepare
 data prepar imdb | 2 | unknown word 'prepar' | did you mean 'prepare'
@@ -646,7 +646,7 @@ predict run=@box mechanism.eps=1 total.queries=1 | 2 | total.queries=1 is less t
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
-predict run=@sparse mechanism.eps=1 | 2 | accounting=rigorous: condition a
+predict run=@sparse mechanism.eps=1 | 2 | unproved=refuse: condition a
 predict run=@undeclared mechanism.eps=1 | 2 | condition e | training.chosen_on
 predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | linear head
 predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability does not compute a minimiser
@@ -660,6 +660,9 @@ start @twices.csv | 4 | twices.csv does not exist | did you mean | twice.csv'?
 data inspect @empty.csv | 2 | empty.csv
 train training.lrr=1 | 2 | 'training.lrr' | did you mean 'lr'
 train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'
+{VECTORS}@vectors.npz features=relu | 2 | unknown key 'features'; did you mean 'certificate/features=relu'
+{VECTORS}@vectors.npz certificate.features=relu | 2 | type certificate/features=relu
+start @vectors.npz | 2 | dataset.label=label | dataset.classes=[CLASSES] dataset.declared_size=NUMBER
 train lr=1 | 2 | 'lr' | did you mean 'training.lr'
 train 'training.lr=[1' | 2 | 'training.lr=[1' cannot be read
 train --resolve | 2 | --resolve

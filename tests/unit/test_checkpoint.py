@@ -313,6 +313,39 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, how: 
     assert len(list(tmp_path.glob("step=*"))) == 1
 
 
+def refuse(folder: Path, before: Callable[[CheckpointFolder], object]) -> None:
+    """Open checkpoints, do something, and refuse the training."""
+    checkpoints = open_checkpoints(folder, ABOUT, None, lambda line: None)
+    before(checkpoints)
+    with suppress(ConfigError), checkpoints.removed_if_refused():
+        raise ConfigError("the model is refused")
+
+
+def test_a_training_that_is_refused_before_its_first_state_leaves_no_folder(
+    tmp_path: Path,
+) -> None:
+    refuse(tmp_path / "checkpoint", lambda checkpoints: checkpoints.last_state())
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_training_that_is_refused_after_its_first_state_leaves_the_folder(tmp_path: Path) -> None:
+    part = "members/003"
+    refuse(tmp_path, lambda checkpoints: checkpoints.part(part)._write(1, {"a": torch.ones(1)}))
+    assert (tmp_path / "run.json").exists()
+    assert list((tmp_path / part).glob("step=*"))
+
+
+def test_a_training_that_is_refused_after_a_draw_leaves_the_number(tmp_path: Path) -> None:
+    refuse(tmp_path, lambda checkpoints: checkpoints.draw_once("noise", lambda: 5))
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "noise.json"}
+
+
+def test_a_folder_of_an_earlier_attempt_stays_when_resuming_is_refused(tmp_path: Path) -> None:
+    open_checkpoints(tmp_path, ABOUT, None, lambda line: None)
+    refuse(tmp_path, lambda checkpoints: checkpoints.last_state())
+    assert (tmp_path / "run.json").exists()
+
+
 def test_one_of_another_run_is_named(tmp_path: Path) -> None:
     foreign = filled(tmp_path / "other", {**ABOUT, "data_digest": "xyz"})[-1]
     filled(tmp_path / "ours")

@@ -566,6 +566,32 @@ def test_arrays_are_no_table(tmp_path: Path) -> None:
         inspect_table(write(tmp_path / "t.csv", {"a": [], "b": []}))
 
 
+def advice_for(tmp_path: Path, **arrays: np.ndarray) -> str:
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), **arrays)
+    with pytest.raises(DataError) as error:
+        inspect_table(tmp_path / "a.npz")
+    return str(error.value)
+
+
+def test_classes_of_arrays_are_shown_and_not_declared(tmp_path: Path) -> None:
+    advice = advice_for(tmp_path, group=np.array(["u", "v", "u", "w"]), key=np.arange(4))
+    assert "dataset.label=group dataset.id=key dataset.classes=[CLASSES]" in advice
+    assert "u, v, w" in advice
+
+
+def test_ids_of_arrays_are_not_proposed_as_labels(tmp_path: Path) -> None:
+    advice = advice_for(tmp_path, key=np.arange(4))
+    assert "dataset.id=key" in advice
+    assert "dataset.label=key" not in advice
+    assert "no labels" in advice
+
+
+def test_several_arrays_that_may_be_labels_are_named(tmp_path: Path) -> None:
+    advice = advice_for(tmp_path, first=np.array([0, 1, 0, 1]), second=np.array([1, 1, 0, 0]))
+    assert "first, second" in advice
+    assert "dataset.label=first" not in advice
+
+
 # -- ranges
 # --------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ def test_rigorous_refuses_each_condition(letter: str) -> None:
         claim(without(letter), ADD_REMOVE, MECHANISM)
     text = str(error.value)
     assert re.search(rf"condition {letter}\b.*\bname of {letter}\b.*\bwhy not {letter}\b", text)
-    assert "accounting=paper" in text
+    assert "unproved=allow" in text
     assert ("counting=index" in text) == (letter == "a")
 
 
@@ -86,7 +86,7 @@ def test_the_certified_vote_takes_every_symmetric_relation(relation: str) -> Non
 
 
 def test_published_ensembles_are_no_proof() -> None:
-    with pytest.raises(ConfigError, match="accounting=rigorous"):
+    with pytest.raises(ConfigError, match="unproved=refuse"):
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), voting="published")
     found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published")
     assert not found.proved
