@@ -60,6 +60,7 @@ from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.table_settings import GROUPS, StartAnswers
+from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = ("label", "target", "range", "id", "unit_rows", "public", "purpose", "eps")
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
@@ -162,7 +163,7 @@ class StartSettings(StartAnswers, InspectSettings):
 def _word(value: object) -> str:
     # As a command line takes it.
     if isinstance(value, tuple):
-        return f"[{','.join(map(_word, value))}]"
+        return f"[{','.join(decimal_point(_word(item)) for item in value)}]"
     return (
         number(value)
         if isinstance(value, float)
