@@ -10,11 +10,16 @@ from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.number_votes import NumberCertificates, ToleranceDistances
 from agt.store.reading import MAX_TEXT_BYTES
-from agt_cli.report.certification_md import AnySubject
+from agt_cli.report.certification_md import AnySubject, next_commands
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.number_quality import NumberQuality, number_words
+from agt_cli.report.proposed_release import (
+    QUERIES_MEANING,
+    WEIGHTS_MECHANISMS,
+    release_command,
+)
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.sections_md import (
     certified_section,
@@ -22,6 +27,7 @@ from agt_cli.report.sections_md import (
     figures_section,
     headline,
     next_section,
+    unmet_requirements,
     within,
 )
 
@@ -172,6 +178,7 @@ def number_report(
             f"k = {median:g}. This k may differ by more than one between neighbouring datasets, so "
             "it must not be released, even with noise."
         )
+    release = release_command(trained.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5")
     return document(
         f"# Certified numbers: {plain(subject.dataset)}, {count:,} {plain(subject.queries)}",
         *headline(quality, int(trained.metrics["n_train"]), subject.relation, subject.conditions),
@@ -185,7 +192,8 @@ def number_report(
         *quality.section(),
         *sections,
         *conditions_section(subject.conditions),
-        *next_section(f"predict run={trained.folder} mechanism=laplace_mean total.eps=NUMBER"),
+        *next_section(*next_commands(trained.folder, subject.conditions, release)),
+        QUERIES_MEANING if not unmet_requirements(subject.conditions) else "",
     )
 
 

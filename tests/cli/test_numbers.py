@@ -75,6 +75,19 @@ def test_the_interval_of_each_query_is_a_table_whose_path_is_printed(
     assert tables == []
 
 
+def test_the_command_that_certify_proposes_releases_numbers(table: None) -> None:
+    declared = ("dataset.from_data=[]", "hydra.run.dir=train")
+    assert main([*TRAIN, *declared]) == 0
+    assert main(["certify", "run=train", "hydra.run.dir=certify"]) == 0
+    report = Path("certify", "report.md").read_text(encoding="utf-8")
+    (line,) = [line for line in report.splitlines() if line.strip().startswith("agt predict ")]
+    words = line.replace("=FILE", "=queries.csv").replace("=NUMBER", "=20").split()
+    assert "mechanism=noisy_statistics" in words
+    pd.read_csv("t.csv").head(7).drop(columns="cost").to_csv("queries.csv", index=False)
+    assert main([*words[1:], "seed=1", "hydra.run.dir=predict"]) == 0
+    assert len(pd.read_csv("predict/labels.csv")) == 7
+
+
 def test_a_changed_interval_of_a_query_is_found(table: None) -> None:
     assert main([*TRAIN, "hydra.run.dir=train"]) == 0
     assert main(["certify", "run=train", "hydra.run.dir=certify"]) == 0
