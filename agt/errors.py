@@ -127,6 +127,10 @@ class DataError(AgtError):
     exit_code = 2
 
 
+class CsvFormatError(DataError):
+    """A csv seems to have another encoding or separator than the settings say."""
+
+
 class UnboundedError(UnsoundError):
     """A bound is NaN or infinite: nothing is known about the value it was to bound."""
 

@@ -29,7 +29,7 @@ from agt.data.frames import as_pandas
 from agt.data.table import Columns
 from agt.data.target import NumericTarget, declared_numbers
 from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings, warn_user
-from agt.fit_doubts import doubts_of
+from agt.fit_doubts import doubts_of, large_feature_doubts
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.fitted import Fitted
 from agt.ledger.process import PROCESS
@@ -37,6 +37,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.messages import ArgumentNames
+from agt.models.doubts import sample_records
 from agt.models.portable import Portable
 from agt.models.shares import logistic_shares
 from agt.settings import check_number
@@ -486,6 +487,10 @@ class _Private(_Estimator):
         with _value_errors(PRIVATE_ARGUMENTS):
             model = untrained_head(self._data_settings(columns), X, y, units, numbers)
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
+            # Before anything is spent, because the owner may want to stop here. It is only warned
+            # of, and no attribute has it, because the fitted estimator may be published.
+            for doubt in large_feature_doubts(sample_records(model.model.problem.dataset.train)):
+                warn_user(doubt, Doubtful)
             self.released_: Portable = model.release_weights(
                 mechanism, self.delta, ledger=self.ledger
             )
@@ -607,6 +612,7 @@ class PrivateClassifier(_Private, _Classifier):
                 cross-validation, or with ``agt.accounting("strict")``. Nothing was drawn.
 
         Warns:
+            Doubtful: features are far outside of [-1, 1]. For the data owner only.
             PrivacySumWarning: it is a second fit on some of the same people, and no ledger counts.
         """
         model = self._fit(self._check_training_data(X, y, units), units)
@@ -718,7 +724,8 @@ class PrivateRegressor(RegressorMixin, _Private):
                 cross-validation, or with ``agt.accounting("strict")``. Nothing was drawn.
 
         Warns:
-            Doubtful: values of y lie outside of the range; how many.
+            Doubtful: features are far outside of [-1, 1], or values of y outside of the range.
+                For the data owner only.
             PrivacySumWarning: it is a second fit on some of the same people, and no ledger counts.
         """
         with _value_errors(PRIVATE_ARGUMENTS):

@@ -42,18 +42,30 @@ def _doubts(model: Fitted) -> Iterator[str]:
         for doubt in (certainty.rounding_warning, certainty.distance_warning):
             if doubt is not None:
                 yield doubt.text(FIT_ARGUMENTS)
-    largest = float(np.abs(sample.features).max(initial=0))
-    if largest > LARGE_FEATURE:
-        yield (
-            f"the largest feature is {largest:g} in absolute value: divide the features by public "
-            "constants so that all are about 1 at most. For a data frame, give "
-            "columns=agt.Columns(...), which encodes its columns"
-        )
+    yield from large_feature_doubts(sample)
     if model.model.number_votes is not None:
         yield from model.model.problem.dataset.notes
         yield from _number_doubts(model.model.number_votes, sample)
     else:
         yield from _class_doubts(model, sample)
+
+
+def large_feature_doubts(records: Records) -> list[str]:
+    """Return a warning if a feature is far outside of [-1, 1]; else an empty list.
+
+    It depends on private records, so it must not be published.
+
+    Args:
+        records: training records, their columns coded; some suffice.
+    """
+    largest = float(np.abs(records.features).max(initial=0))
+    if largest <= LARGE_FEATURE:
+        return []
+    return [
+        f"the largest feature is {largest:g} in absolute value: divide the features by public "
+        "constants so that all are about 1 at most. For a data frame, give "
+        "columns=agt.Columns(...), which encodes its columns"
+    ]
 
 
 def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:

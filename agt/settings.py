@@ -614,7 +614,7 @@ def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
     """Return what is wrong with one value, of pydantic's description of it."""
     kind, value = first["type"], first.get("input")
     if kind == "missing":
-        return "this setting is required: give a value"
+        return _missing_value(str(first["loc"][-1]), value)
     if kind == "unexpected_keyword_argument":
         return f"unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
     if kind == "literal_error":
@@ -633,6 +633,21 @@ def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
     if isinstance(value, dict) or "ArgsKwargs" in shown:
         return problem
     return Message("{problem}, got {shown}", problem=problem, shown=shown)
+
+
+def _missing_value(name: str, given: object) -> str:
+    """Return what is wrong where a setting has no value.
+
+    Args:
+        name: the setting.
+        given: what was given instead, as pydantic has it: by name, or by position.
+    """
+    positional = given.args if isinstance(given, ArgsKwargs) else ()
+    if not positional:
+        return "this setting is required: give a value"
+    if len(positional) > 1:
+        return "settings are given by name: write NAME=VALUE for each value"
+    return f"this setting is given by name: write {name}={_shown(positional[0])}"
 
 
 def _plain_words(first: Mapping[str, Any]) -> str:

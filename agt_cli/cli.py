@@ -27,6 +27,7 @@ from agt_cli.process import (
     write_any_text,
 )
 from agt_cli.renamed import with_old_names
+from agt_cli.typed_ranges import RANGE_KEYS, check_points
 
 if TYPE_CHECKING:
     from agt_cli.report.console import Console
@@ -247,6 +248,8 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
                 f"{word}: the setting {key}=... needs the name of one of its "
                 f"options{nearest(value.strip('[] '), config_files.options(key))}"
             )
+        if key in RANGE_KEYS:
+            check_points(key, value)
         if key == "hydra/sweeper":
             raise ConfigError(
                 f"{word}: agt has its own sweeper and supports no other: leave this setting out"

@@ -12,6 +12,8 @@ RANGE_KEYS = ("range", "dataset.range")
 """The settings that take a range of labels."""
 _NUMBER = re.compile(r"(?<!\d)[+-]?(?:\d+(?:\.\d+)?|(?<!\.)\.\d+)(?:[eE][+-]?\d+)?")
 """A number in a text. A dash behind a digit separates two numbers and is no sign."""
+_THOUSANDS_OR_DECIMALS = re.compile(r"(?<![\w.+-])[+-]?[1-9]\d{0,2}\.\d{3}(?![\w.])")
+"""A number such as 20.000: twenty in English, and twenty thousand in German."""
 
 
 def read_range(value: object) -> object:
@@ -21,18 +23,53 @@ def read_range(value: object) -> object:
         value: as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
 
     Raises:
-        ConfigError: it is not two numbers; the message shows the form with the numbers in it.
+        ConfigError: it is not two numbers; the message shows the form with the numbers in it. Or
+            the point of a number that is text may separate thousands.
     """
     ends = value
     if isinstance(value, str):
         ends = value.strip(" []").replace(",", " ").split()
     if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
         raise ConfigError(malformed_range("range", _typed(value)))
+    if any(isinstance(end, str) for end in ends):
+        check_points("range", _typed(ends))
     try:
         [float(end) for end in ends]
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(malformed_range("range", _typed(value))) from None
     return tuple(ends)
+
+
+def check_points(setting: str, text: str) -> None:
+    """Raise ConfigError if a point in a range may separate thousands, as in 20.000.
+
+    Args:
+        setting: the setting that was given.
+        text: the value, as it was typed: once it is read, 20.000 is 20.
+    """
+    ambiguous = _THOUSANDS_OR_DECIMALS.search(text)
+    if ambiguous is None:
+        return
+    with_thousands = _THOUSANDS_OR_DECIMALS.sub(lambda found: found[0].replace(".", ""), text)
+    with_decimals = _THOUSANDS_OR_DECIMALS.sub(lambda found: decimal_point(found[0]), text)
+    raise ConfigError(
+        f"{setting}={text}: the point in {ambiguous[0]} may separate thousands or decimals: give "
+        f"{setting}={with_thousands} or {setting}={with_decimals}"
+    )
+
+
+def decimal_point(number: str) -> str:
+    """Return a number as a range on a command line takes it, its point a decimal point.
+
+    Args:
+        number: such as 20.000 (then 20.0) or 1.125 (then 1.1250); any other comes back as it is.
+    """
+    if not _THOUSANDS_OR_DECIMALS.fullmatch(number):
+        return number
+    shortest = str(float(number))
+    if _THOUSANDS_OR_DECIMALS.fullmatch(shortest):
+        return f"{shortest}0"
+    return shortest
 
 
 def malformed_range(setting: str, text: str) -> str:

@@ -34,7 +34,7 @@ from agt.data.csv_format import CsvFormat, open_text
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
 from agt.data.formats import CellFormat, days_since_1970, reads
 from agt.data.ids import most_frequent
-from agt.errors import DataError, nearest
+from agt.errors import CsvFormatError, DataError, nearest
 from agt.messages import Message
 
 _STACKED_ROWS = 2**11
@@ -94,12 +94,14 @@ class ColumnReader:
         """
         if name not in self.names:
             hint = ""
+            error: type[DataError] = DataError
             if self.csv_format and len(self.names) == 1:
+                error = CsvFormatError
                 hint = (
                     f". The lines were split at {self.csv_format.separator!r}. If the file uses "
                     "another separator, give it as dataset.csv.separator"
                 )
-            raise DataError(
+            raise error(
                 f"{self.path}: there is no column or key '{name}', which {setting} "
                 f"names{nearest(name, self.names)}{hint}"
             )

@@ -24,7 +24,7 @@ from agt.data.damaged import describe_damage
 from agt.data.disguised import HEAD_BYTES, odd_line
 from agt.data.file_settings import CsvSettings
 from agt.data.formats import COMMA, ISO_DATE, read_numbers
-from agt.errors import DataError, first_line
+from agt.errors import CsvFormatError, DataError, first_line
 from agt.messages import Message
 from agt.settings import schema
 
@@ -112,7 +112,7 @@ class CsvFormat(CsvSettings):
                     "shorten the longest cell"
                 ) from None
             except UnicodeError:
-                raise DataError(
+                raise CsvFormatError(
                     f"{path}: the text of this file is not "
                     f"{codecs.lookup(self.encoding).name.upper()}: save it as UTF-8, or give "
                     "its encoding, for example dataset.csv.encoding=latin-1"
@@ -209,6 +209,37 @@ def read_head(path: Path) -> bytes:
     """
     with open_text(path, "latin-1") as file:  # latin-1 maps each byte to one character, and back
         return file.read(HEAD_BYTES).encode("latin-1")
+
+
+def check_query_format(path: Path, csv_format: CsvFormat) -> None:
+    """Raise DataError if a file of queries has another encoding or separator than it is read with.
+
+    Args:
+        path: the file.
+        csv_format: how the training file is cut into cells, and with it the file of queries.
+    """
+    encoding = codecs.lookup(csv_format.encoding).name.upper()
+    try:
+        with open_text(path, csv_format.codec) as file:
+            first_row = file.readline()
+            while file.read(_PARSED_BYTES):
+                pass
+        decodes = "\0" not in first_row  # as of UTF-16 that is read as UTF-8
+    except UnicodeError:
+        decodes = False
+    if not decodes:
+        raise DataError(
+            f"{path}: the text of this file is not {encoding}, but queries are read in the "
+            f"encoding of the training file: save this file as {encoding}"
+        )
+    if csv_format.separator in first_row:
+        return
+    others = [mark for mark in SEPARATORS if mark != " " and mark in first_row]
+    if others:
+        raise DataError(
+            f"{path}: line 1 is separated by {others[0]!r}, but queries are read with the "
+            f"separator of the training file: save this file with {csv_format.separator!r}"
+        )
 
 
 def describe_odd_line(path: Path, csv_format: CsvFormat, error: Exception) -> str:

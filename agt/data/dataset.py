@@ -18,7 +18,7 @@ import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
 from agt.data.coded import CodedFeatures, RowLookup
-from agt.data.digests import fingerprint, fingerprint_like, held_as_codes
+from agt.data.digests import fingerprint
 from agt.data.ids import _rough_hash
 from agt.data.records import Records
 from agt.data.target import Target
@@ -149,29 +149,10 @@ class Dataset:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
         return self._digest_now()
 
-    def digest_like(self, recorded: object) -> str:
-        """Return the digest, in the form of a recorded one if that is this dataset's.
-
-        Args:
-            recorded: the digest as a record has it, whatever version of agt wrote it; None: there
-                is none.
-        """
-        if recorded == self.digest:
-            return self.digest
-        return fingerprint_like(recorded, self.coding, *self._parts)
-
-    @property
-    def _parts(self) -> tuple[Records, ...]:
-        """The records whose digest names this dataset; all as codes if the training set is."""
-        parts = (self.train, self.test, *([self.pretrain] if self.pretrain else []))
-        if not isinstance(self.train.features, CodedFeatures):
-            return parts
-        coded = held_as_codes(parts, self.coding)
-        return parts if coded is None else coded
-
     def _digest_now(self) -> str:
         """Return the digest of the records as they are in memory, or in mapped files, now."""
-        return fingerprint(*self._parts)
+        pretrain = [self.pretrain] if self.pretrain else []
+        return fingerprint(self.train, self.test, *pretrain)
 
     def check_unchanged(self) -> None:
         """Check that memory-mapped records, which others may edit, are those of the first call.

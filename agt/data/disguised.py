@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from agt.errors import DataError, counted
+from agt.errors import CsvFormatError, DataError, counted
 
 HEAD_BYTES = 2**12
 """How many bytes at the beginning of a file are read to find out what it is."""
@@ -61,7 +61,7 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
     found = encoding_without_mark(head)
     declared_width = codecs.lookup(encoding).name
     if found and not declared_width.startswith(("utf-16", "utf-32")):
-        raise DataError(
+        raise CsvFormatError(
             f"{path}: the text is in {found.upper()} without a byte order mark: save it as UTF-8, "
             f"or give dataset.csv.encoding={found}"
         )
@@ -85,7 +85,7 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
     """
     separator = re.fullmatch(r'"?sep=(.)"?', first)
     if separator:
-        raise DataError(
+        raise CsvFormatError(
             f"{path}: line 1 ({first}) only tells Excel which separator the table uses: remove "
             f"this line and give dataset.csv.separator={separator[1]!r}"
         )

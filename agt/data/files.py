@@ -23,7 +23,7 @@ from agt.data.csv_format import CsvFormat, describe_odd_line, read_head
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
 from agt.data.disguised import check_compression, check_parquet, check_text_kind
 from agt.data.suffixes import check_suffix, is_delimited
-from agt.errors import DataError, DataMissing
+from agt.errors import CsvFormatError, DataError, DataMissing
 from agt.store.locations import locate, require
 
 _LARGE_TEXT_BYTES = 2**23
@@ -169,7 +169,7 @@ def open_columns(
     except DAMAGE_ERRORS as error:
         if is_delimited(path):
             why = describe_odd_line(path, csv_format, error)
-            raise DataError(f"{path}: cannot be read as csv: {why}") from None
+            raise CsvFormatError(f"{path}: cannot be read as csv: {why}") from None
         raise DataError(
             f"{path}: this file is truncated, or is not a {path.suffix[1:]} file "
             f"({describe_damage(error)}): restore a complete copy, or give the right file"

@@ -21,7 +21,7 @@ from agt.data.arrays import Blocks, as_array, row_numbers, row_words
 from agt.data.cell_values import missing_word
 from agt.data.coded import RowLookup
 from agt.data.column_reader import ColumnReader
-from agt.data.csv_format import CsvFormat
+from agt.data.csv_format import CsvFormat, check_query_format
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
 from agt.data.file_settings import FileConstants, LabelledFileSettings
@@ -45,7 +45,7 @@ from agt.data.meanings import (
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
-from agt.errors import ConfigError, DataError, few, nearest
+from agt.errors import ConfigError, CsvFormatError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import MOST_ROWS, schema, validate
 from agt.store.locations import locate
@@ -547,7 +547,12 @@ class LabelledFile(LabelledFileSettings, ABC):
         constants, path = self._constants(), locate(path, self.data_dir, "inputs")
         if is_large(path):
             return self._streamed(path, constants)
-        return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
+        try:
+            return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
+        except CsvFormatError:
+            # Its message names settings of the training file, which commands about queries refuse.
+            check_query_format(path, self._form or CsvFormat())
+            raise
 
     def read_queries(self, columns: ColumnReader) -> Records:
         """As ``load_queries``, of columns that are there (sent_records.columns_of)."""

@@ -34,7 +34,7 @@ from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
-from agt.data.digests import fingerprint_like
+from agt.data.digests import fingerprint
 from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError, altered
@@ -172,25 +172,16 @@ class VotesModel(Votes):
             tensors[name][list(indices)] = trained.tensors[name]
         return replace(self, **tensors)
 
-    def shard_records(
-        self, records: Records, recorded: Sequence[ShardRecord] | None = None
-    ) -> tuple[ShardRecord, ...]:
+    def shard_records(self, records: Records) -> tuple[ShardRecord, ...]:
         """Return what each of the T members is trained on if ``records`` are the training records.
 
         Args:
             records: the records of all members, on the scale of the model's own dataset.
-            recorded: what the members were trained on. The digest of a shard that did not change
-                has the form that it has there.
         """
         environment = training_environment(self.problem)
-        coding = self.problem.dataset.coding
-        recorded_digests: list[str | None] = [None] * self.settings.ensemble.members
-        if recorded is not None:
-            recorded_digests = [shard.digest for shard in recorded]
-        shards = zip(self._member_records(records), recorded_digests, strict=True)
         return tuple(
-            ShardRecord(fingerprint_like(digest, coding, shard), environment, len(shard))
-            for shard, digest in shards
+            ShardRecord(fingerprint(shard), environment, len(shard))
+            for shard in self._member_records(records)
         )
 
     def save_shards(self, writer: FileWriter) -> None:

@@ -139,7 +139,7 @@ def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgre
     assert isinstance(model, VotesModel)  # no other model has such a file
     _check_features(model, problem.dataset)
     records = problem.dataset.train
-    remaining = model.shard_records(records, recorded)
+    remaining = model.shard_records(records)
     affected = _changed_shards(recorded, [shard.digest for shard in remaining])
     removed = _count_lost_records(recorded, remaining, affected, reader)
     shards = [*recorded]

@@ -34,6 +34,7 @@ from agt_cli.report.number_md import (
     number_report,
     number_rows,
     say_intervals,
+    write_intervals_by_query,
 )
 from agt_cli.report.number_quality import judge_numbers
 from agt_cli.report.quality import Quality
@@ -214,7 +215,8 @@ def certify_numbers(
     quality = judge_numbers(model, trained.words, opened.queries, labels, prediction)
     table = interval_table(subject, within_t)
     max_k = None if within_t is None else within_t.max_k
-    record.parquet("certificates", number_rows(subject, opened.queries, labels, max_k))
+    rows = list(number_rows(subject, opened.queries, labels, max_k))
+    by_query = write_intervals_by_query(record, rows)
     record.table("intervals", table)
     record.conditions(opened.conditions)
     widths = {
@@ -235,13 +237,16 @@ def certify_numbers(
     write_quality(record, quality)
     captions = figures.intervals(record, subject, table, labels)
     sections = outside_section(opened.queries)
-    report = number_report(subject, table, captions, trained.finished, quality, within_t, sections)
+    report = number_report(
+        subject, table, captions, trained.finished, quality, within_t, sections, by_query
+    )
     opened.check_current()
     record.report(report)
     if quality.verdict:
         console.say(quality.verdict)
     say_intervals(console, subject, table, within_t)
     quality.say(console)
+    console.say(f"the interval of each query (for the data owner only): {record.folder / by_query}")
     console.say(f"run folder: {record.folder}")
     console.note(f"report: {record.folder / 'report.html'}")
     return {

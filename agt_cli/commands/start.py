@@ -44,13 +44,16 @@ from agt_cli.composing import composed
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
+from agt_cli.report.proposed_release import (
+    QUERIES_MEANING,
+    WEIGHTS_MECHANISMS,
+    release_command,
+)
 from agt_cli.report.quality import AnyQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, scoring_of
 from agt_cli.report.start_md import (
     OURS,
-    QUERIES,
-    QUERIES_MEANING,
     Comparison,
     Summary,
     write_start,
@@ -61,15 +64,13 @@ from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.table_settings import GROUPS, StartAnswers
+from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = ("label", "target", "range", "id", "unit_rows", "public", "purpose", "eps")
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
 MEASURED = 0.2  # of the budget, for what nobody calls public
-# In the order in which weights are proposed. On the five public tables of
-# docs/release_measurements.md the first was mostly ahead.
-WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")
 
 
 @schema
@@ -163,7 +164,7 @@ class StartSettings(StartAnswers, InspectSettings):
 def _word(value: object) -> str:
     # As a command line takes it.
     if isinstance(value, tuple):
-        return f"[{','.join(map(_word, value))}]"
+        return f"[{','.join(decimal_point(_word(item)) for item in value)}]"
     return (
         number(value)
         if isinstance(value, float)
@@ -220,15 +221,15 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         measuring = _measuring(settings, scoring)
     measures = bool(measuring) and settings.purpose == "answers"
     held = all(condition.held for condition in model.conditions)
-    lines, release = ways(planned, scoring, eps, held, settings.counted[1], measures)
+    lines, mechanism = ways(planned, scoring, eps, held, settings.counted[1], measures)
     # What is proposed depends on public values alone. What is expected of it depends on private
     # records, so it stands beside the proposal and decides nothing (docs/releasing.md, "What may
     # decide a choice").
-    proposed = 0 if release and settings.purpose != "certificates" else 2
+    proposed = 0 if mechanism and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    releasing = f"agt predict run={folder} {QUERIES} {release}"
-    onward = releasing if proposed == 0 else steps.pop(2)
+    releasing = release_command(folder, mechanism, f"{eps:g}", f"{settings.delta:g}")
+    onward = f"agt {releasing}" if proposed == 0 else steps.pop(2)
     if measures:
         proposed = 0
         onward = measuring[0]
@@ -367,13 +368,12 @@ def _measuring(settings: StartSettings, scoring: Scoring) -> list[str]:
     rest of the budget.
     """
     eps, delta = settings.eps or 1.0, settings.delta / 2
-    price, rest = (
-        f"total.eps={share * eps:g} total.delta={delta:g}" for share in (MEASURED, 1 - MEASURED)
-    )
+    price = f"total.eps={MEASURED * eps:g} total.delta={delta:g}"
+    rest = f"{(1 - MEASURED) * eps:g}"
     return [
         f"agt measure dataset={settings.dataset} {price}",
         f"agt train dataset={settings.dataset}_measured{scoring.measured_training}",
-        f"agt predict run=latest {QUERIES} mechanism=noisy_statistics {rest}",
+        f"agt {release_command('latest', WEIGHTS_MECHANISMS[0], rest, f'{delta:g}')}",
     ]
 
 
@@ -714,10 +714,10 @@ def weights_release(planned: Plan) -> PlannedRelease | None:
 def ways(
     planned: Plan, scoring: Scoring, eps: float, held: bool, many: str, measures: bool
 ) -> tuple[list[str], str]:
-    """Return the three ways to go on, in words, and what ``agt predict`` takes of the first.
+    """Return the three ways to go on, in words, and the mechanism of the first.
 
-    The words say what is expected of a way, so they are for the data owner alone. The settings of
-    ``agt predict`` depend on public values alone; they are empty where no weights can be released.
+    The words say what is expected of a way, so they are for the data owner alone. The mechanism
+    depends on public values alone; it is empty where no weights can be released.
 
     Args:
         held: whether every condition of a guarantee is.
@@ -729,13 +729,11 @@ def ways(
     weights = singly = "not yet (see the remarks)" if not held else "none"
     if not held and measures:
         weights = "not before everything that is not public is measured (see below)"
-    settings_of_release = ""
+    mechanism = ""
     (count, name) = planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
     if held and release:
-        settings_of_release = (
-            f"mechanism={release.mechanism} total.eps={eps:g} total.delta={planned.delta:g}"
-        )
+        mechanism = release.mechanism
         constant = evidence.merit(evidence.constant)
         halfway = (evidence.merit(evidence.nominal) + constant) / 2
         useful = evidence.merit(release.expected) > max(constant, halfway)
@@ -757,4 +755,4 @@ def ways(
         "certificates (computed from private records, so do not publish them): "
         f"{scoring.certificate_words(many)}",
     ]
-    return lines, settings_of_release
+    return lines, mechanism

@@ -240,14 +240,26 @@ def certify_report(
         "the position of the query in its file, counted from 0. The file `certificates.parquet` "
         "has all answers.",
         _least_stable_table(least),
-        *next_section(*next_commands(trained.folder, subject.conditions)),
+        *next_section(
+            *next_commands(
+                trained.folder,
+                subject.conditions,
+                f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER",
+            )
+        ),
         f"Trained run: [{run_name}](<{trained_folder}/report.html>). Its settings: "
         f"`{trained_folder}/config.yaml`.",
     )
 
 
-def next_commands(folder: Path, conditions: Sequence[Condition]) -> tuple[str, ...]:
-    """Return the commands that go on from a training run: a release only where one is allowed."""
+def next_commands(folder: Path, conditions: Sequence[Condition], release: str) -> tuple[str, ...]:
+    """Return the commands that go on from a training run: a release only where one is allowed.
+
+    Args:
+        folder: the training run's folder.
+        conditions: of the run.
+        release: the command that releases answers.
+    """
     plan = f"plan run={folder}"
     unmet = unmet_requirements(conditions)
     if unmet:
@@ -255,7 +267,7 @@ def next_commands(folder: Path, conditions: Sequence[Condition]) -> tuple[str, .
             f"{plan} # shows how accurate private answers would be; nothing can be released, "
             f"because {unmet}",
         )
-    return (plan, f"predict run={folder} mechanism=NAME total.eps=NUMBER")
+    return (plan, release)
 
 
 def _least_stable_table(least: pd.DataFrame) -> str:

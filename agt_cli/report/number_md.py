@@ -9,21 +9,31 @@ import pandas as pd
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.number_votes import NumberCertificates, ToleranceDistances
-from agt_cli.report.certification_md import AnySubject
+from agt.store.reading import MAX_TEXT_BYTES
+from agt_cli.report.certification_md import AnySubject, next_commands
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.number_quality import NumberQuality, number_words
+from agt_cli.report.proposed_release import (
+    QUERIES_MEANING,
+    WEIGHTS_MECHANISMS,
+    release_command,
+)
+from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.sections_md import (
     certified_section,
     conditions_section,
     figures_section,
     headline,
     next_section,
+    unmet_requirements,
     within,
 )
 
 KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # at which tables have intervals
+MOST_LISTED_QUERIES = 10_000
+"""With more queries, certificates.parquet alone has the interval of each."""
 OWNER_ONLY = (
     "For the data owner only. Intervals, errors, and answers without noise depend on private "
     "records: do not publish them."
@@ -77,6 +87,26 @@ def number_rows(
         yield pd.DataFrame(columns)
 
 
+def write_intervals_by_query(record: RunRecord, rows: Sequence[pd.DataFrame]) -> str:
+    """Write the rows of certificates.parquet, and as a table as well if they are few.
+
+    Args:
+        record: the command's record.
+        rows: ``number_rows``.
+
+    Returns:
+        The file that readers are sent to, from the run's folder.
+    """
+    record.parquet("certificates", rows)
+    if sum(map(len, rows)) > MOST_LISTED_QUERIES:
+        return "certificates.parquet"
+    content = csv_bytes(pd.concat(rows, ignore_index=True))
+    if len(content) > MAX_TEXT_BYTES:  # agt verify would not read it
+        return "certificates.parquet"
+    record.write("tables/intervals_by_query.csv", content)
+    return "tables/intervals_by_query.csv"
+
+
 def interval_table(subject: NumberSubject, within_t: ToleranceDistances | None) -> pd.DataFrame:
     """Return tables/intervals.csv: for each k the widths of the intervals.
 
@@ -124,6 +154,7 @@ def number_report(
     quality: NumberQuality,
     within_t: ToleranceDistances | None,
     sections: Sequence[str],
+    by_query: str,
 ) -> str:
     """Return report.md of a certification of numbers.
 
@@ -135,6 +166,7 @@ def number_report(
         quality: on the queries.
         within_t: up to which k answers stay within the declared tolerance; None: none is declared.
         sections: on queries that do not fit the declarations.
+        by_query: the file with the interval of each query.
     """
     count = len(subject.certificates.prediction)
     titles, rows = interval_rows(table)
@@ -146,6 +178,7 @@ def number_report(
             f"k = {median:g}. This k may differ by more than one between neighbouring datasets, so "
             "it must not be released, even with noise."
         )
+    release = release_command(trained.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5")
     return document(
         f"# Certified numbers: {plain(subject.dataset)}, {count:,} {plain(subject.queries)}",
         *headline(quality, int(trained.metrics["n_train"]), subject.relation, subject.conditions),
@@ -155,11 +188,12 @@ def number_report(
         markdown_table(titles, rows),
         tolerance,
         "The table `tables/intervals.csv` has the widths of the intervals, and "
-        "`certificates.parquet` has the interval of each answer.",
+        f"`{by_query}` has the interval of each answer.",
         *quality.section(),
         *sections,
         *conditions_section(subject.conditions),
-        *next_section(f"predict run={trained.folder} mechanism=laplace_mean total.eps=NUMBER"),
+        *next_section(*next_commands(trained.folder, subject.conditions, release)),
+        QUERIES_MEANING if not unmet_requirements(subject.conditions) else "",
     )
 
 

@@ -75,12 +75,13 @@ def _ks_of_shares(settings: Settings, end: int | None) -> tuple[int, ...]:
 
 
 def write_quality(record: RunRecord, quality: AnyQuality, prefix: str = "") -> None:
-    """Write tables/quality.csv and the metrics of a model's quality.
+    """Write tables/quality.csv, unless it would be empty, and the metrics of a model's quality.
 
     Args:
         record: the run's record.
         quality: on some records.
         prefix: of the metrics' names.
     """
-    record.table("quality", pd.DataFrame(quality.rows))
+    if quality.rows:
+        record.table("quality", pd.DataFrame(quality.rows))
     record.add_metrics(**{f"{prefix}{name}": value for name, value in quality.metrics.items()})

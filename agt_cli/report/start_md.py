@@ -16,12 +16,10 @@ from matplotlib.ticker import PercentFormatter
 
 from agt_cli.report.figures import WIDTH, drawing, headline
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.proposed_release import QUERIES, QUERIES_MEANING
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
 
-QUERIES = "inputs=FILE"
-"""The word of a proposed command in whose place the owner names a file."""
-QUERIES_MEANING = "FILE: your file of queries."
 FIGURE = "comparison"
 OURS = "this model"
 _OURS_COLOUR = "#08306b"

@@ -294,8 +294,8 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     """
     then = {key: finished.environment.get(key) for key in DIGESTS}
     now = {
-        "data_digest": prepared.loaded.digest_like(then["data_digest"]),
-        "features_digest": prepared.dataset.digest_like(then["features_digest"]),
+        "data_digest": prepared.loaded.digest,
+        "features_digest": prepared.dataset.digest,
     }
     if now == then:
         return

@@ -114,7 +114,7 @@ class TrainingRecords:
             else source.load()
         )
         index, then = Index.of(run, key), run.environment.get("data_digest")
-        if index is None and data.digest_like(then) != then:
+        if index is None and data.digest != then:
             raise ConfigError(
                 f"run={run.folder}: the data of this run changed (digest at training: {then}, "
                 f"digest now: {data.digest}). This run is too old to have an index of its "
@@ -124,7 +124,7 @@ class TrainingRecords:
         index = index or Index.made(data.train, key)
         gone, place = check_same(index, data.train, key, data.coding)
         notes: tuple[str, ...] = ()
-        if not len(gone) and not log.waiting and data.digest_like(then) != then:
+        if not len(gone) and not log.waiting and data.digest != then:
             notes = (
                 "the test records, or other records that training did not use, changed since "
                 "training",

@@ -34,6 +34,7 @@ from agt_cli.verify.folders import (
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
+INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
 DATA_KEYS = ("dataset", "data_digest", "features_digest")
 
 
@@ -130,6 +131,21 @@ def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], e
     return first_difference({name: recorded[name] for name in row}, row)
 
 
+def _check_listed_intervals(record: Record, rows: pd.DataFrame) -> None:
+    """Raise Broken unless the table with the interval of each query is what the parquet has.
+
+    Args:
+        record: the certification.
+        rows: of its certificates.parquet.
+    """
+    expected = rows.to_csv(index=False, lineterminator="\n").encode()
+    if record.read(INTERVALS_BY_QUERY, MAX_TEXT_BYTES) != expected:
+        raise Broken(
+            f"{INTERVALS_BY_QUERY} does not match certificates.parquet, so one of these files was "
+            "changed"
+        )
+
+
 def _check_intervals(record: Record) -> str:
     """Intervals contain their answers and nest; widths are those of the table and metrics.json.
 
@@ -165,6 +181,8 @@ def _check_intervals(record: Record) -> str:
                 f"these files was changed: {difference}"
             )
         record.check_metrics("tables/intervals.csv", **{f"width_median_k{k}": made["width_median"]})
+    if record.holds(INTERVALS_BY_QUERY):
+        _check_listed_intervals(record, rows)
     return "tables/intervals.csv and metrics.json match the intervals in certificates.parquet"
 
 

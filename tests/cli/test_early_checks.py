@@ -53,6 +53,7 @@ MISTAKES = (
     ["data", "inspect", "t.csv", "target=numeric", "range=0-120"],
     ["data", "inspect", "t.csv", "target=numeric", "range=0,120"],
     ["data", "inspect", "t.csv", "target=numeric", "range=[0,120"],
+    ["data", "inspect", "t.csv", "target=numeric", "range=[0,20.000]"],
     ["reproduce", "blobs", "profile=smok"],
     ["start", "t.csv", "public=ja"],
     ["start", "t.csv", "eps=-1"],

@@ -58,6 +58,47 @@ def test_a_run_of_numbers_passes_through_every_command(table: None) -> None:
         assert main(["verify", folder]) == 0
 
 
+def test_the_interval_of_each_query_is_a_table_whose_path_is_printed(
+    table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pd.read_csv("t.csv").head(7).drop(columns="cost").to_csv("queries.csv", index=False)
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    capsys.readouterr()
+    assert main(["certify", "run=train", "inputs=queries.csv", "hydra.run.dir=certify"]) == 0
+    by_query = Path("certify", "tables", "intervals_by_query.csv")
+    assert str(by_query) in capsys.readouterr().out
+    rows = pd.read_csv(by_query)
+    assert len(rows) == 7
+    assert (rows["lower_k1"] <= rows["upper_k1"]).all()
+    assert main(["verify", "certify"]) == 0
+    tables = [path.name for path in by_query.parent.iterdir() if path.stat().st_size <= 1]
+    assert tables == []
+
+
+def test_the_command_that_certify_proposes_releases_numbers(table: None) -> None:
+    declared = ("dataset.from_data=[]", "hydra.run.dir=train")
+    assert main([*TRAIN, *declared]) == 0
+    assert main(["certify", "run=train", "hydra.run.dir=certify"]) == 0
+    report = Path("certify", "report.md").read_text(encoding="utf-8")
+    (line,) = [line for line in report.splitlines() if line.strip().startswith("agt predict ")]
+    words = line.replace("=FILE", "=queries.csv").replace("=NUMBER", "=20").split()
+    assert "mechanism=noisy_statistics" in words
+    pd.read_csv("t.csv").head(7).drop(columns="cost").to_csv("queries.csv", index=False)
+    assert main([*words[1:], "seed=1", "hydra.run.dir=predict"]) == 0
+    assert len(pd.read_csv("predict/labels.csv")) == 7
+
+
+def test_a_changed_interval_of_a_query_is_found(table: None) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    assert main(["certify", "run=train", "hydra.run.dir=certify"]) == 0
+    by_query = Path("certify", "tables", "intervals_by_query.csv")
+    rows = pd.read_csv(by_query)
+    rows.loc[2, "lower_k1"] += 1.0
+    rows.to_csv(by_query, index=False, lineterminator="\n")
+    reseal(Path("certify"))
+    assert main(["verify", "certify"]) == 3
+
+
 def test_a_plan_lists_both_mechanisms_and_draws_nothing(table: None) -> None:
     assert main([*TRAIN, "dataset.from_data=[]", "hydra.run.dir=train"]) == 0
     words = ["plan", "run=train", "eps=[1,20]", "queries=[1,10]"]

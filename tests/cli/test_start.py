@@ -23,8 +23,8 @@ from agt_cli.cli import main
 from agt_cli.commands import start
 from agt_cli.commands.data import COUNTS_ROWS
 from agt_cli.commands.start import weights_release
+from agt_cli.report.proposed_release import QUERIES
 from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
-from agt_cli.report.start_md import QUERIES
 from agt_cli.runs.usual_learners import UsualScores
 
 from .conftest import Agt

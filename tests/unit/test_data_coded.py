@@ -316,16 +316,12 @@ def test_a_table_is_the_same_dataset_however_it_is_held(
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_a_recorded_digest_is_known_again_however_the_table_is_held(
+def test_a_table_has_one_digest_however_it_is_held(
     missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A ledger knows closed data by it: with two digests they would pass as new."""
     held_as_array, held_as_codes = loaded_both_ways(tmp_path, missing, monkeypatch)
-    array, codes = held_as_array.digest, held_as_codes.digest
-    assert array != codes
-    assert held_as_array.digest_like(codes) == codes
-    assert held_as_codes.digest_like(array) == array
-    assert held_as_codes.digest_like(None) == codes
-    assert held_as_array.digest_like("0" * 32) == array
+    assert held_as_codes.digest == held_as_array.digest
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -371,18 +367,6 @@ def two_records(**changes: object) -> Records:
     return Records(**{"units": names, **values, **changes})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changes_in_a_record_changes_the_digest_of_codes(change: str) -> None:
-    before = two_records()
-    after = two_records(**CHANGES[change](before))
-    assert fingerprint(before) != fingerprint(after)
-
-
-def test_a_unit_of_its_own_is_the_same_however_it_is_held() -> None:
-    before = two_records()
-    assert fingerprint(two_records(units=before.ids.copy())) == fingerprint(before)
-
-
 @pytest.mark.parametrize("change", ["a code", "a label", "the type of labels", "a flag", "a unit"])
 def test_whatever_changes_in_a_record_is_noticed_by_its_index(change: str) -> None:
     key = HashKey(bytes(32))
@@ -411,14 +395,13 @@ CODINGS = {
 
 
 @pytest.mark.parametrize("change", CODINGS)
-def test_equal_codes_with_another_meaning_have_another_digest(change: str) -> None:
+def test_equal_codes_with_another_meaning_are_another_content(change: str) -> None:
     key = HashKey(bytes(32))
     before = two_records()
     assert isinstance(before.features, CodedFeatures)
     lookups = CODINGS[change](before.features.lookup.lookups[0].levels)
     other = CodedFeatures(before.features.codes, RowLookup(lookups))
     after = two_records(features=other)
-    assert fingerprint(after) != fingerprint(before)
     contents = Index.made(after, key).contents
     assert (contents != Index.made(before, key).contents).any(axis=1).all()
 

@@ -177,6 +177,27 @@ def test_a_query_in_another_format_is_refused(tmp_path: Path) -> None:
         source.load_queries(tmp_path / "q.csv")
 
 
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        (b"born,wage\n01.01.1980,7\n", "save this file with ';'"),
+        (b"sep=,\nborn,wage\n01.01.1980,7\n", "save this file with ';'"),
+        ("born;wage;Straße\n01.01.1980;7;x\n".encode("latin-1"), "save this file as UTF-8"),
+        ("born;wage\n01.01.1980;7\n".encode("utf-16"), "save this file as UTF-8"),
+        ("born;wage\n01.01.1980;7\n".encode("utf-16-le"), "save this file as UTF-8"),
+    ],
+)
+def test_queries_cut_otherwise_than_the_training_file_are_told_its_form(
+    content: bytes, remedy: str, tmp_path: Path
+) -> None:
+    source = table(people(tmp_path / "t.csv"))
+    (tmp_path / "q.csv").write_bytes(content)
+    with pytest.raises(DataError) as error:
+        source.load_queries(tmp_path / "q.csv")
+    assert remedy in str(error.value)
+    assert "dataset.csv" not in str(error.value)
+
+
 def test_queries_of_a_program_are_read_by_the_same_formats(tmp_path: Path) -> None:
     source = table(people(tmp_path / "t.csv"))
     (tmp_path / "q.csv").write_text("born;wage\n01.01.1980;1.234,5\n")

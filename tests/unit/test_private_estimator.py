@@ -158,3 +158,25 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"columns=.*fewer\.yaml.*people"):
         agt.PrivateClassifier(declared=declared, columns=tmp_path / "fewer.yaml").fit(frame, y)
+
+
+@pytest.mark.filterwarnings("ignore::agt.errors.PrivacySumWarning")
+def test_large_features_are_warned_of_and_leave_nothing_in_what_is_published() -> None:
+    private = agt.PrivateClassifier(epsilon=4.0, declared=said(Y))
+    private.fit(X, Y)
+    attributes = set(vars(private))
+    with pytest.warns(agt.Doubtful, match=r"agt\.Columns") as seen:
+        private.fit(X * 1000, Y)
+    largest = f"{np.abs(X * 1000).max():g}"
+    assert largest in str(seen[0].message)
+    assert set(vars(private)) == attributes
+    assert largest.encode() not in pickle.dumps(private)
+
+
+@pytest.mark.filterwarnings("error::agt.errors.Doubtful")
+def test_large_features_are_warned_of_before_anything_is_released() -> None:
+    declared = agt.Declared(size=600, features=True, settings=True)
+    regressor = agt.PrivateRegressor(range=(0.0, 2.0), declared=declared)
+    with pytest.raises(agt.Doubtful):
+        regressor.fit(X * 1000, Y)
+    assert not hasattr(regressor, "released_")

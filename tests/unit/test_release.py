@@ -462,3 +462,9 @@ def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
         condition.evidence == evidence(proved("own_words", text="of the head"))
         for condition in release.conditions
     )
+
+
+def test_a_value_given_by_position_is_shown_by_name() -> None:
+    with pytest.raises(ConfigError) as error:
+        RandomizedResponse(1.0)  # type: ignore[misc]
+    assert "write eps=1.0" in str(error.value)
