@@ -507,7 +507,7 @@ def certified_by_k(
         )
         words = (
             "Accuracy on the same test records before training (vertical line) and after it "
-            "(tip of the arrow)."
+            "(the mark that the arrow leads to)."
         )
         figures = [
             Figure(
