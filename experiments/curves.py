@@ -118,7 +118,9 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     beside = chart.beside and across == 1 and short
     down = math.ceil(len(parts) / across)
     width = WIDTHS[across] if across > 1 or beside else WIDTH
-    legend = 0 if beside or chart.inside else 0.2 * math.ceil(len(name_lines) / columns_of(names, width))
+    legend = 0.0
+    if not (beside or chart.inside):
+        legend = 0.2 * math.ceil(len(name_lines) / columns_of(names, width))
     with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
         places = (
             figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
@@ -236,9 +238,8 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
             "linewidth": 1.4,
         }
         marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
-        axes.plot(
-            rows[chart.x], rows[chart.y], label=chart.words(str(name)), **style[str(name)], **marks
-        )
+        look = {**marks, **style[str(name)]}
+        axes.plot(rows[chart.x], rows[chart.y], label=chart.words(str(name)), **look)
         if "low" in rows and rows["low"].notna().any():
             colour = style[str(name)]["color"]
             axes.fill_between(
