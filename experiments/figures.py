@@ -169,16 +169,16 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
             _draw_batches(axes, part, places, in_words(str(series)), LINES[position], size)
         axes.axhline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
         axes.annotate(
-            f"all {size:,.0f} training records in one batch",
+            f"all {size:,.0f} training records in one batch (empty mark: not enough)",
             (0, size),
             xycoords=("axes fraction", "data"),
-            xytext=(4, 6),
+            xytext=(4, 8),
             textcoords="offset points",
             fontsize=8,
         )
         axes.set_yscale("log")
         known = pd.concat([data["batch"], data["low"], data["high"], pd.Series([size])]).dropna()
-        limits = (known.min() / 1.3, 1.5 * size)
+        limits = (known.min() / 1.3, 1.8 * size)
         axes.set(xlabel="hidden layers", ylabel="smallest batch (records)", ylim=limits)
         axes.set_xticks(sorted(set(data["depth"])))
         log_ticks(axes.yaxis, known)
@@ -242,7 +242,7 @@ def named_points(
             )
             _write_names(axes, points, (x, y), names, line["color"], below=position % 2 == 0)
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
-        axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-0.9, 3 * max(1.0, data[x].max())))
+        axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-2, 3 * max(1.0, data[x].max())))
         axes.set_xticks([0, *(10**power for power in range(len(str(int(data[x].max())))))])
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_minor_locator(NullLocator())
