@@ -460,7 +460,9 @@ def draw_histogram(
         axes = figure.subplots()
         for name, colour in COLOURS.items():
             label = f"{name} ({int(counts[name].sum()):,})"
-            filled = {"fill": True, "alpha": 0.25} if name == "certified" else {"linewidth": 1.4}
+            filled: dict[str, Any] = {"linewidth": 1.4}
+            if name == "certified":
+                filled = {"fill": True, "alpha": 0.25}
             axes.stairs(counts[name], edges, label=label, color=colour, **filled)
         axes.set(xlabel="estimated memorisation", ylabel="training records", xlim=(-1, 1))
         axes.set_yscale("symlog", linthresh=1, linscale=0.5)

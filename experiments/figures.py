@@ -264,7 +264,9 @@ def _write_names(
     Every second one is farther away, so that those of near points do not meet.
     """
     direction = -1 if below else 1
-    side = {"ha": "right", "va": "top"} if below else {"ha": "left", "va": "bottom"}
+    side: dict[str, Any] = {"ha": "left", "va": "bottom"}
+    if below:
+        side = {"ha": "right", "va": "top"}
     for index, point in enumerate(points.to_dict("records")):
         distance = 12 if index % 2 else 4
         words = ", ".join(f"{point[column]:g}" for column in names)
@@ -311,7 +313,7 @@ def pictures(
             ):
                 axes.imshow(image.reshape(side, side), cmap="Greys", interpolation="nearest")
                 axes.set_title(f"{number:.2g}", fontsize=8, y=-0.32, loc="center")
-            beside = {"transform": line[0].transAxes, "va": "center", "ha": "right"}
+            beside: dict[str, Any] = {"transform": line[0].transAxes, "va": "center", "ha": "right"}
             line[0].text(-0.15, 0.55, titles[words_of_line], fontsize=9, **beside)
             line[0].text(-0.15, -0.24, words, fontsize=8, **beside)
 

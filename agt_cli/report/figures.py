@@ -636,7 +636,8 @@ def ordered(
 
 def log_ticks(axis: Axis, values: pd.Series) -> None:
     """Set few and round ticks of a logarithmic axis, with numbers as people write them."""
-    decades = np.log10(values.max() / values.min())
+    positive = values[values > 0]
+    decades = np.log10(positive.max() / positive.min())
     axis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
