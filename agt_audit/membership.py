@@ -31,6 +31,7 @@ from agt_audit.membership_attack import (
     loss_scores,
     spread_of,
 )
+from agt_audit.membership_classes import draw_advantage_by_class
 from agt_audit.page import short
 from agt_audit.roc import Roc, fewest
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, Shadows, class_logits, trained_shadows
@@ -57,11 +58,18 @@ WORDS = {
     ),
 }
 LINES: dict[str, dict[str, Any]] = {
-    "loss": {"color": "0.45", "linewidth": 3},
-    "lira_online": {"color": "#d94801", "linewidth": 1.8},
-    "lira_offline": {"color": "#2171b5", "linewidth": 1.4, "linestyle": "--"},
-    "rmia": {"color": "#238b45", "linewidth": 1.4, "linestyle": "-."},
-    "labels": {"color": "black", "linewidth": 1.2, "linestyle": ":"},
+    "loss": {"color": "0.45"},
+    "lira_online": {"color": "#d94801"},
+    "lira_offline": {"color": "#2171b5", "linestyle": "--"},
+    "rmia": {"color": "#238b45", "linestyle": "-."},
+    "labels": {"color": "black", "linestyle": ":"},
+}
+NAMES = {
+    "loss": "loss threshold",
+    "lira_online": "LiRA, online",
+    "lira_offline": "LiRA, offline",
+    "rmia": "RMIA, offline",
+    "labels": "labels only",
 }
 CURVE_POINTS = 300
 MIN_RATE, MAX_START = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
@@ -151,6 +159,13 @@ class Membership(AuditKind):
             EXPOSED: attacked.exposed_table().head(self.exposed),
         }
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.evaluation)
+        captions |= draw_advantage_by_class(
+            record,
+            attacked.rocs,
+            pool.records.labels,
+            opened.dataset.classes,
+            {attack: (NAMES[attack], LINES[attack]["color"]) for attack in attacked.rocs},
+        )
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         if shadows:
             metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused}
@@ -649,7 +664,8 @@ def _draw(
                 rates[is_positive],
                 data[attack][is_positive],
                 where="post",
-                label=attack,
+                linewidth=1.2,
+                label=f"{NAMES[attack]}: accuracy {rocs[attack].best_accuracy:.2f}",
                 **LINES[attack],
             )
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
@@ -665,10 +681,11 @@ def _draw(
         headline(
             figure,
             f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the {members} are "
-            f"detected (by {best})",
-            about,
+            f"detected (by {NAMES[best]})",
+            "",
         )
-    return {name: about}
+    accuracy = "Accuracy: mean over both sides, at the threshold that is best for these records."
+    return {name: f"{about} {accuracy}"}
 
 
 def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import NullLocator, StrMethodFormatter
 from pydantic import Field
 
 from agt.errors import AgtError
@@ -37,6 +37,7 @@ from agt.models.model import Model
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.memorised_images import draw_most_memorised
 from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
@@ -287,6 +288,10 @@ class Memorisation(AuditKind):
         captions = draw_histogram(
             record, learnt.value[members], distance[members] >= 1, opened.dataset.name
         )
+        if opened.kept.encoder is None:
+            captions |= draw_most_memorised(
+                record, opened.dataset, pool.records.features[members], learnt.value[members]
+            )
         notes: tuple[str, ...] = NOTES
         if shadows.failed:
             failed = len(shadows.failed)
@@ -455,27 +460,30 @@ def draw_histogram(
         axes = figure.subplots()
         for name, colour in COLOURS.items():
             label = f"{name} ({int(counts[name].sum()):,})"
-            axes.stairs(counts[name], edges, label=label, color=colour, fill=True, alpha=0.6)
-        axes.set(
-            xlabel="how much more often models trained on a record label it correctly than other "
-            "models do",
-            ylabel="training records",
-            yscale="symlog",
-        )
+            filled: dict[str, Any] = {"linewidth": 1.4}
+            if name == "certified":
+                filled = {"fill": True, "alpha": 0.25}
+            axes.stairs(counts[name], edges, label=label, color=colour, **filled)
+        axes.set(xlabel="estimated memorisation", ylabel="training records", xlim=(-1, 1))
+        axes.set_yscale("symlog", linthresh=1, linscale=0.5)
+        highest = max(int(counts[name].max()) for name in COLOURS)
+        axes.set_ylim(0, 1.5 * max(1, highest))
+        axes.set_yticks([0, *(10**power for power in range(len(str(max(1, highest)))))])
         # text is drawn as it is, formulas too
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.yaxis.set_minor_locator(NullLocator())
         keys(figure, [axes])
         high = int((values[is_known] >= QUARTER).sum())
         headline(
             figure,
-            f"{high:,} of {len(values):,} training records have an estimated memorisation of "
-            "at least 0.25",
-            dataset,
+            f"{high:,} of {len(values):,} records: estimated memorisation at least 0.25",
+            "",
         )
     caption = (
-        "Estimated memorisation of records, from models trained on random halves of the "
-        "data. Records whose label is certified in the run (stable distance at least 1) are "
-        "shown separately. Certificates do not cover models trained on halves, so the "
+        f"{dataset}: estimated memorisation of records, from models trained on random halves of "
+        "the data: by how much more often models trained on a record label it correctly than "
+        "other models do. Records whose label is certified in the run (stable distance at least "
+        "1) are shown separately. Certificates do not cover models trained on halves, so the "
         "estimates of certified records also lie on both sides of 0, by chance."
     )
     return {"memorisation": caption}

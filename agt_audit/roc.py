@@ -120,6 +120,12 @@ class Roc:
         found = len(self._members) - np.searchsorted(self._members, thresholds, side="left")
         return np.vstack([[math.inf, 0, 0], np.stack([thresholds, alarms, found], axis=1)])
 
+    @property
+    def best_accuracy(self) -> float:
+        """The mean of the shares that are right on both sides, at the best threshold."""
+        advantage = self.curve[:, 2] / len(self._members) - self.curve[:, 1] / len(self._others)
+        return float(1 + advantage.max()) / 2
+
     @cached_property
     def area(self) -> float:
         """The probability that a member's score is above a non-member's, ties counted half."""

@@ -30,7 +30,7 @@ from agt.models.box import BoxModel
 from agt.relations import RELATIONS
 from agt.settings import STRICT, Count, Positive
 from agt.training.loop import Progress, train
-from agt_cli.report.figures import DARKEST, Grid
+from agt_cli.report.figures import DARKEST, LINES, Grid
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import DpSgd
@@ -507,7 +507,7 @@ def certified_by_k(
         )
         words = (
             "Accuracy on the same test records before training (vertical line) and after it "
-            "(tip of the arrow)."
+            "(the mark that the arrow leads to)."
         )
         figures = [
             Figure(
@@ -591,10 +591,10 @@ def training_curve(
                 )
             )
         about = ["panel", "series", "epoch", "k"]
-        fraction = lines(
-            "epoch", "certified_fraction", "epoch", FRACTION, log=False, panels="panel"
-        )
-        accuracy = lines("epoch", "accuracy", "epoch", "test accuracy", log=False, panels="panel")
+        fraction_looks, accuracy_looks = _looks_by_k(ks)
+        shares = partial(lines, "epoch", log=False, panels="panel", share=True)
+        fraction = shares("certified_fraction", "epoch", FRACTION, looks=fraction_looks)
+        accuracy = shares("accuracy", "epoch", "test accuracy", looks=accuracy_looks)
         caption = "Certified fraction of the test records after each epoch of one run."
         accuracies = (
             "Nominal test accuracy after each epoch, and the accuracies that any neighbouring "
@@ -612,6 +612,25 @@ def training_curve(
         return {**found, "nominal accuracy": "accuracy"}
 
     return Kind(keys, ("profile", "claim", "epoch", "k"), through(keys, measure), shown, compared)
+
+
+Looks = dict[str, dict[str, Any]]
+
+
+def _looks_by_k(ks: Sequence[int]) -> tuple[Looks, Looks]:
+    """Return how lines of certified fractions and of accuracies look, by their series.
+
+    All lines of one k share a colour and a marker; a best case is dotted.
+    """
+    fractions: Looks = {}
+    accuracies: Looks = {"nominal": {"color": "black", "linestyle": "-", "marker": ""}}
+    for position, k in enumerate(ks):
+        line = LINES[position % len(LINES)]
+        look = {"color": line["color"], "marker": line["marker"]}
+        fractions[f"k = {k}"] = {**look, "linestyle": "-"}
+        accuracies[f"worst case, k = {k}"] = {**look, "linestyle": "-"}
+        accuracies[f"best case, k = {k}"] = {**look, "linestyle": ":"}
+    return fractions, accuracies
 
 
 @kind

@@ -4,8 +4,8 @@ Same style as the command's own figures (agt_cli/report/figures.py).
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from textwrap import fill
 from typing import Any
 
@@ -60,6 +60,10 @@ class Curves:
             is long.
         upright: columns whose values, alike in all rows, are drawn as vertical lines that go by
             their names.
+        looks: the name of a series -> what differs in how its line looks, as matplotlib's
+            arguments of a line: {"marker": ""} for a curve that is exact and not measured.
+        share: the y axis is a share and goes from 0 to 1, whatever the data.
+        inside: the lines' names stand in the upper right corner of the first panel.
     """
 
     name: str
@@ -81,6 +85,9 @@ class Curves:
     words: Callable[[str], str] = str
     beside: bool = False
     upright: tuple[str, ...] = ()
+    looks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    share: bool = False
+    inside: bool = False
 
     @property
     def levels(self) -> list[str]:
@@ -100,7 +107,10 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
         if chart.panels is None
         else ordered(list(drawn_data.groupby(chart.panels, sort=False)), chart.order)
     )
-    style = _styles(drawn_data)
+    style = {
+        name: {**look, **chart.looks.get(name.split(JOINED)[0], {})}
+        for name, look in _styles(drawn_data).items()
+    }
     across = len(parts) if len(parts) <= MOST_ACROSS else ACROSS
     names = [*map(chart.words, style), *chart.levels]
     name_lines = [line for name in names for line in name.split("\n")]
@@ -108,7 +118,9 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     beside = chart.beside and across == 1 and short
     down = math.ceil(len(parts) / across)
     width = WIDTHS[across] if across > 1 or beside else WIDTH
-    legend = 0 if beside else 0.2 * math.ceil(len(name_lines) / columns_of(names, width))
+    legend = 0.0
+    if not (beside or chart.inside):
+        legend = 0.2 * math.ceil(len(name_lines) / columns_of(names, width))
     with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
         places = (
             figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
@@ -119,6 +131,8 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
         _ticks(places[0], chart, data)
         drawn = places[: len(parts)]
         ends(drawn)
+        if chart.share:
+            _from_0_to_1(drawn)
         for axes in places[len(parts) :]:
             axes.set_axis_off()
         for axes in drawn[-across:]:
@@ -126,8 +140,19 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             axes.set_xlabel(chart.xlabel)
         for axes in drawn[::across]:
             axes.set_ylabel(fill(chart.ylabel, 36))
-        keys(figure, drawn, beside)
+        if chart.inside:
+            drawn[0].legend(loc="upper right")
+        else:
+            keys(figure, drawn, beside)
         headline(figure, chart.finding, chart.title)
+
+
+def _from_0_to_1(drawn: list[Axes]) -> None:
+    """Let y axes, which share their scale, go from 0 to 1 with a tick at each end."""
+    for axes in drawn:
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_yticks(np.linspace(0, 1, 6))
+        axes.spines["left"].set_bounds(0, 1)
 
 
 def _with_equal_curves_joined(chart: Curves, data: pd.DataFrame) -> pd.DataFrame:
@@ -213,9 +238,8 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
             "linewidth": 1.4,
         }
         marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
-        axes.plot(
-            rows[chart.x], rows[chart.y], label=chart.words(str(name)), **style[str(name)], **marks
-        )
+        look = {**marks, **style[str(name)]}
+        axes.plot(rows[chart.x], rows[chart.y], label=chart.words(str(name)), **look)
         if "low" in rows and rows["low"].notna().any():
             colour = style[str(name)]["color"]
             axes.fill_between(

@@ -9,7 +9,7 @@ field.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from textwrap import fill
 from typing import Any
@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from agt_cli.report.figures import COLOURS, LINES, MARKERS, drawing, ends, keys, log_ticks
 from agt_cli.report.record import RunRecord
@@ -149,12 +149,146 @@ def _draw_arrows(
         axes.annotate("", xy=(to_x, height), xytext=(from_x, height), arrowprops=arrow)
 
 
+def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: float) -> None:
+    """Draw the smallest batch against the number of hidden layers, a line for each series.
+
+    Series lie beside one another at each depth, with their ranges as bars.
+
+    Args:
+        record: into which it is drawn.
+        data: of the columns depth, series, batch, low and high; a batch of NaN is an empty mark on
+            the line of all records, which are not enough.
+        name: of the files.
+        size: how many records there are.
+    """
+    groups = list(data.groupby("series", sort=False))
+    with drawing(record, name, data, (6.8, 3.8)) as figure:
+        axes = figure.subplots()
+        for position, (series, part) in enumerate(groups):
+            places = part["depth"] + 0.09 * (position - (len(groups) - 1) / 2)
+            _draw_batches(axes, part, places, in_words(str(series)), LINES[position], size)
+        axes.axhline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.annotate(
+            f"all {size:,.0f} training records in one batch (empty mark: not enough)",
+            (0, size),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 8),
+            textcoords="offset points",
+            fontsize=8,
+        )
+        axes.set_yscale("log")
+        known = pd.concat([data["batch"], data["low"], data["high"], pd.Series([size])]).dropna()
+        limits = (known.min() / 1.3, 1.8 * size)
+        axes.set(xlabel="hidden layers", ylabel="smallest batch (records)", ylim=limits)
+        axes.set_xticks(sorted(set(data["depth"])))
+        log_ticks(axes.yaxis, known)
+        keys(figure, [axes], beside=True)
+
+
+def _draw_batches(
+    axes: Axes,
+    part: pd.DataFrame,
+    places: pd.Series,
+    label: str,
+    line: dict[str, Any],
+    size: float,
+) -> None:
+    """Draw one series of batches at their places, with bars and marks of batches not found."""
+    axes.plot(places, part["batch"], markersize=5, linewidth=1, label=label, **line)
+    axes.vlines(places, part["low"], part["high"], color=line["color"], linewidth=1.6)
+    missing = places[part["batch"].isna()]
+    empty = {"marker": line["marker"], "color": line["color"], "markerfacecolor": "white"}
+    axes.plot(
+        missing, np.full(len(missing), size), markersize=7, linestyle="none", zorder=3, **empty
+    )
+
+
+def named_points(
+    record: RunRecord,
+    data: pd.DataFrame,
+    name: str,
+    *,
+    x: str,
+    y: str,
+    names: tuple[str, ...],
+    xlabel: str,
+    ylabel: str,
+) -> None:
+    """Draw a line for each value of ``series``, with the settings of each point beside it.
+
+    Args:
+        record: into which it is drawn.
+        data: also of the columns ``series``, ``low`` and ``high``.
+        name: of the files.
+        x: a column of counts, which may be 0; its axis is logarithmic from 1 on.
+        y: a column of measurements.
+        names: the columns whose values are written beside a point.
+        xlabel: words; ``ylabel``: as well.
+    """
+    with drawing(record, name, data, (7.2, 4.6)) as figure:
+        axes = figure.subplots()
+        groups = list(data.groupby("series", sort=False))
+        for position, (series, part) in enumerate(groups):
+            points = part.sort_values(x)
+            line = LINES[position]
+            axes.plot(points[x], points[y], markersize=4, label=in_words(str(series)), **line)
+            axes.fill_between(
+                points[x],
+                points["low"],
+                points["high"],
+                color=line["color"],
+                alpha=0.12,
+                linewidth=0,
+            )
+            _write_names(axes, points, (x, y), names, line["color"], below=position % 2 == 0)
+        axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+        axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-2, 3 * max(1.0, data[x].max())))
+        axes.set_xticks([0, *(10**power for power in range(len(str(int(data[x].max())))))])
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.margins(y=0.1)
+        axes.legend(loc="lower left", title=f"beside a point: {', '.join(names)}")
+
+
+def _write_names(
+    axes: Axes,
+    points: pd.DataFrame,
+    place: tuple[str, str],
+    names: tuple[str, ...],
+    colour: str,
+    below: bool,
+) -> None:
+    """Write the values of the columns ``names`` beside each point, on one side of a line that
+    falls: below and at the left, or above and at the right.
+
+    Every second one is farther away, so that those of near points do not meet.
+    """
+    direction = -1 if below else 1
+    side: dict[str, Any] = {"ha": "left", "va": "bottom"}
+    if below:
+        side = {"ha": "right", "va": "top"}
+    for index, point in enumerate(points.to_dict("records")):
+        distance = 12 if index % 2 else 4
+        words = ", ".join(f"{point[column]:g}" for column in names)
+        at = (point[place[0]], point[place[1]])
+        axes.annotate(
+            words,
+            at,
+            xytext=(4 * direction, distance * direction),
+            textcoords="offset points",
+            fontsize=7,
+            color=colour,
+            **side,
+        )
+
+
 def pictures(
     record: RunRecord,
     data: pd.DataFrame,
     name: str,
     *,
     rows: str,
+    titles: Mapping[str, str],
     order: str,
     value: str,
     words: str,
@@ -162,8 +296,9 @@ def pictures(
     """Small square images, dark on white; columns p0, p1, ... hold their pixels.
 
     Args:
-        rows: of the rows of images, titled by its values; ``order``: of the images in one.
-        value: a number below each image; ``words``: what it is.
+        rows: of the rows of images; ``order``: of the images in one.
+        titles: a value of ``rows`` -> the title of its row.
+        value: a number below each image; ``words``: what it is, at the left of each row's numbers.
     """
     parts = {str(line): part.sort_values(order) for line, part in data.groupby(rows, sort=False)}
     pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
@@ -178,16 +313,9 @@ def pictures(
             ):
                 axes.imshow(image.reshape(side, side), cmap="Greys", interpolation="nearest")
                 axes.set_title(f"{number:.2g}", fontsize=8, y=-0.32, loc="center")
-            line[0].text(
-                -0.15,
-                0.5,
-                words_of_line,
-                transform=line[0].transAxes,
-                rotation=90,
-                va="center",
-                ha="right",
-            )
-        figure.supxlabel(words, fontsize=9)
+            beside: dict[str, Any] = {"transform": line[0].transAxes, "va": "center", "ha": "right"}
+            line[0].text(-0.15, 0.55, titles[words_of_line], fontsize=9, **beside)
+            line[0].text(-0.15, -0.24, words, fontsize=8, **beside)
 
 
 def regions(levels: tuple[int, ...]) -> tuple[list[float], dict[float, str]]:
@@ -241,6 +369,12 @@ def planes(
             places[0].set_ylabel(f"{claim}\n{in_words(str(profile))}", fontsize=8)
         for place, panel in zip(axes[0], panels, strict=True):
             place.set_title(fill(panel, 22), fontsize=8)
+        for place in axes[-1]:
+            place.set_xlabel("x1", fontsize=8)
+        for place in axes[:, -1]:
+            place.yaxis.set_label_position("right")
+            place.set_ylabel("x2", fontsize=8)
+        keys(figure, list(axes.ravel()), markerscale=1.6, fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
         bar.set_ticks(list(names), labels=list(names.values()))
         bar.ax.minorticks_off()
@@ -263,7 +397,7 @@ def _draw_plane(
     label = mapped["prediction"].to_numpy().reshape(len(y), len(x))
     for c in range(1, int(label.max()) + 1):
         axes.contour(x, y, (label == c).astype(float), levels=[0.5], colors="black", linewidths=1.2)
-    for (_, here), (marker, face, edge) in zip(
+    for (label_of_class, here), (marker, face, edge) in zip(
         training.groupby("prediction"), MARKERS, strict=False
     ):
         axes.scatter(
@@ -274,6 +408,7 @@ def _draw_plane(
             facecolors=face,
             edgecolors=edge,
             linewidths=0.35,
+            label=f"training records of class {label_of_class}",
         )
     axes.set(aspect="equal", xlim=x[[0, -1]], ylim=y[[0, -1]])
     axes.tick_params(labelsize=8)

@@ -17,7 +17,7 @@ the first initialisation alone.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ from agt_cli.report.sections_md import ball
 
 from .amex import make
 from .certified import HALF, at_half
-from .figures import lines
+from .figures import batches_by_depth, lines
 from .kinds import (
     Entry,
     Figure,
@@ -174,34 +174,25 @@ def batch_figures(
         ranges: whether there are several initialisations.
     """
     smallest = answers.assign(series=answers["claim"] + " (" + answers["profile"] + ")")
-    smallest["depth"] = smallest["depth"].astype(str)  # words: no ticks between whole depths
     several = ", seed " + rows["seed"].astype(str) if rows["seed"].nunique() > 1 else ""
     every = rows[[*SEARCH, "batch", "certified"]].assign(
         series=rows["claim"] + " (" + rows["profile"] + ")" + several
     )
     share = f"certified at k = {k}"
     several_words = (
-        "  Median and range over initialisations; a range that reaches the line: for some, all "
+        " Median and range over initialisations; a range that reaches the line: for some, all "
         "records in one batch are not enough."
     )
     caption = (
         f"The smallest batch at which {fraction:.0%} of the test records are certified at k "
-        f"= {k}.{several_words * ranges}"
+        f"= {k}; empty marks on the dotted line: not even with all records in one batch."
+        f"{several_words * ranges}"
     )
     return (
         Figure(
             caption,
             smallest,
-            lines(
-                "depth",
-                "batch",
-                "hidden layers",
-                "smallest batch",
-                log=False,
-                ylog=True,
-                level=float(rows["size"].iloc[-1]),
-                level_name="all records in one batch",
-            ),
+            partial(batches_by_depth, size=float(rows["size"].iloc[-1])),
         ),
         Figure(
             "Certified fraction of the test records in every run of the searches.",

@@ -103,7 +103,14 @@ def audited_mechanism(
 
     def shown(rows: pd.DataFrame) -> Shown:
         table = wide(rows, ["bound"], "claimed", "found", eps, "claimed eps = {:g}")
-        draw = lines("claimed", "found", "claimed eps", "lower bound on eps", log=False)
+        draw = lines(
+            "claimed",
+            "found",
+            "claimed eps",
+            "lower bound on eps",
+            log=False,
+            looks={THE_CLAIM: CLAIM_LOOK},
+        )
         points = _with_claim(rows.rename(columns={"bound": "series"}))
         caption = (
             f"Lower bounds on eps (delta = {delta:g}) from {trials:,} draws of a Gaussian "
@@ -132,10 +139,14 @@ def _best_threshold(mu: float, delta: float, trials: int, confidence: float) -> 
     return float(max(candidates, key=shown))
 
 
+THE_CLAIM = "the claim"
+CLAIM_LOOK = {"color": "black", "linestyle": "--", "marker": ""}
+
+
 def _with_claim(points: pd.DataFrame) -> pd.DataFrame:
     """Return points of ``claimed`` against ``found``, with the claim itself as one more series."""
     claimed = points["claimed"].unique()
-    claim = pd.DataFrame({"series": "the claim", "claimed": claimed, "found": claimed})
+    claim = pd.DataFrame({"series": THE_CLAIM, "claimed": claimed, "found": claimed})
     return pd.concat([points[["series", "claimed", "found"]], claim], ignore_index=True)
 
 
@@ -182,8 +193,15 @@ def audited_in_one_run(
     def shown(rows: pd.DataFrame) -> Shown:
         series = [f"{m:,} canaries" for m in rows["canaries"]]
         points = rows.assign(series=series)[["series", "claimed", "found", "low", "high"]]
-        claim = _with_claim(points).query("series == 'the claim'")
-        draw = lines("claimed", "found", "claimed eps", "lower bound on eps", log=False)
+        claim = _with_claim(points).query("series == @THE_CLAIM")
+        draw = lines(
+            "claimed",
+            "found",
+            "claimed eps",
+            "lower bound on eps",
+            log=False,
+            looks={THE_CLAIM: CLAIM_LOOK},
+        )
         caption = (
             f"Lower bound on eps (delta = {delta:g}) from one run, by the number of canaries: mean "
             f"and range of {draws} runs of a Gaussian mechanism."
@@ -220,10 +238,12 @@ def trade_offs(
 
     Args:
         eps: a panel each.
-        points: of each curve.
+        points: of each curve, beside the two kinks of each (eps, delta)-DP curve.
     """
     claims = ("(eps, delta)-DP", "Gaussian DP")
-    rates = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, points - 1)])
+    kinks = [(1 - delta) / (1 + math.exp(value)) for value in eps]
+    small = np.geomspace(1e-6, 1.0, points - 1)
+    rates = np.unique(np.concatenate([[0.0], small, kinks, [1 - delta]]))
     keys = grid(profile=[EVERY], eps=eps, claim=claims, alarms=rates.tolist())
 
     def misses(key: Key) -> float:
@@ -239,7 +259,17 @@ def trade_offs(
     def shown(rows: pd.DataFrame) -> Shown:
         panels = [f"eps = {value:g}" for value in rows["eps"]]
         data = rows.assign(series=rows["claim"], panel=panels)
-        draw = lines("alarms", "misses", "false alarms", "least misses", log=False, panels="panel")
+        exact = {"marker": ""}
+        draw = lines(
+            "alarms",
+            "misses",
+            "false alarms",
+            "least misses",
+            log=False,
+            panels="panel",
+            looks=dict.fromkeys(claims, exact),
+            inside=True,
+        )
         caption = (
             "The least share of misses that an attack can have, against its share of false alarms "
             f"(delta = {delta:g}); below the curve no attack can be."
@@ -260,7 +290,7 @@ def gradients_and_noise(
     dpsgd: DpSgd,
     eps: Positive = 1.0,
     delta: Delta = 1e-5,
-    bins: Annotated[int, Field(ge=3)] = 81,
+    bins: Annotated[int, Field(ge=3)] = 301,
     data: str = "",
 ) -> Kind:
     """How the coordinates of DP-SGD's first gradient and of its noise are distributed (002).
@@ -300,10 +330,20 @@ def gradients_and_noise(
 
     def shown(rows: pd.DataFrame) -> Shown:
         points = rows.rename(columns={"what": "series"})[["value", "series", "share"]]
-        draw = lines("value", "share", "value of a coordinate", "share of coordinates", log=False)
+        steps = {"marker": "", "drawstyle": "steps-mid", "linewidth": 1.0}
+        draw = lines(
+            "value",
+            "share",
+            "value of a coordinate",
+            "share of coordinates in a bin",
+            log=False,
+            ylog=True,
+            looks={"gradient": {**steps, "linestyle": "-"}, "noise": {**steps, "linestyle": "-"}},
+        )
         caption = (
             "Coordinates of the mean of clipped gradients before the first step, and the noise "
-            f"that DP-SGD adds to it at eps = {eps:g}, delta = {delta:g}."
+            f"that DP-SGD adds to it at eps = {eps:g}, delta = {delta:g}: shares of {bins} bins "
+            "of equal width."
         )
         columns = ["what", "standard deviation", *named(data)]
         return Shown(rows[columns].drop_duplicates(), [Figure(caption, points, draw)])

@@ -20,7 +20,7 @@ and what each method of removing records costs, promises and leaves, on the same
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,10 +48,11 @@ from agt.training.ensemble import assign_shards
 from agt.training.objective import Objective
 from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_case
 from agt.unlearning.sisa import answerable, availability, retrain_affected, spread_requests
+from agt_cli.report.figures import LINES
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Delta, Variant, Variants
-from .figures import lines, marks, pictures
+from .figures import lines, marks, named_points, pictures
 from .kinds import (
     EVERY,
     Entry,
@@ -299,42 +300,73 @@ def named(data: str) -> dict[str, list[str]]:
 def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figure]:
     """Each that ``show`` may name."""
     some = rows[rows["profile"] == rows["profile"].iloc[0]]  # the head is the same in every profile
-    by_strength = some.assign(series=[f"sigma = {sigma:g}" for sigma in some["sigma"]])[
-        ["lambda", "series", *ENDS]
-    ]
+    by_sigma = some.assign(series=some["lambda"].map(LAMBDA.format))
     best = _front(rows, ["profile", "lambda"])
-    by_removals = best.assign(series=[f"lambda = {value:g}" for value in best["lambda"]])
-    front = _front(rows, ["profile"]).rename(columns={"profile": "series"})
-    removals = partial(lines, "removals", "accuracy", "removals supported", "test accuracy")
+    by_removals = best.assign(series=best["lambda"].map(LAMBDA.format))
+    front = _front(rows, ["profile"], fewest=0).rename(columns={"profile": "series"})
+    looks = strength_looks(rows["lambda"])
     return {
         "accuracy": Figure(
-            "Test accuracy against lambda, for each deviation of the loss's perturbation: mean, "
-            f"range of {draws} draws.",
-            by_strength,
-            lines("lambda", "accuracy", "lambda", "test accuracy"),
+            "Test accuracy against sigma, the deviation of the loss's perturbation, for each "
+            f"lambda: mean, range of {draws} draws.",
+            by_sigma[["sigma", "series", *ENDS]],
+            lines("sigma", "accuracy", "sigma", "test accuracy", looks=looks),
             "_accuracy",
         ),
         "removals": Figure(
             f"Test accuracy against how many removals are supported before training again ({at}); "
             "points of a line: sigma.",
             by_removals[["removals", "series", "profile", "sigma", *ENDS]],
-            removals(panels="profile"),
+            lines(
+                "removals",
+                "accuracy",
+                "removals supported",
+                "test accuracy",
+                panels="profile",
+                looks=looks,
+            ),
             "_removals",
         ),
         "front": Figure(
-            f"The most accurate head of those that support so many removals ({at}): each point a "
-            "lambda and a sigma.",
+            f"The most accurate head of those that support so many removals ({at}); beside each "
+            "point: lambda, sigma.",
             front[["removals", "series", "lambda", "sigma", *ENDS]],
-            removals(),
+            partial(
+                named_points,
+                x="removals",
+                y="accuracy",
+                names=("lambda", "sigma"),
+                xlabel="removals supported",
+                ylabel="test accuracy",
+            ),
         ),
     }
 
 
-def _front(rows: pd.DataFrame, about: list[str]) -> pd.DataFrame:
-    """Those rows of the same ``about`` that no other beats in both removals and accuracy; one
-    removal at the least.
+LAMBDA = "lambda = {:g}"
+
+
+def strength_looks(strengths: Iterable[float]) -> dict[str, dict[str, Any]]:
+    """Return how the line of each lambda looks, by its series.
+
+    Figures whose largest values of lambda are the same show these alike.
     """
-    some = rows[rows["removals"] >= 1].sort_values(["removals", "accuracy"], ascending=False)
+    falling = sorted(set(strengths), reverse=True)
+    return {
+        LAMBDA.format(strength): dict(LINES[rank % len(LINES)])
+        for rank, strength in enumerate(falling)
+    }
+
+
+def _front(rows: pd.DataFrame, about: list[str], fewest: int = 1) -> pd.DataFrame:
+    """Return those rows of the same ``about`` that no other beats in both removals and accuracy.
+
+    Args:
+        rows: of settings.
+        about: the columns that tell fronts apart.
+        fewest: removals; settings that support fewer are left out.
+    """
+    some = rows[rows["removals"] >= fewest].sort_values(["removals", "accuracy"], ascending=False)
     before = some.groupby(about)["accuracy"].transform(
         lambda seen: seen.cummax().shift(fill_value=0.0)
     )
@@ -370,7 +402,7 @@ def removal_budgets(
                 break
             sigma = float(f"{1.03 * needed:.3g}")
         about = {
-            "series": f"lambda = {strength:g}",
+            "series": LAMBDA.format(strength),
             "sigma": sigma,
             **{end: found[end] for end in ENDS},
         }
@@ -378,7 +410,12 @@ def removal_budgets(
 
     def shown(rows: pd.DataFrame) -> Shown:
         draw = lines(
-            "eps", "accuracy", f"eps (delta = {delta:g})", "test accuracy", panels="profile"
+            "eps",
+            "accuracy",
+            f"eps (delta = {delta:g})",
+            "test accuracy",
+            panels="profile",
+            looks=strength_looks(strengths),
         )
         caption = (
             f"Test accuracy against eps, sigma for {removals} removals: mean, range of "
@@ -569,10 +606,17 @@ def removal_difficulty(
 
     def drawn(rows: pd.DataFrame) -> Shown:
         caption = (
-            f"The {shown} training images whose removal moves the weights most (above), and "
-            "least (below)."
+            f"The {shown} training images whose removal moves the weights most (odd), and least "
+            "(prototypical); below each, by how much."
         )
-        draw = partial(pictures, rows="side", order="rank", value="moved", words="weights move by")
+        draw = partial(
+            pictures,
+            rows="side",
+            titles={"hardest": "odd", "easiest": "prototypical"},
+            order="rank",
+            value="moved",
+            words="weights\nmove by",
+        )
         return Shown(
             rows[["profile", "side", "rank", "digit", "moved"]], [Figure(caption, rows, draw)]
         )

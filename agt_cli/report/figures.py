@@ -454,7 +454,7 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
         which: x, y or both.
     """
     for name in which:
-        spans = np.array([getattr(axes.dataLim, f"interval{name}") for axes in drawn])
+        spans = np.array([_span(axes, name) for axes in drawn])
         low = float(spans[:, 0].min())
         high = float(spans[:, 1].max())
         if not np.isfinite(spans).all():
@@ -464,6 +464,14 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
             continue
         for axes in drawn:
             _end_axis(axes, name, low, high)
+
+
+def _span(axes: Axes, name: str) -> tuple[float, float]:
+    """Return the least and the greatest value along an axis, x or y, that its scale can show."""
+    low, high = getattr(axes.dataLim, f"interval{name}")
+    if getattr(axes, f"{name}axis").get_scale() == "log" and low <= 0:
+        low = getattr(axes.dataLim, f"minpos{name}")
+    return float(low), float(high)
 
 
 def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
@@ -628,7 +636,8 @@ def ordered(
 
 def log_ticks(axis: Axis, values: pd.Series) -> None:
     """Set few and round ticks of a logarithmic axis, with numbers as people write them."""
-    decades = np.log10(values.max() / values.min())
+    positive = values[values > 0]
+    decades = np.log10(positive.max() / positive.min())
     axis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -9,6 +9,7 @@ import pytest
 
 from agt_audit import shadows
 from agt_audit.membership import EXPOSED, area_of, draw_curves
+from agt_audit.membership_classes import advantages_by_class
 from agt_audit.roc import Roc
 from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
@@ -103,3 +104,13 @@ def test_one_record_on_a_side_draws_a_figure(tmp_path: Path) -> None:
     roc = Roc(np.array([0.0, 1.0, 2.0]), np.array([False, True, True]))
     with RunRecord(tmp_path / "record", "audit", {}) as record:
         assert draw_curves(record, "few", {"loss": roc}, None)
+
+
+def test_an_attack_s_advantage_is_taken_in_each_class_apart() -> None:
+    """One threshold finds every member of class 0, and nobody of class 1."""
+    member = np.array([True, True, False, False] * 2)
+    scores = np.array([3.0, 2.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    labels = np.repeat([0, 1], 4)
+    table = advantages_by_class({"loss": Roc(scores, member)}, labels, ("a", "b", "without"))
+    assert table.set_index("class")["advantage"].to_dict() == {"a": 1.0, "b": 0.0}
+    assert Roc(scores, member).best_accuracy == 0.75

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from agt_cli._experiments.curves import Curves, _styles, curves
+from agt_cli._experiments.figures import batches_by_depth, named_points
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -258,3 +259,64 @@ def test_looks_follow_from_method_members_and_profile_and_not_from_the_order() -
     assert one["color"] == many["color"]
     assert one["linestyle"] != many["linestyle"]
     assert looks["smooth_cauchy 1 paper"]["markerfacecolor"] == "white"
+
+
+def test_a_curve_may_have_a_look_of_its_own(tmp_path: Path, drawn: list[Figure]) -> None:
+    rows = [{"x": x, "y": x * slope, "series": f"{slope}"} for slope in (1, 2) for x in (1.0, 2.0)]
+    chart = Curves("c", "x", "y", "x", "y", looks={"2": {"marker": "", "color": "red"}})
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, chart, pd.DataFrame(rows))
+    looks = {line.get_label(): line for line in drawn[-1].axes[0].get_lines()}
+    assert (looks["2"].get_marker(), looks["2"].get_color()) == ("", "red")
+    assert looks["1"].get_marker()
+
+
+def test_an_axis_of_shares_goes_from_0_to_1(tmp_path: Path, drawn: list[Figure]) -> None:
+    rows = [{"x": x, "y": 0.4 + 0.1 * x, "series": "one"} for x in (1.0, 2.0)]
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, Curves("c", "x", "y", "x", "y", share=True), pd.DataFrame(rows))
+    ticks = drawn[-1].axes[0].get_yticks()
+    assert (ticks[0], ticks[-1]) == (0, 1)
+
+
+def test_a_share_of_0_on_a_logarithmic_axis_leaves_the_axis_its_end(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    rows = [{"x": x, "y": y, "series": "one"} for x, y in ((1.0, 0.1), (2.0, 0.0), (3.0, 0.01))]
+    chart = Curves("c", "x", "y", "x", "y", log=False, ylog=True)
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, chart, pd.DataFrame(rows))
+    assert drawn[-1].axes[0].spines["left"].get_bounds() == pytest.approx((0.01, 0.1))
+
+
+def test_batches_that_are_not_enough_are_marks_on_the_line_of_all_records(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    rows = [
+        {"depth": 1, "batch": 100.0, "low": 80.0, "high": 200.0},
+        {"depth": 2, "batch": np.nan, "low": 500.0, "high": 1000.0},
+    ]
+    data = pd.DataFrame(rows).assign(series="privacy (ours)")
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        batches_by_depth(record, data, "batches", size=1000.0)
+    empty = [one for one in drawn[-1].axes[0].get_lines() if one.get_markerfacecolor() == "white"]
+    assert [list(one.get_xydata()[0]) for one in empty] == [[2.0, 1000.0]]
+
+
+def test_a_point_without_removals_is_shown_with_its_settings(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    rows = [
+        {"removals": 0.0, "accuracy": 0.9, "lambda": 1e-4, "sigma": 0.1},
+        {"removals": 50.0, "accuracy": 0.8, "lambda": 0.01, "sigma": 3.0},
+    ]
+    data = pd.DataFrame(rows).assign(series="ours", low=0.7, high=0.95)
+    words = {"xlabel": "removals", "ylabel": "accuracy"}
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        named_points(
+            record, data, "front", x="removals", y="accuracy", names=("lambda", "sigma"), **words
+        )
+    axes = drawn[-1].axes[0]
+    low, high = axes.get_xlim()
+    assert low < 0 < 50 < high
+    assert {text.get_text() for text in axes.texts} == {"0.0001, 0.1", "0.01, 3"}
