@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
-from agt.data.coded import CodedFeatures, RowLookup
+from agt.data.coded import RowLookup
 from agt.data.digests import fingerprint
 from agt.data.ids import _rough_hash
 from agt.data.records import Records
