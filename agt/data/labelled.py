@@ -47,6 +47,7 @@ from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, CsvFormatError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
+from agt.messages import Message
 from agt.settings import MOST_ROWS, schema, validate
 from agt.store.locations import locate
 
@@ -110,6 +111,7 @@ def class_indices(
     path: Path,
     row_of: Callable[[int], str] = row_words,
     optional: bool = False,
+    extensible: bool = False,
 ) -> np.ndarray:
     """[n] int64 indices into ``classes``.
 
@@ -117,6 +119,7 @@ def class_indices(
         words: [n] labels as text, None where missing; or values of the kind that classes are.
         row_of: names a row in messages.
         optional: take a missing label as UNLABELLED (queries).
+        extensible: the user declared the classes, and may declare another one.
 
     Raises:
         DataError: a label is missing or not among the classes.
@@ -128,9 +131,17 @@ def class_indices(
         word, known = labels[row], [*map(str, classes)]
         none = word is None or missing_word(str(word))
         label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
+        remedy = "correct the label, or remove the row"
+        if extensible and not none:
+            remedy += ", or add the class to {config:dataset.classes}"
         raise DataError(
-            f"{path}: {row_of(row)} has {label}, but the only classes are {', '.join(known)}: "
-            "correct the label, or remove the row, or add the class to dataset.classes"
+            Message(
+                "{path}: {row} has {label}, but the only classes are {known}: " + remedy,
+                path=path,
+                row=row_of(row),
+                label=label,
+                known=", ".join(known),
+            )
         )
     return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 
@@ -278,7 +289,9 @@ class FileRows:
             labels = target.numeric.clip(numbers)
         else:
             words = np.where(self.erased, target.classes[0], self.labels)
-            labels = class_indices(words, target.classes, self.columns.path, self.columns.row)
+            labels = class_indices(
+                words, target.classes, self.columns.path, self.columns.row, extensible=True
+            )
         return records(features, labels, self.ids, self.units, self.public, self.groups)
 
 
@@ -788,7 +801,7 @@ def dataset_of(
     if numbers is None:
         classes = _values_of_classes(y, declarations.classes)
         target = ClassTarget(tuple(str(value) for value in classes.tolist()))
-        labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
+        labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format, extensible=True)
         labels_fact = _given_classes_fact(declarations.classes is not None)
     else:
         classes = np.empty(0)

@@ -427,7 +427,7 @@ REFUSED = [
     (
         "ensemble of ten",
         ("mechanism.eps=1", "accounting=paper"),
-        ("accounting=rigorous",),
+        ("unproved=refuse",),
     ),
     (
         "margins",

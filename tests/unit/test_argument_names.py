@@ -325,3 +325,8 @@ def test_settings_of_training_are_fields_of_its_own_or_of_its_rest() -> None:
         if entry.metadata.get("key", "").startswith("training.")
     }
     assert own <= {entry.name for entry in fields(TrainingConfig)}  # type: ignore[arg-type]
+
+
+def test_the_choice_of_unproved_guarantees_is_called_accounting_in_python() -> None:
+    text = Message("use {config:unproved=refuse} or {config:unproved=allow}").text(FIT_ARGUMENTS)
+    assert text == 'use accounting="rigorous" or accounting="paper"'

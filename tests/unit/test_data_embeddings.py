@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.embeddings import Embeddings, public_digest
-from agt.data.labelled import Declared, dataset_of
+from agt.data.labelled import Declared, class_indices, dataset_of
 from agt.data.records import UNLABELLED
 from agt.errors import DataError
 from agt.facts import Standing
@@ -225,3 +225,12 @@ def test_a_file_that_only_has_the_name_of_the_one_declared_about_is_refused(tmp_
         match=r"e\.npz: .*dataset\.public_digest",
     ):
         Embeddings(path=other, public_digest=digest, **settings).load()
+
+
+@pytest.mark.parametrize("extensible", [True, False])
+def test_only_declared_classes_may_be_extended(
+    extensible: bool,
+) -> None:
+    with pytest.raises(DataError) as error:
+        class_indices(np.array(["c"]), ("a", "b"), Path("x.npz"), extensible=extensible)
+    assert ("dataset.classes" in str(error.value)) == extensible
