@@ -168,8 +168,11 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
             places = part["depth"] + 0.09 * (position - (len(groups) - 1) / 2)
             _draw_batches(axes, part, places, in_words(str(series)), LINES[position], size)
         axes.axhline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
+        if data["batch"].isna().any():
+            label = "empty mark: all records\nare not enough"
+            axes.plot([], [], "o", color="black", markerfacecolor="white", label=label)
         axes.annotate(
-            f"all {size:,.0f} training records in one batch (empty mark: not enough)",
+            f"all {size:,.0f} training records in one batch",
             (0, size),
             xycoords=("axes fraction", "data"),
             xytext=(4, 8),
