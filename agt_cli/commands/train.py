@@ -41,7 +41,7 @@ from agt_cli.runs.prepare import (
     size_question,
     write_trained,
 )
-from agt_cli.runs.usual_learners import MAX_TABLE_RECORDS, scores_on_table, scores_on_vectors
+from agt_cli.runs.usual_learners import scores_on_vectors
 
 VOTES_FROM = 5_000  # records declared
 
@@ -115,7 +115,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
 def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> dict[str, float]:
     """Show how good learners without privacy are on the same test records; they are not recorded.
 
-    Nothing is shown for images and other sources that are neither tables nor vectors.
+    They are shown for vectors only: a table would have to be loaded again, without bins, and `agt
+    start` does that.
 
     Args:
         source: where the dataset was loaded from.
@@ -126,12 +127,9 @@ def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> di
         Name -> score, the first of those that are shown.
     """
     scoring = scoring_of(loaded.target)
-    if isinstance(source, Embeddings):
-        beside = scores_on_vectors(loaded, scoring)
-    elif isinstance(source, Table) and len(loaded.train) + len(loaded.test) <= MAX_TABLE_RECORDS:
-        beside = scores_on_table(source, scoring)
-    else:
+    if not isinstance(source, Embeddings):
         return {}
+    beside = scores_on_vectors(loaded, scoring)
     if not beside.scores:
         return {}
     title = "usual learners on the same test records, without privacy and certificates"

@@ -21,8 +21,6 @@ MAX_TRAINING_NUMBERS = 40_000_000
 """Of vectors, the largest product of records, their features, and classes or 1."""
 MAX_TEST_NUMBERS = 200_000_000
 """Of vectors, the largest product of test records and their features."""
-MAX_TABLE_RECORDS = 500_000
-"""Of a table, with more of which loading it a second time takes too long."""
 MAX_BOOSTED_FEATURES = 50
 """Of vectors, with more of which boosting takes too long."""
 

@@ -419,8 +419,7 @@ def test_after_an_edit_of_the_data_set_s_file_the_training_that_reads_it_is_name
     named = re.search(r"`agt (.*?)`", refused.err)
     assert named is not None
     assert named[1] == "train dataset=t certificate=votes"
-    told = agt(*named[1].split(), "--json").ended(0).json
-    assert [*told["usual_learners"]] == ["LogisticRegression", "boosting"]
+    agt(*named[1].split()).ended(0)
 
 
 @pytest.mark.usefixtures("uncompared")

@@ -1,4 +1,4 @@
-"""agt train shows usual learners beside a model of vectors or a table, and records none of them."""
+"""agt train shows usual learners beside a model of vectors, and records nothing of them."""
 
 from pathlib import Path
 
@@ -31,13 +31,3 @@ def test_usual_learners_are_shown_unless_output_is_quiet(
     told = agt(*train).ended(0).json
     assert ("usual_learners" in told) == shown
     assert not any("LogisticRegression" in name for name in told["metrics"])
-
-
-def test_usual_learners_are_shown_beside_a_table_s_model(agt: Agt, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    age = rng.integers(18, 90, 200)
-    rows = (f"{years},{'yes' if years > 50 else 'no'}" for years in age)
-    (tmp_path / "t.csv").write_text("\n".join(["age,churn", *rows, ""]), encoding="utf-8")
-    table = ("dataset=table", "dataset.path=t.csv", "dataset.label=churn")
-    told = agt("train", *table, "+dataset.numeric={age: null}", "--json").ended(0).json
-    assert [*told["usual_learners"]] == ["LogisticRegression", "boosting"]
