@@ -380,7 +380,7 @@ def test_released_weights_answer_any_number_of_queries(predict: Predict) -> None
 
 # -- refusals
 
-PAPER = "accounting=paper"
+PAPER = "unproved=allow"
 REFUSED = [
     (
         "remove",
