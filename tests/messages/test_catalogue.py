@@ -57,7 +57,6 @@ CONFIGURED = f"""
 start t.csv public=perhaps | 2 | public: unknown value 'perhaps' | ranges
 start t.csv purpose=fun | 2 | purpose: unknown value 'fun' | certificates
 start t.csv eps=0 | 2 | eps:
-start t.csv label=y target=numeric range=[0,20.000] | 2 | range=[0,20000] | range=[0,20.0]
 start . | 2 | '.' is a folder | the table's file
 start t.csv answers=. | 2 | answers=. is a folder
 start digits.csv | 2 | one of agt's own | name=my_digits
