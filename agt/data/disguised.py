@@ -66,7 +66,9 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
             f"or give dataset.csv.encoding={found}"
         )
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
-    if len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text):
+    # Text in UTF-16 has zeros in any other encoding. Where it has a mark, reading it says so.
+    is_marked_utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if not is_marked_utf16 and len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text):
         raise DataError(
             f"{path}: this file is not a table, because it is not text (it contains many control "
             "characters): give a csv or parquet file, or export the table as csv"

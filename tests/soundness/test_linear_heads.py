@@ -214,7 +214,7 @@ def test_a_clamped_softmax_expands_and_is_refused() -> None:
         return linear.loss_derivative(loss, logits, labels).clamp(-0.3, 0.3)
 
     assert expansion(clamped, free, 4.0) > 1.001
-    with pytest.raises(ConfigError, match=r"training\.clip=0\.3.*Use training\.clip=1"):
+    with pytest.raises(ConfigError, match=r"clip_derivative=0\.3.*Use training\.clip_derivative=1"):
         LinearLoss.from_settings(
             TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=0.3), 3
         )
