@@ -468,7 +468,8 @@ def draw_histogram(
         axes.set_yscale("symlog", linthresh=1, linscale=0.5)
         highest = max(int(counts[name].max()) for name in COLOURS)
         axes.set_ylim(0, 1.5 * max(1, highest))
-        axes.set_yticks([0, *(10**power for power in range(len(str(max(1, highest)))))])
+        powers = [10**power for power in range(len(str(max(1, highest))))]
+        axes.set_yticks([0, *(step * power for power in powers for step in (1, 2, 5))])
         # text is drawn as it is, formulas too
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.yaxis.set_minor_locator(NullLocator())

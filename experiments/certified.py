@@ -10,6 +10,7 @@ What one k counts differs between the profiles and between privacy and unlearnin
 it.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -869,8 +870,11 @@ def plane_maps(
         )
         if eps:
             least = min(bound(rows["stable_distance"]).min(), bound(1))
-            ends = np.geomspace(max(1e-12, least), 1.0, 9).tolist()
-            scale, shades = (ends, {end: f"{end:.2g}" for end in ends}), (DARKEST, 0.0)
+            lowest_power = min(-1, max(-12, math.floor(math.log10(max(1e-12, least)))))
+            within_decade = (1, 2, 5) if lowest_power >= -3 else (1,)
+            powers = [10.0**power for power in range(lowest_power, 0)]
+            ends = [step * power for power in powers for step in within_decade] + [1.0]
+            scale, shades = (ends, {end: f"{end:g}" for end in ends}), (DARKEST, 0.0)
             label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
             what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
         draw = partial(

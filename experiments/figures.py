@@ -355,7 +355,11 @@ def planes(
     """
     ends, names = scale
     norm = BoundaryNorm(ends, len(ends) - 1)
-    colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(*shades, len(ends) - 1)))
+    first, last = shades
+    steps = np.linspace(0, 1, len(ends) - 1)
+    if first < last:  # pale shades are harder to tell apart than dark ones
+        steps = steps**0.7
+    colours = ListedColormap(mpl.colormaps[COLOURS](first + (last - first) * steps))
     columns = ["x1", "x2", "profile", "claim", "panel", "prediction", "stable_distance"]
     mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
     panels, lines = (
@@ -369,14 +373,11 @@ def planes(
         for places, ((profile, claim), of_line) in zip(axes, lines, strict=True):
             for place, panel in zip(places, panels, strict=True):
                 _draw_plane(place, of_line[of_line["panel"] == panel], value, colours, norm)
-            places[0].set_ylabel(f"{claim}\n{in_words(str(profile))}", fontsize=8)
+            places[0].set_ylabel(f"{claim}\n{in_words(str(profile))}\nx2", fontsize=8)
         for place, panel in zip(axes[0], panels, strict=True):
             place.set_title(fill(panel, 22), fontsize=8)
         for place in axes[-1]:
             place.set_xlabel("x1", fontsize=8)
-        for place in axes[:, -1]:
-            place.yaxis.set_label_position("right")
-            place.set_ylabel("x2", fontsize=8)
         keys(figure, list(axes.ravel()), markerscale=1.6, fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
         bar.set_ticks(list(names), labels=list(names.values()))
