@@ -30,7 +30,7 @@ from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 
 from .baselines import LOSSES, Bench, DpSgd, one_hot
 from .certified import Delta
-from .figures import lines
+from .figures import Draw, lines
 from .kinds import (
     EVERY,
     Entry,
@@ -103,14 +103,7 @@ def audited_mechanism(
 
     def shown(rows: pd.DataFrame) -> Shown:
         table = wide(rows, ["bound"], "claimed", "found", eps, "claimed eps = {:g}")
-        draw = lines(
-            "claimed",
-            "found",
-            "claimed eps",
-            "lower bound on eps",
-            log=False,
-            looks={THE_CLAIM: CLAIM_LOOK},
-        )
+        draw = _drawing_beside_the_claim()
         points = _with_claim(rows.rename(columns={"bound": "series"}))
         caption = (
             f"Lower bounds on eps (delta = {delta:g}) from {trials:,} draws of a Gaussian "
@@ -141,6 +134,18 @@ def _best_threshold(mu: float, delta: float, trials: int, confidence: float) -> 
 
 THE_CLAIM = "the claim"
 CLAIM_LOOK = {"color": "black", "linestyle": "--", "marker": ""}
+
+
+def _drawing_beside_the_claim() -> Draw:
+    """Return how found bounds are drawn against claimed eps, with the claim as a plain line."""
+    return lines(
+        "claimed",
+        "found",
+        "claimed eps",
+        "lower bound on eps",
+        log=False,
+        looks={THE_CLAIM: CLAIM_LOOK},
+    )
 
 
 def _with_claim(points: pd.DataFrame) -> pd.DataFrame:
@@ -194,14 +199,7 @@ def audited_in_one_run(
         series = [f"{m:,} canaries" for m in rows["canaries"]]
         points = rows.assign(series=series)[["series", "claimed", "found", "low", "high"]]
         claim = _with_claim(points).query("series == @THE_CLAIM")
-        draw = lines(
-            "claimed",
-            "found",
-            "claimed eps",
-            "lower bound on eps",
-            log=False,
-            looks={THE_CLAIM: CLAIM_LOOK},
-        )
+        draw = _drawing_beside_the_claim()
         caption = (
             f"Lower bound on eps (delta = {delta:g}) from one run, by the number of canaries: mean "
             f"and range of {draws} runs of a Gaussian mechanism."

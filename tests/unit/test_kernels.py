@@ -250,6 +250,9 @@ LARGE = 2600  # records: fragments beyond 1,024 are filtered by a threshold gues
         "periodic",
         "two values",
         "often clipped",
+        "a few clipped",
+        "first clipped on one side",
+        "first clipped on the other side",
     ],
 )
 @pytest.mark.parametrize("cuts", [(), (100,), (1300,), (100, 1400), (2000,)], ids=str)
@@ -273,6 +276,10 @@ def test_large_fragments_are_selected_exactly(
         "two values": np.where(rng.random(LARGE) < 0.07, -3.0, 4.0),
         # a selection is final where enough bounds of both sides are at the clip level
         "often clipped": (4 * values).clip(-QUANTA, QUANTA),
+        "a few clipped": np.where(np.arange(LARGE) < 40, QUANTA * np.sign(values), values / 2),
+        # full and clipped on one side: later records still change the other one
+        "first clipped on one side": np.where(np.arange(LARGE) < 1250, -QUANTA, values),
+        "first clipped on the other side": np.where(np.arange(LARGE) < 1250, QUANTA, values),
     }[order]
     counts = (1, 101, 182, 200, 1000, LARGE - 1)
     ends = torch.from_numpy(values).view(1, LARGE, 1).expand(len(counts), LARGE, 1).contiguous()
