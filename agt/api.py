@@ -34,6 +34,7 @@ from agt.fit_problem import (
     build_features,
     build_head,
     check_network_settings,
+    recipe_of_votes,
 )
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.fitted import COMMAND, DESCRIPTION, Fitted, ignore_progress
@@ -147,7 +148,8 @@ def fit(
         ks: the numbers of edits for which bounds are computed: every k from 0 to this integer, or
             the values of a sequence. 50 by default.
         members: the number of models in an ensemble, each trained on its own part of the records;
-            1: a single model, or for ``votes`` about one for 100 records.
+            1: a single model, or for ``votes`` about one for 55 records of a data frame with
+            ``columns``, and for 100 records of other features (docs/recipe_reference.md).
         vote: what members of an ensemble contribute: ``labels``, or ``margins`` for two classes.
         margin_clip: the public constant to which margins are clipped, only with ``vote="margins"``.
         compute: settings of the computation by name, such as ``{"device": "cuda", "threads": 4}``.
@@ -221,7 +223,9 @@ def fit_with(
     head = build_head(settings)
     certificate, own_learner = build_certificate(settings, head)
     check_network_settings(head, certificate, training)
-    ensemble = build_ensemble(settings, certificate, data.declared.size, training)
+    recipe = recipe_of_votes(settings, certificate, data)
+    certificate = certificate.with_recipe(recipe)
+    ensemble = build_ensemble(settings, certificate, data.declared.size, training, recipe)
     ks = settings.ks
     grid_settings = {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}
     kgrid = validate(KGridConfig, grid_settings, "kgrid")

@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from agt import facts
+from agt.certificates.votes_recipe import VotesRecipe, votes_recipe
 from agt.data.dataset import Dataset
 from agt.data.labelled import Declared, dataset_of
 from agt.data.table import Columns
@@ -188,11 +189,30 @@ def _named_certificate(certificate: str | CertificateKind | Mapping[str, Any]) -
     return certificate_config(certificate)
 
 
+def recipe_of_votes(
+    settings: FitSettings, certificate: CertificateKind, data: TrainingData
+) -> VotesRecipe:
+    """Return the default settings that votes have on the data, from public facts alone.
+
+    Args:
+        settings: the arguments of ``fit``; the relation is read.
+        certificate: the kind of certificate, which knows the members' learner.
+        data: the records, of which only their coding and the kind of labels are read.
+    """
+    return votes_recipe(
+        coded_columns=data.columns is not None,
+        ridge=certificate.trains_ridge_members,
+        numeric=data.dataset.target.numeric is not None,
+        counts_label_flips=RELATIONS[settings.relation].counts_label_flips,
+    )
+
+
 def build_ensemble(
     settings: FitSettings,
     certificate: CertificateKind,
     size: int | None,
     training: Mapping[str, Any],
+    recipe: VotesRecipe,
 ) -> EnsembleConfig:
     """Return the settings of the ensemble that arguments of ``fit`` describe.
 
@@ -201,6 +221,7 @@ def build_ensemble(
         certificate: the kind of certificate, which has a default number of members.
         size: the declared number of records; None: it was not declared.
         training: the training settings that were given, by name; ``caution`` is read.
+        recipe: the default settings of votes on these data.
 
     Raises:
         ConfigError: a setting is wrong, or an ensemble has no declared size.
@@ -209,7 +230,7 @@ def build_ensemble(
     if given.get("members") == 1 and size is not None:
         # 1 is the default of ``fit`` and means that the certificate decides.
         caution = training.get("caution", 1.0)
-        given["members"] = certificate.usual_members(size, caution, settings.relation)
+        given["members"] = certificate.usual_members(size, caution, settings.relation, recipe)
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(

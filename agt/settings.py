@@ -24,6 +24,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Final,
     Literal,
     TypeVar,
     Union,
@@ -91,7 +92,7 @@ def _no_thousands_point(value: object) -> object:
 
 DeclaredSize = Annotated[int, BeforeValidator(_no_thousands_point), Field(ge=1, le=MOST_ROWS)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-RECIPE = "recipe"
+RECIPE: Final = "recipe"
 _PENDING = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}
 T = TypeVar("T")
 
@@ -138,19 +139,32 @@ def _refuse_other_than_numbers(cls: Any, settings: Mapping[str, Any]) -> None:
         if (
             entry is not None
             and (is_boolean or isinstance(value, str | bytes))
+            and not (isinstance(value, str) and value in _words_of(entry.type))
             and _is_number_type(entry.type)
         ):
             raise ConfigError(f"{cls.__name__}.{key}: expected a number, got {_shown(value)}")
 
 
 def _is_number_type(kind: Any) -> bool:
-    """Return whether values of a type are numbers, or None."""
+    """Return whether values of a type are numbers, or None, or a word in the place of a number."""
     if get_origin(kind) is Annotated:
         return _is_number_type(get_args(kind)[0])
     if isinstance(kind, UnionType) or get_origin(kind) is Union:
-        members = [member for member in get_args(kind) if member is not NoneType]
-        return all(_is_number_type(member) for member in members)
+        others = [
+            member
+            for member in get_args(kind)
+            if member is not NoneType and get_origin(member) is not Literal
+        ]
+        return bool(others) and all(_is_number_type(member) for member in others)
     return kind in (int, float)
+
+
+def _words_of(kind: Any) -> tuple[Any, ...]:
+    """Return the words that a union allows in the place of a number, such as ``recipe``."""
+    if not (isinstance(kind, UnionType) or get_origin(kind) is Union):
+        return ()
+    literals = [member for member in get_args(kind) if get_origin(member) is Literal]
+    return tuple(word for literal in literals for word in get_args(literal))
 
 
 def accepting_removed(**unused: object) -> Any:

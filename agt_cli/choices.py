@@ -16,6 +16,11 @@ not believed: the hashes that ``RECIPE`` has are part of this code, so no file c
 recipe. What the recipe cannot know are the columns that enter and how they are declared: these stay
 the owner's, and the fact says so.
 
+The recipe of votes has versions (agt/certificates/votes_recipe.py). A new run is compared with the
+current one only, or the better of two could be taken by results on the records. Its ``chosen_for``
+says which that is, and ``agt train`` writes it whatever was typed. Runs of earlier versions have no
+such entry, and are compared with the first one.
+
 The data enters by its configuration (which file, columns, constants), never by its content: a hash
 of private records would make the claim itself depend on them, and a neighbour's data would lose it.
 """
@@ -28,6 +33,13 @@ from typing import Any, get_args
 
 import numpy as np
 
+from agt.certificates.settings import VotesConfig
+from agt.certificates.votes_recipe import (
+    CURRENT_VERSION,
+    FIRST_VERSION,
+    VotesRecipe,
+    votes_recipe,
+)
 from agt.data.dataset import Dataset, DataSource
 from agt.data.embeddings import public_digest
 from agt.data.records import Records
@@ -35,12 +47,15 @@ from agt.errors import ConfigError
 from agt.fact_sentences import rows as rows_in_words
 from agt.facts import Fact, Standing, declared, not_held
 from agt.models.kind import UnreadReason
-from agt.models.kinds import KINDS, certificate_config
+from agt.models.kinds import certificate_config
+from agt.models.votes import VotesKind
 from agt.relations import RELATIONS
-from agt.settings import ChosenFrom, PublicRows
+from agt.settings import RECIPE as STRENGTH_BY_RECIPE, ChosenFrom, PublicRows
 from agt.store.atomic import write_atomic
+from agt.targets import current_name
 from agt_cli.composing import composed
 from agt_cli.configuration import chosen_options
+from agt_cli.places import TABLE
 from agt_cli.renamed import with_new_name
 from agt_cli.report.record import to_yaml
 
@@ -55,9 +70,13 @@ RECIPE = {
 """The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it
 must change this.
 """
-CERTIFICATES = {"stability": "hdba1ef0be08", "erm": "hfa284e529b3", "votes": "ha2af4b83ae4"}
+CERTIFICATES = {"stability": "hdba1ef0be08", "erm": "hfa284e529b3", "votes": "h8b79987844b"}
 """The same of the certificates that the recipe has numbers for, in front of which images may
-have scattering features.
+have scattering features. Of votes it is the hash with ``strength: recipe``.
+"""
+VERSION = "recipe"
+"""The entry of ``training.chosen_for`` that says about which version of the recipe of votes
+``chosen_on: recipe`` is; without it, it is about the first.
 """
 CODES = {"bins": 20, "crosses": 0}
 """How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
@@ -88,29 +107,77 @@ def hashes(config: Mapping[str, Any]) -> dict[str, str]:
     return {part: _hash(_said_about(part, config.get(part))) for part in PARTS}
 
 
-def with_members(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the recipe's number of members where ``certificate=votes`` is left
-    with one.
+def with_votes_recipe(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a new training with the numbers of the recipe of votes.
+
+    ``ensemble.members`` is replaced where it is 1, and ``certificate.strength`` where it is
+    ``recipe``. If the settings are declared to be the recipe's, they are compared with this
+    version of it. Other certificates have no such numbers, and nothing changes.
+
+    Args:
+        config: composed, as plain containers. What is no mapping is left for later checks.
     """
-    ensemble, members = config.get("ensemble"), _members_by_recipe(config)
-    if members == 1 or not isinstance(ensemble, Mapping) or ensemble.get("members") != 1:
-        return config  # what is no mapping is refused with the other settings
-    return {**config, "ensemble": {**ensemble, "members": members}}
+    recipe = _recipe_of_votes(config, CURRENT_VERSION)
+    if recipe is None:
+        return config
+    certificate = config["certificate"]
+    if certificate.get("strength") == STRENGTH_BY_RECIPE:
+        config = {**config, "certificate": {**certificate, "strength": recipe.strength}}
+    ensemble = config.get("ensemble")
+    if isinstance(ensemble, Mapping) and ensemble.get("members") == 1:
+        members = _usual_members(config, recipe)
+        config = {**config, "ensemble": {**ensemble, "members": members}}
+    training = config.get("training")
+    if isinstance(training, Mapping) and training.get("chosen_on") == "recipe":
+        config = bound(config, {VERSION: CURRENT_VERSION})
+    return config
 
 
-def _members_by_recipe(config: Mapping[str, Any]) -> int:
-    """1 but for votes about a declared number of records."""
-    size, caution = (
-        (config.get(part) or {}).get(key)
-        for part, key in (("dataset", "declared_size"), ("training", "caution"))
+def _recipe_of_votes(config: Mapping[str, Any], version: str) -> VotesRecipe | None:
+    """Return the recipe's numbers for votes on a configuration's data.
+
+    None is returned for other certificates, for settings that are refused anyway, and for a
+    version of the recipe that this version of agt does not know.
+
+    Args:
+        config: a training configuration, as plain containers.
+        version: which version of the recipe.
+    """
+    dataset = config.get("dataset")
+    certificate = config.get("certificate")
+    relation = config.get("relation")
+    if not isinstance(dataset, Mapping) or not isinstance(certificate, Mapping):
+        return None
+    if not isinstance(relation, Mapping) or relation.get("name") not in RELATIONS:
+        return None
+    if certificate.get("name") != VotesConfig.name:
+        return None
+    if version not in (FIRST_VERSION, CURRENT_VERSION):
+        return None
+    return votes_recipe(
+        coded_columns=current_name(str(dataset.get("_target_"))) == TABLE,
+        ridge=certificate.get("learner", "ridge") == "ridge",
+        numeric=dataset.get("target") == "numeric",
+        counts_label_flips=RELATIONS[relation["name"]].counts_label_flips,
+        version=version,
     )
-    name, relation = ((config.get(part) or {}).get("name") for part in ("certificate", "relation"))
-    kind = next((kind for kind in KINDS if kind.name == name), None)
-    if kind is None or not isinstance(relation, str) or relation not in RELATIONS:
-        return 1
+
+
+def _usual_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
+    """Return the recipe's number of members; 1 without a declared number of records.
+
+    Args:
+        config: of votes, with a known relation.
+        recipe: the numbers for its data.
+    """
+    size = config["dataset"].get("declared_size")
     if not isinstance(size, int | float):
         return 1
-    return kind.usual_members(size, caution if isinstance(caution, int | float) else 1.0, relation)
+    training = config.get("training")
+    caution = training.get("caution") if isinstance(training, Mapping) else None
+    if not isinstance(caution, int | float):
+        caution = 1.0
+    return VotesKind.usual_members(size, caution, config["relation"]["name"], recipe)
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -238,8 +305,14 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
         dict(config.get("ensemble") or {}),
         dict(config.get("certificate") or {}),
     )
-    if ensemble.get("members") == _members_by_recipe(config):
-        ensemble["members"] = 1
+    version = str((config["training"].get("chosen_for") or {}).get(VERSION, FIRST_VERSION))
+    recipe = _recipe_of_votes(config, version)
+    if recipe is not None:
+        # Numbers of the recipe are compared as if they had not been replaced.
+        if ensemble.get("members") == _usual_members(config, recipe):
+            ensemble["members"] = 1
+        if certificate.get("strength") == recipe.strength:
+            certificate["strength"] = STRENGTH_BY_RECIPE
     features = certificate.get("features")
     if isinstance(features, Mapping) and features.get("map") == "scattering":
         certificate["features"] = {**features, "map": "none"}

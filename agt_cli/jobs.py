@@ -69,9 +69,9 @@ def resolve_settings(
             {Path(str(settings["output_dir"])).resolve(), *home_of(folder)},
         )
     if command in ("train", "tune", "measure"):
-        from agt_cli.choices import bind_declaration, with_members
+        from agt_cli.choices import bind_declaration, with_votes_recipe
 
-        settings = bind_declaration(with_members(settings), overrides)
+        settings = bind_declaration(with_votes_recipe(settings), overrides)
     check_not_empty(settings)
     return settings
 

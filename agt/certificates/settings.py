@@ -9,10 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError, UnsoundError, nearest
 from agt.messages import Message
-from agt.settings import Count, FeaturesConfig, Positive, schema, validate
+from agt.settings import RECIPE, Count, FeaturesConfig, Positive, schema, validate
 from agt.training.settings import RemovalConfig
+
+Strength = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
 class CertificateConfig:
@@ -87,13 +89,28 @@ class VotesConfig(CertificateConfig):
         learner: each member is a ridge regression, or a logistic regression of each class against
             the others.
         strength: the factor of each member's regulariser, which is added to the sum of the losses
-            over its shard; features have a norm of at most 1.
+            over its shard; features have a norm of at most 1. "recipe" is replaced by a number
+            before training (agt/certificates/votes_recipe.py).
     """
 
     name: Literal["votes"] = "votes"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     learner: Literal["ridge", "logistic"] = "ridge"
-    strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
+    strength: Strength | Literal["recipe"] = RECIPE
+
+    @property
+    def member_strength(self) -> float:
+        """The strength as a number.
+
+        Raises:
+            UnsoundError: it is still "recipe", so the records' kind has not decided it.
+        """
+        if isinstance(self.strength, str):
+            raise UnsoundError(
+                "certificate.strength is still 'recipe' (a default that agt computes), but "
+                "members need a number: give certificate.strength=0.1 or another number"
+            )
+        return self.strength
 
     @classmethod
     def is_described_by(cls, node: Mapping[str, Any]) -> bool:
@@ -115,6 +132,7 @@ class OwnVotesConfig(CertificateConfig):
         learner: the full name of the learner's class or function (``_target_``), and its settings.
             Reading these settings imports no code.
         strength: not read; it is here because ``VotesConfig`` with the same name has it.
+            "recipe" is replaced by a number before training.
 
     Raises:
         ValueError: ``learner`` has no ``_target_``.
@@ -123,7 +141,7 @@ class OwnVotesConfig(CertificateConfig):
     name: Literal["votes"] = "votes"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     learner: Mapping[str, Any] = Field(default_factory=dict)
-    strength: float = 0.1
+    strength: float | Literal["recipe"] = RECIPE
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the settings name a learner."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agt.certificates.settings import CertificateConfig
+from agt.certificates.votes_recipe import VotesRecipe
 from agt.errors import AgtError, ConfigError
 from agt.messages import Message
 from agt.settings import FeaturesConfig, TrainingConfig
@@ -186,7 +187,7 @@ class CertificateKind(CertificateConfig):
         return ()
 
     @classmethod
-    def usual_members(cls, size: float, caution: float, relation: str) -> int:
+    def usual_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
         """Return the default number of ensemble members; 1, the default here, is no ensemble.
 
         Args:
@@ -194,8 +195,22 @@ class CertificateKind(CertificateConfig):
             caution: the setting ``training.caution``, a factor on the number of members: with more
                 members, labels withstand more edits of the data, and accuracy is lower.
             relation: the name of the neighbour relation, which says what an edit is.
+            recipe: the default settings of votes on data of this kind.
         """
         return 1
+
+    @property
+    def trains_ridge_members(self) -> bool:
+        """True if the kind trains agt's ridge regressions as members; by default it does not."""
+        return False
+
+    def with_recipe(self, recipe: VotesRecipe) -> "CertificateKind":
+        """Return the settings with numbers for those left at "recipe"; by default there are none.
+
+        Args:
+            recipe: the default settings of votes on data of this kind.
+        """
+        return self
 
     @property
     def seeds(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from agt.certificates.settings import OwnVotesConfig
+from agt.certificates.votes_recipe import VotesRecipe
 from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError, altered
@@ -40,7 +41,7 @@ from agt.models.store import (
 )
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
-from agt.settings import FeaturesConfig, schema
+from agt.settings import RECIPE, FeaturesConfig, schema
 from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import LATTICE_STEPS
@@ -536,6 +537,16 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
         The regulariser's strength is among them, because the learner has its own settings.
         """
         return {**super().unread_settings, "certificate.strength": "own learner"}
+
+    def with_recipe(self, recipe: VotesRecipe) -> VotingKind:
+        """Return the settings with a number for the strength, which is recorded but not read.
+
+        Args:
+            recipe: the default settings of votes on data of this kind.
+        """
+        if self.strength != RECIPE:
+            return self
+        return replace(self, strength=recipe.strength)
 
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return these settings with another learner of the user's own, and that learner.

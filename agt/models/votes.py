@@ -33,6 +33,7 @@ from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewe
 from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
+from agt.certificates.votes_recipe import VotesRecipe
 from agt.data.arrays import ROWS
 from agt.data.digests import fingerprint
 from agt.data.records import Records
@@ -61,7 +62,7 @@ from agt.models.store import (
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
-from agt.settings import schema
+from agt.settings import RECIPE, schema
 from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
@@ -243,7 +244,7 @@ class VotesModel(Votes):
         """
         learn = LEARNERS[self.config.learner]
         targets = encode_targets(labels, self.problem.classes)
-        return {"weight": learn(features, targets, self.config.strength)}
+        return {"weight": learn(features, targets, self.config.member_strength)}
 
     def _training_arrays(
         self, shards: Iterable[Records], count: int, on_progress: OnProgress
@@ -298,7 +299,7 @@ class VotesModel(Votes):
         constants: dict[str, float | int | str] = {
             "members": self.settings.ensemble.members,
             "key": self.settings.ensemble.key,  # of the hash that assigns units to shards
-            "strength": self.config.strength,  # of the regulariser
+            "strength": self.config.member_strength,  # of the regulariser
             "relation": self.settings.relation.name,
         }
         # The first versions had only ridge and recorded no learner. Their files must be readable.
@@ -405,7 +406,7 @@ class NumberVotesModel(NumberVotes, VotesModel):
             labels: [n] the labels, numbers of the range.
         """
         targets = self.target.scaled(labels)
-        integers, exponent = fit_number_ridge(features, targets, self.config.strength)
+        integers, exponent = fit_number_ridge(features, targets, self.config.member_strength)
         return {"weight": integers, "exponents": exponent}
 
     @property
@@ -471,7 +472,7 @@ class FlipModel(VotesModel):
         """
         members: list[MemberInfluence] = []
         for features, labels in self._training_arrays(shards, count, on_progress):
-            influence = label_influence(features, self.config.strength)
+            influence = label_influence(features, self.config.member_strength)
             members.append(MemberInfluence(influence, labels))
         return self._with_members(members)
 
@@ -737,6 +738,21 @@ class VotesKind(VotesConfig, VotingKind):
     def covers_changed_labels(self) -> bool:
         """Return whether the proofs cover edits of labels: they do for ridge regressions."""
         return self.learner == "ridge"
+
+    @property
+    def trains_ridge_members(self) -> bool:
+        """True if members are ridge regressions."""
+        return self.learner == "ridge"
+
+    def with_recipe(self, recipe: VotesRecipe) -> VotingKind:
+        """Return the settings with the recipe's strength if the strength was left at "recipe".
+
+        Args:
+            recipe: the default settings of votes on data of this kind.
+        """
+        if self.strength != RECIPE:
+            return self
+        return replace(self, strength=recipe.strength)
 
     def check_numbers(self, settings: Settings) -> None:
         """Raise ConfigError unless members are ridge regressions, which give numbers."""

@@ -17,6 +17,7 @@ from agt.certificates.conditions import Condition, conditions_from, shards_fact,
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.vote_costs import count_votes
 from agt.certificates.votes import plain_vote
+from agt.certificates.votes_recipe import VotesRecipe
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.data.target import Target
@@ -31,7 +32,7 @@ from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.ensemble import assign_shards, usual_members
+from agt.training.ensemble import assign_shards
 from agt.training.loop import OnProgress, row_reporter
 from agt.training.settings import EnsembleConfig
 
@@ -68,8 +69,8 @@ class VotingKind(ClosedFormKind):
         return False
 
     @classmethod
-    def usual_members(cls, size: float, caution: float, relation: str) -> int:
-        """Return the default number of members: about one for 100 records.
+    def usual_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
+        """Return the default number of members.
 
         Args:
             size: the declared number of records.
@@ -78,10 +79,11 @@ class VotingKind(ClosedFormKind):
             relation: the name of the neighbour relation. Under ``flip`` (labels change) the
                 default is 1, because the edits that change a single member's label can be counted
                 exactly.
+            recipe: how many records there are for each member.
         """
         if RELATIONS[relation].counts_label_flips:
             return 1
-        return usual_members(size, caution)
+        return recipe.members(size, caution)
 
     def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError unless there are several members that vote by their labels.
@@ -99,8 +101,7 @@ class VotingKind(ClosedFormKind):
                     "{config:ensemble.members}={members} and {config:ensemble.vote}={vote} are "
                     "not possible with certificate=votes, which counts the labels of many small "
                     "members. Give the declared size with {config:dataset.declared_size}=N, "
-                    "from which the recipe computes the number of members (one for every 100 "
-                    "records). Or give "
+                    "from which the recipe computes the number of members. Or give "
                     "{config:ensemble.members}=T, a public constant, with "
                     "{config:ensemble.vote}=labels",
                     members=ensemble.members,

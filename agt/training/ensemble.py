@@ -21,28 +21,7 @@ from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
 
-RECORDS_PER_MEMBER = 100  # in the default number of members
-# The largest default before it is made odd: 9,999 is within the 10,000 that EnsembleConfig allows.
-_MAX_USUAL_MEMBERS = 9_998
-
 T = TypeVar("T", covariant=True)
-
-
-def usual_members(size: float, caution: float = 1.0) -> int:
-    """Return the default number of members for ``certificate=votes``.
-
-    Args:
-        size: the declared (public) number of records.
-        caution: the factor ``training.caution`` on the number of members. With more members labels
-            are certified against more edits of the dataset, but the accuracy falls.
-
-    Returns:
-        About one member per 100 records, at least 3 and at most 9,999. It is odd, so that two
-        classes never tie.
-    """
-    members = round(caution * size / RECORDS_PER_MEMBER)
-    in_range = min(max(3, members), _MAX_USUAL_MEMBERS)
-    return in_range | 1  # an even number becomes the next odd one
 
 
 class MemberTraining(Protocol[T]):

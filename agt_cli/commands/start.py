@@ -29,7 +29,7 @@ from agt.models.model import Model
 from agt.settings import build, plain_of, schema, validate
 from agt.store.atomic import write_atomic
 from agt_cli import usage
-from agt_cli.choices import with_members
+from agt_cli.choices import with_votes_recipe
 from agt_cli.commands.data import (
     COUNTS_ROWS,
     MIXED,
@@ -354,7 +354,7 @@ def _train(
     places = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
     ]
-    config = with_members(composed("train", [*chosen, *places]))
+    config = with_votes_recipe(composed("train", [*chosen, *places]))
     with RunRecord(_new_folder(settings, "train"), "train", config) as record:
         run_settings, start = settings_to_train(config), perf_counter()
         prepared = prepare(run_settings, console)

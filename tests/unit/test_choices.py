@@ -16,7 +16,7 @@ from agt_cli.choices import (
     declares,
     hashes,
     naming,
-    with_members,
+    with_votes_recipe,
 )
 from agt_cli.composing import composed
 from agt_cli.config_files import options
@@ -72,10 +72,10 @@ VOTES = [*RECIPE, "certificate=votes", "dataset.declared_size=5000"]
 def test_votes_have_members_by_the_recipe_and_any_other_number_is_for_its_owner_to_declare() -> (
     None
 ):
-    made = with_members(composed("train", VOTES))
-    assert made["ensemble"]["members"] == 51, "one for 100 records, an odd number"
+    made = with_votes_recipe(composed("train", VOTES))
+    assert made["ensemble"]["members"] == 91, "one for 55 records, an odd number"
     assert choices_fact(made).standing is Standing.DECLARED
-    named = with_members(composed("train", [*VOTES, "ensemble.members=51"]))
+    named = with_votes_recipe(composed("train", [*VOTES, "ensemble.members=91"]))
     assert choices_fact(named).standing is Standing.DECLARED
     for override in (
         "ensemble.members=53",
@@ -85,20 +85,18 @@ def test_votes_have_members_by_the_recipe_and_any_other_number_is_for_its_owner_
         "dataset.bins=10",
     ):
         assert (
-            choices_fact(with_members(composed("train", [*VOTES, override]))).standing
+            choices_fact(with_votes_recipe(composed("train", [*VOTES, override]))).standing
             is Standing.VOID
         )
     assert (
-        with_members(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"]
-        == 101
+        with_votes_recipe(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"]
+        == 183
     )
-    for overrides in (
-        RECIPE,
-        [*VOTES, "dataset.declared_size=null"],
-        [*VOTES[:-1], "certificate=erm"],
-    ):
+    without_size = with_votes_recipe(composed("train", [*VOTES, "dataset.declared_size=null"]))
+    assert without_size["ensemble"]["members"] == 1
+    for overrides in (RECIPE, [*VOTES[:-1], "certificate=erm"]):
         config = composed("train", overrides)
-        assert with_members(config) == config
+        assert with_votes_recipe(config) == config
 
 
 @pytest.mark.parametrize(

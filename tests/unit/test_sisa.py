@@ -157,7 +157,7 @@ def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path
 
 
 def test_members_in_one_file_are_those_of_a_training_without_the_record(tmp_path: Path) -> None:
-    kept = Kept(problem(VotesKind(), people()), tmp_path / "kept")
+    kept = Kept(problem(VotesKind(strength=0.1), people()), tmp_path / "kept")
     files(fit(kept.whole), kept.folder)
     for number, remaining in enumerate(removals(people())):
         done = kept.updated(remaining)
@@ -187,7 +187,7 @@ def test_some_members_trained_again_are_those_of_training_all(relation: Relation
 
 def test_members_of_a_learner_of_ones_own_are_not_stored_and_so_not_kept() -> None:
     own = OwnVotesKind(learner={"_target_": "own_learners.drawing"})
-    settings = problem(VotesKind(), people()).settings
+    settings = problem(VotesKind(strength=0.1), people()).settings
     assert "sisa" in settings.certificate.erasure_methods(settings)
     assert "sisa" not in own.erasure_methods(settings)
 

@@ -1,0 +1,78 @@
+"""The recipe of ``certificate=votes``: its default members and strength, from public facts alone.
+
+docs/recipe_reference.md, section "Votes", has the rule by which the numbers were chosen.
+"""
+
+from dataclasses import dataclass
+
+# The largest default before it is made odd: 9,999 is within the 10,000 that EnsembleConfig allows.
+_MAX_USUAL_MEMBERS = 9_998
+
+
+@dataclass(frozen=True)
+class VotesRecipe:
+    """The default settings of votes on one kind of data.
+
+    Attributes:
+        records_per_member: how many declared records there are for each member.
+        strength: the factor of each member's regulariser, ``certificate.strength``.
+    """
+
+    records_per_member: int
+    strength: float
+
+    def members(self, size: float, caution: float = 1.0) -> int:
+        """Return the default number of members.
+
+        Args:
+            size: the declared (public) number of records.
+            caution: the factor ``training.caution`` on the number of members. With more members
+                labels are certified against more edits of the dataset, but the accuracy falls.
+
+        Returns:
+            About one member for ``records_per_member`` records, at least 3 and at most 9,999. It
+            is odd, so that two classes never tie.
+        """
+        members = round(caution * size / self.records_per_member)
+        in_range = min(max(3, members), _MAX_USUAL_MEMBERS)
+        return in_range | 1  # an even number becomes the next odd one
+
+
+VOTES_ON_TABLES = VotesRecipe(records_per_member=55, strength=0.03)
+"""Ridge regressions of classes on the coded columns of a table."""
+VOTES_ON_OTHER_DATA = VotesRecipe(records_per_member=100, strength=0.1)
+"""Votes on vectors and images, of numbers, of other learners, and where labels change."""
+
+FIRST_VERSION = "1"
+"""The recipe of agt up to 0.14: ``VOTES_ON_OTHER_DATA`` for all data."""
+CURRENT_VERSION = "2"
+"""The recipe of agt from 0.15 on."""
+
+
+def votes_recipe(
+    *,
+    coded_columns: bool,
+    ridge: bool,
+    numeric: bool,
+    counts_label_flips: bool,
+    version: str = CURRENT_VERSION,
+) -> VotesRecipe:
+    """Return the default settings of votes, which depend only on public facts.
+
+    Args:
+        coded_columns: features are the columns of a table as agt codes them.
+        ridge: members are agt's ridge regressions.
+        numeric: labels are numbers, not classes.
+        counts_label_flips: one edit changes one label (``relation=flip``).
+        version: which version of the recipe, ``FIRST_VERSION`` or ``CURRENT_VERSION``.
+
+    Raises:
+        ValueError: this version of agt does not know this version of the recipe.
+    """
+    if version not in (FIRST_VERSION, CURRENT_VERSION):
+        raise ValueError(f"unknown version of the recipe: {version!r}")
+    # The numbers of tables were measured for exactly these facts.
+    is_measured_table = coded_columns and ridge and not numeric and not counts_label_flips
+    if version == CURRENT_VERSION and is_measured_table:
+        return VOTES_ON_TABLES
+    return VOTES_ON_OTHER_DATA

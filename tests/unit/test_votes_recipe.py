@@ -1,0 +1,255 @@
+"""The recipe of votes: its numbers for each kind of data, and what may call itself the recipe."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import agt
+from agt.certificates.votes_recipe import (
+    CURRENT_VERSION,
+    FIRST_VERSION,
+    VOTES_ON_OTHER_DATA,
+    VOTES_ON_TABLES,
+    votes_recipe,
+)
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import Standing
+from agt.models.votes import VotesKind
+from agt_cli.choices import bind_declaration, choices_fact, with_votes_recipe
+from agt_cli.composing import composed
+
+TABLE = (
+    "dataset=table",
+    "dataset.path=x.csv",
+    "dataset.label=y",
+    "+dataset.numeric={a: [0, 1]}",
+    "dataset.declared_size=5000",
+    "certificate=votes",
+)
+VECTORS = (
+    "dataset=embeddings",
+    "dataset.path=x.npz",
+    "dataset.declared_size=5000",
+    "certificate=votes",
+)
+IMAGES = ("dataset=mnist", "dataset.declared_size=5000", "certificate=votes")
+
+
+def new_run(*overrides: str) -> dict[str, Any]:
+    """Return the settings that ``agt train`` records for a command line."""
+    return bind_declaration(with_votes_recipe(composed("train", [*overrides])), overrides)
+
+
+def earlier_run(*overrides: str) -> dict[str, Any]:
+    """Return the settings that ``agt train`` of version 0.14 recorded for a command line.
+
+    It had one member for every 100 records, a strength of 0.1, and no version of the recipe.
+    """
+    config = composed("train", [*overrides])
+    return {
+        **config,
+        "certificate": {**config["certificate"], "strength": 0.1},
+        "ensemble": {**config["ensemble"], "members": 51},
+    }
+
+
+def numbers(config: dict[str, Any]) -> tuple[int, float]:
+    return config["ensemble"]["members"], config["certificate"]["strength"]
+
+
+def standing(config: dict[str, Any]) -> Standing:
+    return choices_fact(config).standing
+
+
+def test_a_table_has_a_member_for_55_records_and_a_strength_of_0_03() -> None:
+    assert numbers(new_run(*TABLE)) == (91, 0.03)
+
+
+@pytest.mark.parametrize("line", [VECTORS, IMAGES], ids=["vectors", "images"])
+def test_vectors_and_images_have_a_member_for_100_records_and_a_strength_of_0_1(
+    line: tuple[str, ...],
+) -> None:
+    assert numbers(new_run(*line)) == (51, 0.1)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "certificate.learner=logistic",
+        "certificate.learner={_target_: sklearn.tree.DecisionTreeClassifier}",
+        "dataset.target=numeric",
+    ],
+)
+def test_on_a_table_what_was_not_measured_keeps_the_numbers_of_other_data(override: str) -> None:
+    assert numbers(new_run(*TABLE, override)) == (51, 0.1)
+
+
+def test_changed_labels_have_one_member_and_a_strength_of_0_1() -> None:
+    assert numbers(new_run(*TABLE, "relation=flip")) == (1, 0.1)
+
+
+def test_caution_multiplies_the_members_and_leaves_the_strength() -> None:
+    assert numbers(new_run(*TABLE, "training.caution=2")) == (183, 0.03)
+    assert numbers(new_run(*VECTORS, "training.caution=2")) == (101, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("ensemble.members=7", (7, 0.03)),
+        ("certificate.strength=0.2", (91, 0.2)),
+    ],
+)
+def test_a_number_that_is_typed_stays(override: str, expected: tuple[int, float]) -> None:
+    assert numbers(new_run(*TABLE, override)) == expected
+
+
+@pytest.mark.parametrize("size", [1, 60, 10**7])
+def test_members_are_odd_and_from_3_to_9_999(size: int) -> None:
+    for recipe in (VOTES_ON_TABLES, VOTES_ON_OTHER_DATA):
+        members = recipe.members(size)
+        assert members % 2 == 1
+        assert 3 <= members <= 9_999
+
+
+def test_an_unknown_version_of_the_recipe_has_no_numbers() -> None:
+    facts = {"coded_columns": True, "ridge": True, "numeric": False, "counts_label_flips": False}
+    assert votes_recipe(**facts, version=FIRST_VERSION) == VOTES_ON_OTHER_DATA
+    assert votes_recipe(**facts, version=CURRENT_VERSION) == VOTES_ON_TABLES
+    with pytest.raises(ValueError, match="unknown version"):
+        votes_recipe(**facts, version="3")
+
+
+# The declaration that a run's settings are the recipe's (condition e).
+
+
+@pytest.mark.parametrize("line", [TABLE, VECTORS, IMAGES], ids=["table", "vectors", "images"])
+def test_the_settings_of_a_new_run_are_the_recipe_s(line: tuple[str, ...]) -> None:
+    fact = choices_fact(new_run(*line))
+    assert (fact.standing, fact.code) == (Standing.DECLARED, "settings_of_recipe")
+
+
+@pytest.mark.parametrize("line", [TABLE, VECTORS, IMAGES], ids=["table", "vectors", "images"])
+def test_the_claim_of_an_earlier_version_s_run_holds(line: tuple[str, ...]) -> None:
+    fact = choices_fact(earlier_run(*line))
+    assert (fact.standing, fact.code) == (Standing.DECLARED, "settings_of_recipe")
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [("certificate", {"strength": 0.03}), ("ensemble", {"members": 91})],
+)
+def test_an_earlier_version_s_run_with_a_number_of_today_is_not_the_recipe(
+    part: str, change: dict[str, Any]
+) -> None:
+    config = earlier_run(*TABLE)
+    changed = {**config, part: {**config[part], **change}}
+    assert standing(changed) is Standing.VOID
+    assert list(choices_fact(changed).values["changed"]) == [part]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changed"),
+    [
+        (["certificate.strength=0.1"], ["certificate"]),
+        (["ensemble.members=51"], ["ensemble"]),
+        (["certificate.strength=0.1", "ensemble.members=51"], ["certificate", "ensemble"]),
+    ],
+)
+def test_numbers_of_the_earlier_recipe_are_a_choice_in_a_new_run(
+    overrides: list[str], changed: list[str]
+) -> None:
+    fact = choices_fact(new_run(*TABLE, *overrides))
+    assert fact.code == "differs_from_recipe"
+    assert sorted(fact.values["changed"]) == changed
+    declared = choices_fact(new_run(*TABLE, *overrides, "training.chosen_on=public"))
+    assert declared.standing is Standing.DECLARED
+
+
+def test_numbers_of_tables_are_a_choice_on_vectors() -> None:
+    overrides = ["certificate.strength=0.03", "ensemble.members=91"]
+    assert standing(new_run(*VECTORS, *overrides)) is Standing.VOID
+
+
+def test_a_line_cannot_name_the_version_that_it_is_compared_with() -> None:
+    overrides = [
+        "certificate.strength=0.1",
+        "ensemble.members=51",
+        f"training.chosen_for={{recipe: '{FIRST_VERSION}'}}",
+    ]
+    config = new_run(*TABLE, *overrides)
+    assert config["training"]["chosen_for"] == {"recipe": CURRENT_VERSION}
+    assert standing(config) is Standing.VOID
+
+
+@pytest.mark.parametrize("version", ["3", "", "2.0"])
+def test_a_version_of_the_recipe_that_is_not_known_is_no_recipe(version: str) -> None:
+    config = new_run(*TABLE)
+    training = {**config["training"], "chosen_for": {"recipe": version}}
+    assert standing({**config, "training": training}) is Standing.VOID
+
+
+def test_the_version_of_the_recipe_is_no_declaration_of_public_settings() -> None:
+    config = new_run(*TABLE)
+    training = {**config["training"], "chosen_on": "public"}
+    assert standing({**config, "training": training}) is Standing.VOID
+
+
+# From Python.
+
+
+def frame(rows: int = 600) -> tuple[pd.DataFrame, np.ndarray]:
+    draws = np.random.default_rng(0)
+    values = pd.DataFrame({"a": draws.random(rows), "b": draws.random(rows)})
+    return values, (values["a"] > values["b"]).to_numpy(np.int64)
+
+
+def fitted_numbers(model: agt.Fitted) -> tuple[int, Any]:
+    settings = model.model.problem.settings
+    return settings.ensemble.members, settings.certificate.strength  # type: ignore[attr-defined]
+
+
+COLUMNS = agt.Columns(numeric={"a": [0, 1], "b": [0, 1]})
+DECLARED = agt.Declared(size=600)
+
+
+def test_python_has_the_numbers_of_tables_where_agt_codes_the_columns() -> None:
+    x, y = frame()
+    model = agt.fit(x, y, columns=COLUMNS, declared=DECLARED, certificate="votes")
+    assert fitted_numbers(model) == (11, 0.03)
+    model = agt.fit(x, y, columns=COLUMNS, declared=DECLARED, certificate=VotesKind())
+    assert fitted_numbers(model) == (11, 0.03)
+
+
+def test_python_has_the_numbers_of_vectors_elsewhere() -> None:
+    x, y = frame()
+    for features in (x, x.to_numpy()):
+        model = agt.fit(features, y, declared=DECLARED, certificate="votes")
+        assert fitted_numbers(model) == (7, 0.1)
+
+
+def test_python_keeps_numbers_that_are_given() -> None:
+    x, y = frame()
+    given = {"name": "votes", "strength": 0.1}
+    model = agt.fit(x, y, columns=COLUMNS, declared=DECLARED, certificate=given, members=7)
+    assert fitted_numbers(model) == (7, 0.1)
+
+
+def test_a_saved_model_has_the_numbers_that_it_was_trained_with(tmp_path: Any) -> None:
+    x, y = frame()
+    model = agt.fit(x, y, columns=COLUMNS, declared=DECLARED, certificate="votes")
+    digest = model.save(tmp_path / "model")
+    assert fitted_numbers(agt.load(tmp_path / "model", digest)) == (11, 0.03)
+
+
+def test_members_are_not_trained_with_a_strength_that_was_left_open() -> None:
+    with pytest.raises(UnsoundError, match="still 'recipe'"):
+        _ = VotesKind().member_strength
+
+
+@pytest.mark.parametrize("value", ["other", True, 0])
+def test_a_strength_is_a_number_or_recipe(value: Any) -> None:
+    with pytest.raises(ConfigError, match="strength"):
+        VotesKind(strength=value)
