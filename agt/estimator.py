@@ -404,7 +404,8 @@ class CertifiedRegressor(RegressorMixin, _Certified):
         certificate: ``votes``, the only one that supports numbers; None: the same.
         learner: how members are trained: ``ridge``, or a deterministic regressor of scikit-learn;
             None: ridge.
-        members: the number of members; 1: about one for 100 records of ``declared.size``.
+        members: the number of members; 1: about one for 100 records of ``declared.size``, also with
+            ``columns``.
 
     Attributes:
         n_features_in_: the number of features of a record, or of columns of the data frame.

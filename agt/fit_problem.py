@@ -8,7 +8,6 @@ import numpy as np
 from torch import nn
 
 from agt import facts
-from agt.certificates.votes_recipe import VotesRecipe, votes_recipe
 from agt.data.dataset import Dataset
 from agt.data.labelled import Declared, dataset_of
 from agt.data.table import Columns
@@ -19,6 +18,7 @@ from agt.fit_settings import DataSettings, FitSettings
 from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config, usual_certificate
+from agt.models.votes_recipe import VotesRecipe, votes_recipe
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (

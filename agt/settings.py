@@ -321,7 +321,7 @@ class TrainingConfig:
             or constants, or the training or test "data" itself; "recipe": they are the recipe's,
             unchanged, which is checked; None: nobody said, and then condition e does not hold.
         chosen_for: which settings ``chosen_on`` is about (agt_cli/choices.py); about any others it
-            says nothing.
+            says nothing. With votes by the recipe: the version of the recipe.
         chosen_from: which public rows it is about: where those are others now, it says nothing
             either; None: it names none.
     """

@@ -16,7 +16,7 @@ not believed: the hashes that ``RECIPE`` has are part of this code, so no file c
 recipe. What the recipe cannot know are the columns that enter and how they are declared: these stay
 the owner's, and the fact says so.
 
-The recipe of votes has versions (agt/certificates/votes_recipe.py). A new run is compared with the
+The recipe of votes has versions (agt/models/votes_recipe.py). A new run is compared with the
 current one only, or the better of two could be taken by results on the records. Its ``chosen_for``
 says which that is, and ``agt train`` writes it whatever was typed. Runs of earlier versions have no
 such entry, and are compared with the first one.
@@ -34,12 +34,6 @@ from typing import Any, get_args
 import numpy as np
 
 from agt.certificates.settings import VotesConfig
-from agt.certificates.votes_recipe import (
-    CURRENT_VERSION,
-    FIRST_VERSION,
-    VotesRecipe,
-    votes_recipe,
-)
 from agt.data.dataset import Dataset, DataSource
 from agt.data.embeddings import public_digest
 from agt.data.records import Records
@@ -49,6 +43,12 @@ from agt.facts import Fact, Standing, declared, not_held
 from agt.models.kind import UnreadReason
 from agt.models.kinds import certificate_config
 from agt.models.votes import VotesKind
+from agt.models.votes_recipe import (
+    CURRENT_VERSION,
+    FIRST_VERSION,
+    VotesRecipe,
+    votes_recipe,
+)
 from agt.relations import RELATIONS
 from agt.settings import RECIPE as STRENGTH_BY_RECIPE, ChosenFrom, PublicRows
 from agt.store.atomic import write_atomic

@@ -90,7 +90,7 @@ class VotesConfig(CertificateConfig):
             the others.
         strength: the factor of each member's regulariser, which is added to the sum of the losses
             over its shard; features have a norm of at most 1. "recipe" is replaced by a number
-            before training (agt/certificates/votes_recipe.py).
+            before training (agt/models/votes_recipe.py).
     """
 
     name: Literal["votes"] = "votes"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agt.certificates.settings import CertificateConfig
-from agt.certificates.votes_recipe import VotesRecipe
 from agt.errors import AgtError, ConfigError
 from agt.messages import Message
+from agt.models.votes_recipe import VotesRecipe
 from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.learners import Learner

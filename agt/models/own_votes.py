@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from agt.certificates.settings import OwnVotesConfig
-from agt.certificates.votes_recipe import VotesRecipe
 from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError, altered
@@ -39,6 +38,7 @@ from agt.models.store import (
     read_tensors,
     write_tensors,
 )
+from agt.models.votes_recipe import VotesRecipe
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import RECIPE, FeaturesConfig, schema

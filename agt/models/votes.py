@@ -33,7 +33,6 @@ from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewe
 from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
-from agt.certificates.votes_recipe import VotesRecipe
 from agt.data.arrays import ROWS
 from agt.data.digests import fingerprint
 from agt.data.records import Records
@@ -59,6 +58,7 @@ from agt.models.store import (
     read_tensors,
     write_tensors,
 )
+from agt.models.votes_recipe import VotesRecipe
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS

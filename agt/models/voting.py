@@ -17,7 +17,6 @@ from agt.certificates.conditions import Condition, conditions_from, shards_fact,
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.vote_costs import count_votes
 from agt.certificates.votes import plain_vote
-from agt.certificates.votes_recipe import VotesRecipe
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.data.target import Target
@@ -28,6 +27,7 @@ from agt.messages import Message
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
 from agt.models.shares import shares_of_leads
+from agt.models.votes_recipe import VotesRecipe
 from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig

@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 
 import agt
-from agt.certificates.votes_recipe import (
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import Standing
+from agt.models.votes import VotesKind
+from agt.models.votes_recipe import (
     CURRENT_VERSION,
     FIRST_VERSION,
     VOTES_ON_OTHER_DATA,
     VOTES_ON_TABLES,
     votes_recipe,
 )
-from agt.errors import ConfigError, UnsoundError
-from agt.facts import Standing
-from agt.models.votes import VotesKind
 from agt_cli.choices import bind_declaration, choices_fact, with_votes_recipe
 from agt_cli.composing import composed
 
