@@ -153,7 +153,7 @@ class Entry:
         return entry
 
 
-def follow(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
+def read_chain(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
     """Yield the entries of a chain, each checked against the one before it.
 
     Args:

@@ -36,7 +36,7 @@ def test_killed_processes_lose_nothing_and_spend_nothing_twice(
     tmp_path: Path, second: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """scripts/attack_ledger.py at length; with many checkpoints."""
-    monkeypatch.setattr(ledger_module, "EVERY", 9)
+    monkeypatch.setattr(ledger_module, "CHECKPOINT_INTERVAL", 9)
     killed = attack(tmp_path, 7 + second, kills=60, processes=8, capacity=150, second=second)
     assert killed.faults == []
     assert killed.counts["debits"] >= 10
