@@ -22,7 +22,7 @@ from pathlib import Path
 
 from agt.errors import AgtError, ConfigError
 from agt.ledger.chain import Head
-from agt.ledger.place import take_lock
+from agt.ledger.place import acquire_lock
 from agt.store.atomic import write_atomic
 from agt.store.reading import Broken
 
@@ -95,7 +95,7 @@ class HeadFile:
             AgtError: the file cannot be opened; or, from the function, cannot be written.
         """
         with self._open(os.O_RDWR) as handle:
-            take_lock(handle, seconds, f"head={self.path}")
+            acquire_lock(handle, seconds, f"head={self.path}")
             head, block = self._read_current(handle)
             # The other block is overwritten, so that the current head stays if the write fails.
             other_block = 1 - block

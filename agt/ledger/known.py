@@ -118,7 +118,7 @@ def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:
         table: the table that the ledger in use counts.
 
     Returns:
-        A warning for each table of such a ledger; none in the usual case.
+        A warning for each such table of such a ledger.
     """
     warnings = list[str]()
     for other in map(Path, known_ledgers()):

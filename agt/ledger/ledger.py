@@ -24,16 +24,16 @@ from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import AnswerBatch, Book, Charge, Debit, Population, digest_of
 from agt.ledger.chain import START, AlteredLedger, Entry, Head, hash_of, read_chain
 from agt.ledger.head_file import HeadFile, head_file_path
-from agt.ledger.place import folder_alone, same_disk
+from agt.ledger.place import locked_folder, same_disk
 from agt.ledger.store import (
     SUFFIX,
     LedgerFile,
     check_free,
     check_suffix,
+    creating_file,
     identity_of,
-    make,
-    making,
     other_program,
+    write_new_file,
 )
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
@@ -317,13 +317,13 @@ class Ledger:
             "salt": token_hex(32),
         }
         opening = Entry(1, "open", _with_cost_and_time(body, Cost()), START)
-        with folder_alone(path.parent), ExitStack() as undo:
+        with locked_folder(path.parent), ExitStack() as undo:
             check_free(path)
-            with making(path) as part:
+            with creating_file(path) as part:
                 if head_path is not None:
                     HeadFile(head_path, opening.hash).create(opening.head)
                     undo.callback(head_path.unlink)
-                make(part, opening)
+                write_new_file(part, opening)
                 with cls.open(part) as ledger:
                     for about in declared:
                         ledger.declare(about)
@@ -498,7 +498,7 @@ class Ledger:
                 admitted here with another unit; or it is not clear that the table's units are those
                 of the population.
         """
-        with folder_alone(self._store.real.parent):
+        with locked_folder(self._store.real.parent):
             self._admit(table, unit)
 
     def _admit(self, table: AdmittedTable, unit: str | None) -> None:
@@ -624,7 +624,7 @@ class Ledger:
                     "debit": debit.entry.number,
                     "first": first,
                     "size": size,
-                    # The numbers of answers are not part of the digest, so 0 stands for each.
+                    # The numbers of answers are not hashed, so each of them may be 0 here.
                     "digest": digest_of((0, key, label) for key, label in new_labels.items()),
                 }
                 append("answers", body, self._book.spent)

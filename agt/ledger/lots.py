@@ -15,7 +15,7 @@ from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
 
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
+if TYPE_CHECKING:  # a program that reads a ledger need not load torch
     from agt.mechanisms.labelling import AnyLabelling
 
 

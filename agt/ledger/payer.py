@@ -24,7 +24,7 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.messages import Message
 
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
+if TYPE_CHECKING:  # a program that reads a ledger need not load torch
     from agt.mechanisms.labelling import AnyLabelling
 
 MAX_RELEASES = 10**9  # the largest number that ``remaining`` returns by default
@@ -301,8 +301,8 @@ class LedgerPayer:
     def earlier(self, charged: Charged) -> Reservation | None:
         """Return a reservation for the first debit with the same charge; None if there is none.
 
-        With it a release goes on whose process was killed after the debit. The caller has to know
-        that nothing was released for this debit.
+        It is for a release whose process was killed after the debit and before anything was drawn.
+        The caller has to make sure that nothing was released for this debit.
         """
         charge = self._charge(charged)
         for debit in self.ledger.history().values():

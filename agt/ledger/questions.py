@@ -17,7 +17,7 @@ from agt.data.arrays import pieces
 from agt.data.records import UNANSWERED
 from agt.mechanisms.mechanism import Mechanism
 
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
+if TYPE_CHECKING:  # a program that reads a ledger need not load torch
     from agt.mechanisms.laplace_mean import LaplaceMean
 
 KEY_BYTES = 32  # the length of a question's key

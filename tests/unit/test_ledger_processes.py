@@ -124,7 +124,7 @@ def test_a_debit_is_synced_then_its_head_is_before_it_returns(tmp_path: Path) ->
     order = [kind for place, kind in enumerate(kinds) if kinds[place - 1 : place] != [kind]]
     assert order == [("write", log), ("sync", log), ("write", head), ("sync", head)]
     (tmp_path / "off").mkdir()
-    broken = 'import agt.ledger.store as store; store._SYNCED = "PRAGMA synchronous=OFF;"'
+    broken = 'import agt.ledger.store as store; store._SYNC_PRAGMAS = "PRAGMA synchronous=OFF;"'
     assert not [
         name
         for call, name in traced(tmp_path / "off", broken)
