@@ -57,6 +57,7 @@ class Population:
     allowance: Allowance
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if a text is empty, or the relation gives no differential privacy."""
         for key, example in (("name", "name=customers"), ("unit", "unit='one customer'")):
             value = getattr(self, key)
             if not value.strip() or not value.isprintable():
@@ -101,7 +102,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Charge:
-    """What a debit pays for.
+    """The content of a debit: which releases it pays for.
 
     Attributes:
         guarantee: the privacy guarantee of each release.
@@ -111,7 +112,7 @@ class Charge:
             with noise it is ``DRAW`` and a hash of the seed, which does not reveal the seed.
         data: the digest of the data.
         relation: the name of the run's relation.
-        unit: the unit in which the run counts.
+        unit: the run's unit (which records are added or removed together).
     """
 
     guarantee: Guarantee
@@ -123,7 +124,7 @@ class Charge:
     unit: Unit = SINGLE_RECORDS
 
     def as_json(self) -> dict[str, Any]:
-        """The charge as plain JSON values."""
+        """Return the charge as plain JSON values, which ``from_json`` reads."""
         return {**asdict(self), "guarantee": self.guarantee.as_json}
 
     @classmethod

@@ -387,19 +387,21 @@ class Ledger:
         with cls.open(path, head_lost=True) as ledger:
             if ledger.book.head:
                 named_file = HeadFile(Path(ledger.book.head), ledger.book.opening.hash)
-                kept_head = named_file.read_if_intact()
-                if kept_head is not None:
+                recorded_head = named_file.read_if_intact()
+                if recorded_head is not None:
                     raise ConfigError(
                         "lost=true declares that the ledger's head file is lost, but this file "
-                        f"exists ({named_file.path}, with {kept_head.count} entries): leave out "
-                        "lost=true"
+                        f"exists ({named_file.path}, with {recorded_head.count} entries): leave "
+                        "out lost=true"
                     )
             ledger.move_head(head)
 
     def __enter__(self) -> "Ledger":
+        """Return the ledger itself, which the end of the block closes."""
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Close the file."""
         self.close()
 
     def close(self) -> None:
@@ -800,6 +802,7 @@ class Ledger:
         appended = list[Entry]()
 
         def append(kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
+            """Append an entry after the last one, and return it."""
             last = appended[-1] if appended else self._book.last
             entry = Entry(last.number + 1, kind, _with_cost_and_time(body, spent), last.hash)
             self._store.append(entry)

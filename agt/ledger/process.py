@@ -107,6 +107,7 @@ class PrivacyTotal:
     releases: int
 
     def __str__(self) -> str:
+        """Return a phrase with eps, delta and the number of releases."""
         releases = counted(self.releases, "release")
         return f"({self.eps:.4g}, {self.delta:g})-differentially private in all ({releases})"
 

@@ -524,10 +524,7 @@ def _open_database(path: Path, seconds: float) -> sqlite3.Connection:
                 "the file system does not support a write-ahead log (journal_mode is "
                 f"{mode}): move the ledger to a local disk"
             )
-        if (
-            connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
-            != _tables()
-        ):
+        if _read_schema(connection) != _expected_schema():
             raise AlteredLedger(
                 "the tables or triggers of the ledger's file differ from those that agt creates"
             )
@@ -537,14 +534,18 @@ def _open_database(path: Path, seconds: float) -> sqlite3.Connection:
     return connection
 
 
+def _read_schema(connection: sqlite3.Connection) -> list[tuple]:
+    """Return (type, name, SQL) of each table and trigger of a database, sorted by name."""
+    query = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+    return connection.execute(query).fetchall()
+
+
 @cache
-def _tables() -> list[tuple]:
-    """Return (type, name, SQL) of each table and trigger of a ledger, sorted by name."""
+def _expected_schema() -> list[tuple]:
+    """Return what ``_read_schema`` returns for a ledger that agt creates."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
-        return connection.execute(
-            "SELECT type, name, sql FROM sqlite_master ORDER BY name"
-        ).fetchall()
+        return _read_schema(connection)
 
 
 def _check_header(path: Path) -> None:

@@ -699,6 +699,7 @@ def _noise_of_doubles(standard_normal: Callable[[tuple[int, ...]], np.ndarray]) 
     """
 
     def add_noise(values: np.ndarray, sigma: float) -> np.ndarray:
+        """Return an array plus independent N(0, sigma^2) noise."""
         return values + sigma * standard_normal(values.shape)
 
     return add_noise

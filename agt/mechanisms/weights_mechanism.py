@@ -332,6 +332,7 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     head.check(features)  # called because it raises if the queries have another width
 
     def labels(released: ReleasedWeights) -> np.ndarray:
+        """Return the labels [n] int64 of the queries under released weights."""
         return head.with_weight(torch.from_numpy(released.weight)).predict(features)
 
     return labels

@@ -430,6 +430,7 @@ def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
     roots = np.sqrt(weights)
 
     def gram_of_rows(rows: slice) -> tuple[np.ndarray]:
+        """Return the part of the sum over some rows, as a lower triangle."""
         return (lower_gram(float64_rows(features, rows) * roots[rows, None]),)
 
     (total,) = sum_over_rows(len(features), gram_of_rows)
@@ -448,6 +449,7 @@ def _weighted_sum(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
 
     def sum_of_rows(rows: slice) -> tuple[np.ndarray]:
+        """Return the part of the sum over some rows."""
         return (weights[rows] @ float64_rows(features, rows),)
 
     (total,) = sum_over_rows(len(features), sum_of_rows)

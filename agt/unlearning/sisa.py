@@ -107,6 +107,8 @@ def retrain_affected(
 def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
     """Train again the affected members of an ensemble whose members are models of their own.
 
+    The other members are loaded.
+
     Args and Raises: as of ``retrain_affected``.
     """
     ensemble = problem.settings.ensemble
@@ -114,9 +116,11 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
     with _naming_missing_shards():
         shard_records = [ShardRecord.read(reader.part(member_folder(index))) for index in indices]
     remaining = member_records(problem.dataset.train, ensemble)
-    affected = _changed_shards(shard_records, [fingerprint(shard) for shard in remaining])
+    digests = [fingerprint(records) for records in remaining]
+    affected = _changed_shards(shard_records, digests)
     unaffected = [index for index in indices if index not in affected]
-    members = dict(zip(unaffected, load_members(problem, reader, unaffected), strict=True))
+    loaded = load_members(problem, reader, unaffected)
+    members = dict(zip(unaffected, loaded, strict=True))
     for index, member in members.items():
         shard = problem.dataset.without_records.with_training_records(remaining[index], None)
         _check_features(member, shard)
@@ -125,7 +129,8 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
         members[index] = member
         shard_records[index] = shard_record
     member_models = tuple(members[index] for index in indices)
-    return Retrained(EnsembleModel(problem, member_models, tuple(shard_records)), tuple(affected))
+    model = EnsembleModel(problem, member_models, tuple(shard_records))
+    return Retrained(model, tuple(affected))
 
 
 def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
