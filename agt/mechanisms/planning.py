@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,7 +40,32 @@ from agt.training.loop import OnProgress
 ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"
 RMSE_TOLERANCE = 0.05  # a relative difference of RMSEs up to which advice says "as good"
 M = TypeVar("M", Mechanism, LaplaceMean)
-BestLabels = tuple[int, str]  # (how many queries, the mechanism's name)
+
+
+class BestLabels(NamedTuple):
+    """The label mechanism that can answer most queries almost as well as the model does.
+
+    Attributes:
+        queries: the largest number of queries, at least 1.
+        mechanism: the mechanism's name.
+    """
+
+    queries: int
+    mechanism: str
+
+
+class BestWeights(NamedTuple):
+    """The best release of weights at one total budget.
+
+    Attributes:
+        eps: the total epsilon.
+        expected: the expected score of answers from the weights.
+        mechanism: the mechanism's name.
+    """
+
+    eps: float
+    expected: float
+    mechanism: str
 
 
 @dataclass(frozen=True)
@@ -563,11 +588,10 @@ class Plan(Generic[E]):
         delta: of every total budget.
         releases: for every mechanism and every budget that is large enough for it, the guarantee
             and the expected score.
-        weights: (total eps, expected score, mechanism) of the best release of weights for each
-            eps; None: no mechanism can release this model's weights.
-        one_by_one: total eps -> the result of ``mechanism_for_most_queries``: (how many queries
-            can be answered one by one with almost the model's score, the mechanism). A total eps
-            that suffices for no query is left out.
+        weights: the best release of weights for each total eps that is large enough for one; None:
+            no mechanism can release this model's weights.
+        one_by_one: total eps -> the mechanism that can answer most queries one by one with almost
+            the model's score. A total eps that suffices for no query is left out.
         methods: name of a weights mechanism -> how its expected score is computed.
     """
 
@@ -575,14 +599,16 @@ class Plan(Generic[E]):
     names: tuple[str, ...]
     delta: float
     releases: tuple[PlannedRelease, ...]
-    weights: tuple[tuple[float, float, str], ...] | None
+    weights: tuple[BestWeights, ...] | None
     one_by_one: Mapping[float, BestLabels]
     methods: Mapping[str, AccuracyMethod]
 
     @property
-    def useful_weights(self) -> list[tuple[float, float, str]]:
+    def useful_weights(self) -> list[BestWeights]:
         """The entries of ``weights`` whose score is better than a constant answer's, or perfect."""
-        return [row for row in self.weights or () if self.evidence.is_worthwhile(row[1])]
+        if self.weights is None:
+            return []
+        return [best for best in self.weights if self.evidence.is_worthwhile(best.expected)]
 
 
 def plan(
@@ -627,10 +653,10 @@ def plan(
         best = mechanism_for_most_queries(evidence, names, total_eps, delta)
         if best is not None:
             best_labels[total_eps] = best
-        releases = planned_weights(options, [Budget(total_eps, delta, 1)])
+        releases = planned_weights(options, [Budget(total_eps, delta, queries=1)])
         if releases:
-            best_release = max(releases, key=lambda release: evidence.merit(release.expected))
-            best_weights.append((total_eps, best_release.expected, best_release.mechanism))
+            release = max(releases, key=lambda planned: evidence.merit(planned.expected))
+            best_weights.append(BestWeights(total_eps, release.expected, release.mechanism))
     budgets = [Budget(total_eps, delta, count) for total_eps in eps for count in queries]
     planned_labels = [
         planned_release(evidence, name, budget) for name in names for budget in budgets
@@ -649,7 +675,7 @@ def plan(
 def mechanism_for_most_queries(
     evidence: Evidence, names: Sequence[str], eps: float, delta: float
 ) -> BestLabels | None:
-    """Return how many queries can be answered almost as well as the model answers them.
+    """Return the mechanism that can answer most queries almost as well as the model does.
 
     Args:
         evidence: what the mechanisms read of the queries; ``is_almost_nominal`` says what "almost"
@@ -659,16 +685,17 @@ def mechanism_for_most_queries(
         delta: of all queries together.
 
     Returns:
-        (the largest number of queries, the mechanism that reaches it); None: not even one query can
-        be answered so well, or the model does not beat a constant answer.
+        The mechanism with the number of queries; of several with the same number, the first of
+        ``names``. None: not even one query can be answered so well, or the model itself is not
+        better than a constant answer.
     """
     if not evidence.is_useful:
         return None
     best = None
     most_queries = 0
-    for name in names:  # of equally good mechanisms, the first
+    for name in names:
         queries = max_queries_almost_nominal(evidence, name, eps, delta)
         if queries > most_queries:
             most_queries = queries
-            best = (queries, name)
+            best = BestLabels(queries, name)
     return best
