@@ -23,13 +23,13 @@ from typing import Any
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
 from agt.ledger.book import Population
-from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
+from agt.ledger.known import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.ledger import Ledger as OpenLedger
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
-from agt.ledger.tables import AdmittedTable, sample_of
+from agt.ledger.tables import AdmittedTable, sample_names
 from agt.ledger.unit import Unit
-from agt.ledger.words import budget
+from agt.ledger.words import describe_budget
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.mechanisms.guarantees import Guarantee
@@ -61,8 +61,8 @@ class DataOwner:
         unit: which column says whose record each is, and how many records one unit may have.
         run: identifies the model: a hash of its settings and its data.
         relation: the name of the relation that says which datasets are neighbours.
-        people: hashes of a sample of the units' names (``sample_of``), by which other ledgers with
-            the same people are found; empty: a model that was read back from a file.
+        people: hashes of a sample of the units' names (``sample_names``), by which other ledgers
+            with the same people are found; empty: a model that was read back from a file.
         hashed: hashes of the same people, which only this process uses.
         earlier: digests of the data before records were erased from it.
         public: the records were declared public, so that releases need not be counted.
@@ -102,8 +102,8 @@ class DataOwner:
             unit=Unit("units" if train.units_named else None, relation.unit_rows),
             run=f"python:{sha256(content).hexdigest()}",
             relation=relation.name,
-            people=sample_of(train.units),
-            hashed=HashedPeople.of(dataset, (dataset.digest, *earlier)),
+            people=sample_names(train.units),
+            hashed=HashedPeople.from_dataset(dataset, (dataset.digest, *earlier)),
             earlier=earlier,
             public=public,
         )
@@ -136,7 +136,7 @@ class DataOwner:
             run=node["run"],
             relation=relation.name,
             people=(),
-            hashed=HashedPeople.of(dataset, (node["data"] or model, *earlier)),
+            hashed=HashedPeople.from_dataset(dataset, (node["data"] or model, *earlier)),
             earlier=earlier,
             public=node.get("public") is True,
         )
@@ -286,8 +286,8 @@ class Ledger:
             eps = eps_so_far(allowance, ledger.book.spent)
             return (
                 f"the ledger of {population.name}, where a unit is {population.unit} "
-                f"(relation={population.relation})\n  budget: {budget(allowance)}; spent so far: "
-                f"eps = {eps:.4g}"
+                f"(relation={population.relation})\n  budget: {describe_budget(allowance)}; spent "
+                f"so far: eps = {eps:.4g}"
             )
 
     def remaining(self, guarantee: Guarantee) -> int:
@@ -357,7 +357,7 @@ class Ledger:
             admitted = {*ledger.book.tables}
             # Data from which records were erased is known by its digest before the erasure.
             if table.data not in admitted and admitted.isdisjoint(table.before):
-                for line in dict.fromkeys(similar_elsewhere(self.path, table)):
+                for line in dict.fromkeys(similar_ledger_warnings(self.path, table)):
                     warn_user(line, PrivacySumWarning)
                 ledger.admit(table, None if table.unit.column is None else ledger.population.unit)
             yield LedgerPayer.checked(ledger, ProtectedPeople(table, owner.relation), owner.run)
@@ -441,5 +441,5 @@ def _put_on_ledger_list(ledger: OpenLedger) -> None:
     Raises:
         CheckError: another ledger is listed at this path.
     """
-    if note := recognise(ledger):
+    if note := put_on_list(ledger):
         warn_user(note, Doubtful)

@@ -46,7 +46,7 @@ from agt.settings import STRICT, Count, Positive
 from agt.store.folder import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.training.objective import Objective
-from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_case
+from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_step_increase
 from agt.unlearning.sisa import answerable, availability, retrain_affected, spread_requests
 from agt_cli.report.figures import LINES
 from agt_cli.runs.prepare import Prepared, RunSettings
@@ -535,7 +535,7 @@ def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[L
     for removed in range(size, removals + 1, size):
         rows, left = gone[removed - size : removed], trained.left(gone[:removed])
         step = head.remove(trained.x[rows], trained.targets[rows], remaining=left[0])
-        worst += 4 * worst_case(GAMMA, size, head.count, objective.strength)
+        worst += 4 * worst_step_increase(GAMMA, size, head.count, objective.strength)
         bound += published(step, objective)
         yield "paper", f"worst case, {words}", removed, worst
         yield "paper", f"bound, {words}", removed, bound

@@ -40,7 +40,7 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
 def own_releases() -> None:
     """What one test releases about people is no second release of another's."""
     if process := sys.modules.get("agt.ledger.process"):
-        process.PROCESS.noted.clear()
+        process.PROCESS.groups.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from agt.ledger.book import Charge, Population
-from agt.ledger.head_file import SecondHead
+from agt.ledger.head_file import HeadFile
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance
@@ -61,7 +61,7 @@ class Killed:
             self.faults.append(" ".join(rest))
         self.counts[word] += 1
 
-    def check_head(self, head: SecondHead | None) -> None:
+    def check_head(self, head: HeadFile | None) -> None:
         """Compare the second head with what was told."""
         if head and head.read().count < max(self.told, default=0):
             self.faults.append("a debit returned before the second head had it")
@@ -112,12 +112,12 @@ def attack(
         ledger.admit(AdmittedTable("people", DATA))
         name = ledger.entries()[0].hash
     return _attack(
-        path, SecondHead(place, name) if second else None, seed, kills, processes, Killed(capacity)
+        path, HeadFile(place, name) if second else None, seed, kills, processes, Killed(capacity)
     )
 
 
 def _attack(
-    path: Path, head: SecondHead | None, seed: int, kills: int, processes: int, killed: Killed
+    path: Path, head: HeadFile | None, seed: int, kills: int, processes: int, killed: Killed
 ) -> Killed:
     chance, ends = random.Random(seed), dict[int, float]()
     reader, writer = os.pipe()

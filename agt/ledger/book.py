@@ -1,7 +1,7 @@
-"""What the entries of a ledger amount to: the budget, the tables, what was spent, the answers.
+"""The state that the entries of a ledger add up to: budget, tables, debits, cost, answers.
 
-``Book.take`` rechecks every rule that an entry must keep; docs/proofs/ledger.md proves what follows
-from that.
+``Book.apply`` checks every rule that an entry must keep. docs/proofs/ledger.md proves what follows
+from these checks.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Head
 from agt.ledger.tables import AdmittedTable
-from agt.ledger.unit import EACH, Unit
+from agt.ledger.unit import SINGLE_RECORDS, Unit
 from agt.mechanisms.accounts import LedgerState, MovedHead, OtherLedger
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.guarantees import Guarantee, read_guarantee
@@ -24,11 +24,15 @@ from agt.relations import RELATIONS
 from agt.store.reading import Broken
 
 DRAW = "draw:"  # begins ``Charge.run`` of weights that were trained with noise
-SAME = 1e-12
-"""Relative difference up to which a cost that is computed again is the same: special functions of
-another machine may differ in the last digits. Costs are rounded up by far more (``numeric.UP``).
+COST_TOLERANCE = 1e-12
+"""Relative difference up to which a recorded cost agrees with the cost that is computed here.
+
+Special functions of another machine may differ in the last digits. Costs are rounded up by far more
+(``numeric.UP``).
 """
-SLACK = 1e-9  # relative, by which a budget is enlarged where it is checked again, for this reason
+# A budget is enlarged by this factor where a recorded debit is checked, because of the same
+# difference between machines.
+BUDGET_SLACK = 1e-9
 BELOW_ONE = nextafter(1.0, 0.0)
 FIRST_DIGITS = 16  # of the first entry's hash, by which people and claims name a ledger
 
@@ -53,6 +57,7 @@ class Population:
     allowance: Allowance
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if a text is empty, or the relation gives no differential privacy."""
         for key, example in (("name", "name=customers"), ("unit", "unit='one customer'")):
             value = getattr(self, key)
             if not value.strip() or not value.isprintable():
@@ -70,7 +75,11 @@ class Population:
             )
 
     def check_relation(self, relation: str) -> None:
-        """Raise ConfigError unless this budget pays for releases from a run under a relation."""
+        """Raise ConfigError if a run's relation is not the one that this budget counts.
+
+        Args:
+            relation: the name of the run's relation.
+        """
         if relation != self.relation:
             raise ConfigError(
                 f"relation={relation}: the ledger of {self.name} counts releases under "
@@ -79,14 +88,21 @@ class Population:
             )
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> "Population":
-        """Return the population that ``dataclasses.asdict`` turned into plain values."""
+    def from_json(cls, node: Mapping[str, Any]) -> "Population":
+        """Return the population that a ledger's first entry stores.
+
+        Args:
+            node: the fields by name, as ``dataclasses.asdict`` gives them.
+
+        Raises:
+            KeyError, TypeError, ConfigError: they do not describe a population.
+        """
         return cls(node["name"], node["unit"], node["relation"], Allowance(**node["allowance"]))
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What a debit pays for.
+    """The content of a debit: which releases it pays for.
 
     Attributes:
         guarantee: the privacy guarantee of each release.
@@ -96,7 +112,7 @@ class Charge:
             with noise it is ``DRAW`` and a hash of the seed, which does not reveal the seed.
         data: the digest of the data.
         relation: the name of the run's relation.
-        unit: the unit in which the run counts.
+        unit: the run's unit (which records are added or removed together).
     """
 
     guarantee: Guarantee
@@ -105,37 +121,43 @@ class Charge:
     run: str
     data: str
     relation: str
-    unit: Unit = EACH
+    unit: Unit = SINGLE_RECORDS
 
     def as_json(self) -> dict[str, Any]:
-        """The charge as plain JSON values."""
+        """Return the charge as plain JSON values, which ``from_json`` reads."""
         return {**asdict(self), "guarantee": self.guarantee.as_json}
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> "Charge":
-        """Return the charge that the body of a debit describes.
+    def from_json(cls, node: Mapping[str, Any]) -> "Charge":
+        """Return the charge that the body of a debit's entry stores.
 
         Args:
-            node: what ``as_json`` gave, among other values.
+            node: the body: the values that ``as_json`` gave, and others that are not read.
 
         Raises:
             KeyError, TypeError, ConfigError: the body is not one of a debit.
         """
-        others = {
-            name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")
-        }
-        return cls(read_guarantee(node["guarantee"]), **others, unit=Unit(**node["unit"]))
+        return cls(
+            guarantee=read_guarantee(node["guarantee"]),
+            output=str(node["output"]),
+            mechanism=str(node["mechanism"]),
+            run=str(node["run"]),
+            data=str(node["data"]),
+            relation=str(node["relation"]),
+            unit=Unit(**node["unit"]),
+        )
 
 
 @dataclass
 class Debit:
-    """A debit, and how many answers it has led to.
+    """A debit, with the number of its releases whose answers are stored in the ledger.
 
     Attributes:
-        entry: the entry of the debit.
-        charge: what it pays for.
-        size: for how many releases it pays.
-        answered: how many answers were kept that it paid for.
+        entry: the entry that records the debit.
+        charge: what is paid for.
+        size: the number of releases that are paid for.
+        answered: how many of these releases have an answer in the ledger; updated as answers are
+            added.
     """
 
     entry: Entry
@@ -144,9 +166,17 @@ class Debit:
     answered: int = 0
 
     @classmethod
-    def of(cls, entry: Entry, answered: int = 0) -> "Debit":
-        """Return the debit of an entry."""
-        return cls(entry, Charge.of(entry.body), entry.body["size"], answered)
+    def from_entry(cls, entry: Entry, answered: int = 0) -> "Debit":
+        """Return the debit that an entry records.
+
+        Args:
+            entry: an entry of the kind "debit".
+            answered: how many of its releases have an answer in the ledger.
+
+        Raises:
+            KeyError, TypeError, ConfigError: the entry does not have the form of a debit.
+        """
+        return cls(entry, Charge.from_json(entry.body), entry.body["size"], answered)
 
     @property
     def head(self) -> Head:
@@ -154,16 +184,20 @@ class Debit:
         return self.entry.head
 
     @property
-    def open(self) -> bool:
-        """Whether answers that it paid for may still be added."""
+    def may_get_answers(self) -> bool:
+        """Whether the ledger may still store answers that this debit paid for.
+
+        Only labels are stored, at most one for each release of the debit.
+        """
         return self.charge.output == "labels" and self.answered < self.size
 
 
 @dataclass(frozen=True)
-class Answered:
-    """Consecutive answers that one entry records.
+class AnswerBatch:
+    """Consecutive answers whose digest one entry records.
 
-    The entry is one of answers, or a checkpoint, which covers the answers since the one before.
+    The entry is of the kind "answers"; or it is a checkpoint, whose digest covers all answers since
+    the checkpoint before.
 
     Attributes:
         first: the number of the first answer.
@@ -178,14 +212,14 @@ class Answered:
     entry: int
 
     @classmethod
-    def of(cls, entry: Entry) -> "Answered":
-        """Return what an entry of answers, or a checkpoint, records about answers."""
+    def from_entry(cls, entry: Entry) -> "AnswerBatch":
+        """Return the batch that an entry of the kind "answers" or "checkpoint" records."""
         return cls(entry.body["first"], entry.body["size"], entry.body["digest"], entry.number)
 
 
 @dataclass
 class Book:
-    """What the entries of a ledger amount to, up to the newest.
+    """What the entries of a ledger add up to, from the first to the newest.
 
     Attributes:
         opening: the first entry, whose hash names the ledger.
@@ -196,22 +230,23 @@ class Book:
         tables: the admitted tables, by the digest of their data.
         admitted: the number of the entry that admitted each table, by the digest of its data.
         closed: data from which nothing may be released any more, because a table with fewer
-            records took their place: digest -> number of the entry.
-        debits: debits by number: those since the newest checkpoint, and earlier ones to which
-            answers may still be added.
-        batches: the answers, in order: an item for each entry since the newest checkpoint, and an
-            item for the checkpoint.
-        earlier_than_before: the numbers of entries, checkpoints left out, with an earlier time than
-            the entry before.
+            records replaced it: digest -> number of the entry that admitted this table.
+        debits: debits by the number of their entry: those since the newest checkpoint, and earlier
+            ones for which the ledger may still store answers.
+        batches: the stored answers, in order: a batch for the newest checkpoint, and one for each
+            entry of answers since then.
+        backward_entries: the numbers of entries whose time is earlier than that of the entry
+            before them; checkpoints are left out.
         moved: each move of the head file, as claims state it.
-        declared: what the owner declared about other ledgers: ``identity_of`` a file that is no
-            ledger of these people; or ``first_entry`` of a ledger that was in this one's place.
+        declared: what the owner declared about other ledgers: ``store.identity_of`` a file that
+            counts no releases about these people; or ``first_entry`` of a ledger that this ledger
+            replaced.
         other_ledgers: the same declarations, as claims state them.
         answered: the number of answers.
         lasting_hashes: the hash of each entry that every checkpoint names whatever its age, by
             number: the opening, tables, moves of the head file, declarations.
         checkpoint: the newest checkpoint; None if there is none.
-        kinds: how many entries of each kind were taken.
+        kind_counts: how many entries of each kind ``apply`` was called with.
     """
 
     opening: Entry
@@ -223,29 +258,32 @@ class Book:
     admitted: dict[str, int] = field(default_factory=dict)
     closed: dict[str, int] = field(default_factory=dict)
     debits: dict[int, Debit] = field(default_factory=dict)
-    batches: list[Answered] = field(default_factory=list)
-    earlier_than_before: list[int] = field(default_factory=list)
+    batches: list[AnswerBatch] = field(default_factory=list)
+    backward_entries: list[int] = field(default_factory=list)
     moved: list[MovedHead] = field(default_factory=list)
     declared: list[Mapping[str, str] | str] = field(default_factory=list)
     other_ledgers: list[OtherLedger] = field(default_factory=list)
     answered: int = 0
     lasting_hashes: dict[int, str] = field(default_factory=dict)
     checkpoint: Entry | None = None
-    kinds: Counter[str] = field(default_factory=Counter)
+    kind_counts: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def begin(cls, opening: Entry) -> "Book":
         """Return the book of a ledger that has only its first entry.
 
+        Args:
+            opening: the first entry, which states the population, its budget and the head file.
+
         Raises:
-            AlteredLedger: the entry does not open a ledger.
+            AlteredLedger: the entry is not of the kind "open", or does not have its form.
         """
         if opening.kind != "open":
             raise AlteredLedger(
                 f"the first entry of the ledger is of the kind {opening.kind!r}, but must be of "
                 "the kind 'open'"
             )
-        with _reading(opening) as body:
+        with _reading_body(opening) as body:
             if body["spent"] != Cost().as_json():
                 raise AlteredLedger(
                     "the first entry of the ledger must record that nothing is spent, but "
@@ -254,7 +292,7 @@ class Book:
             heads = [(1, str(body["head"]))] if body["head"] else []
             return cls(
                 opening,
-                Population.of(body["population"]),
+                Population.from_json(body["population"]),
                 opening,
                 heads=heads,
                 lasting_hashes={1: opening.hash},
@@ -264,8 +302,9 @@ class Book:
     def resume(cls, checkpoint: Entry, entry_of: Callable[[int, str], Entry]) -> "Book":
         """Return the book up to a checkpoint, without reading all entries before it.
 
-        The checkpoint is believed; the ledger decides when it may be (ledger.py). Only the entries
-        that it names by their hashes are read.
+        Only the entries that the checkpoint names by their hashes are read. Sums such as ``spent``
+        are taken from the checkpoint without a check, so the caller decides whether it may be
+        trusted (``Ledger._read_trusted_book``).
 
         Args:
             checkpoint: the entry of the checkpoint.
@@ -273,53 +312,57 @@ class Book:
 
         Raises:
             Broken: the checkpoint does not have its form, or an entry that it names is missing or
-                another.
+                has another hash.
         """
-        with _reading(checkpoint) as body:
+        with _reading_body(checkpoint) as body:
             named = sorted((int(number), digest) for number, digest in body["entries"].items())
+            # The smallest number is 1, that of the entry that opened the ledger.
             opening, *others = (entry_of(number, digest) for number, digest in named)
             book = cls.begin(opening)
             for entry in others:
-                book._take_named(entry, body["answered"])
+                book._apply_named_entry(entry, body["answered"])
             book.answered = body["first"] + body["size"] - 1
             book.spent = Cost.from_json(body["spent"])
-            book.earlier_than_before = _check_entry_numbers(body["backwards"])
+            book.backward_entries = _check_entry_numbers(body["backwards"])
             book.last = checkpoint
             book.checkpoint = checkpoint
-            book.batches = [Answered.of(checkpoint)]
+            book.batches = [AnswerBatch.from_entry(checkpoint)]
             return book
 
-    def _take_named(self, entry: Entry, answered: Mapping[str, int]) -> None:
-        """Take an entry that a checkpoint names.
+    def _apply_named_entry(self, entry: Entry, answered: Mapping[str, int]) -> None:
+        """Add an entry that a checkpoint names to this book.
 
         Args:
-            entry: a debit with answers to come, or an entry of a lasting kind.
-            answered: how many answers each of these debits has, by the debit's number.
+            entry: a debit that may still get answers, or an admission of a table, a move of the
+                head file or a declaration.
+            answered: how many answers each of these debits has, by the number of its entry as text.
+
+        Raises:
+            AlteredLedger: the entry is of another kind, or does not have the form of its kind.
         """
-        rules = {
-            "admit": self._take_table,
-            "head": self._take_head_move,
-            "declare": self._take_declaration,
+        apply_by_kind = {
+            "admit": self._apply_admission,
+            "head": self._apply_head_move,
+            "declare": self._apply_declaration,
         }
-        with _reading(entry) as body:
+        with _reading_body(entry) as body:
             if entry.kind == "debit":
-                self.debits[entry.number] = Debit.of(entry, answered[str(entry.number)])
+                self.debits[entry.number] = Debit.from_entry(entry, answered[str(entry.number)])
             else:
-                rules[entry.kind](entry, body)
+                apply_by_kind[entry.kind](entry, body)
 
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint at this place must record, as plain JSON values.
+    def checkpoint_body(self) -> dict[str, Any]:
+        """Return what a checkpoint after the newest entry must record, as plain JSON values.
 
-        The digest of the answers since the checkpoint before is added by the ledger, which has the
-        answers. The keys are:
+        It has no digest of answers, which the book does not have: the ledger adds it. The keys are:
 
-            entries: the hash of each entry that still counts, by number: the lasting entries, and
-                debits to which answers may be added.
+            entries: the hash of each entry that ``resume`` needs, by number: the opening, tables,
+                moves of the head file, declarations, and debits that may still get answers.
             answered: how many answers each of these debits has, by number.
             first, size: the number of the first answer since the checkpoint before, and how many
                 answers there are since then.
             earlier: [number, hash] of the checkpoint before; null if there is none.
-            backwards: the numbers of entries with an earlier time than the entry before.
+            backwards: ``backward_entries``.
         """
         open_debits = self._open_debits()
         hashes = dict(self.lasting_hashes)
@@ -335,39 +378,42 @@ class Book:
             "first": first,
             "size": self.answered - first + 1,
             "earlier": earlier,
-            "backwards": self.earlier_than_before,
+            "backwards": self.backward_entries,
         }
 
     def _open_debits(self) -> dict[int, Debit]:
-        """Return the debits to which answers may still be added, by number."""
-        return {number: debit for number, debit in self.debits.items() if debit.open}
+        """Return the debits that may still get answers, by the number of their entry."""
+        return {number: debit for number, debit in self.debits.items() if debit.may_get_answers}
 
-    def take(self, entry: Entry) -> None:
-        """Take the next entry, after checking that agt could have made it at this place.
+    def apply(self, entry: Entry) -> None:
+        """Add the next entry to this book, after checking that agt could have written it.
 
-        Lemma 4 of docs/proofs/ledger.md says what is checked.
+        Lemma 4 of docs/proofs/ledger.md says what is checked. After an error the book may hold a
+        part of the entry, and must not be used any more.
 
         Args:
-            entry: the entry that follows ``last`` in the chain (``chain.follow``).
+            entry: the entry that follows ``last`` in the chain (``chain.read_chain``).
 
         Raises:
-            Broken: agt makes no such entry at this place.
+            Broken: agt writes no such entry after the entries before it.
         """
-        rules = {
-            "debit": self._take_debit,
-            "answers": self._take_answers,
-            "admit": self._take_table,
-            "head": self._take_head_move,
-            "declare": self._take_declaration,
-            "checkpoint": self._take_checkpoint,
+        # Each method checks its entry, and returns what is spent afterwards; only debits change
+        # this, so the others return None.
+        apply_by_kind = {
+            "debit": self._apply_debit,
+            "answers": self._apply_answers,
+            "admit": self._apply_admission,
+            "head": self._apply_head_move,
+            "declare": self._apply_declaration,
+            "checkpoint": self._apply_checkpoint,
         }
-        with _reading(entry) as body:
-            if entry.kind not in rules:
+        with _reading_body(entry) as body:
+            if entry.kind not in apply_by_kind:
                 raise Broken(
                     f"entry {entry.number} is of the kind {entry.kind}, which this version of "
                     "agt does not know: use a newer version"
                 )
-            spent = rules[entry.kind](entry, body)
+            spent = apply_by_kind[entry.kind](entry, body)
             if spent is None:
                 if body["spent"] != self.last.body["spent"]:
                     raise AlteredLedger(
@@ -375,16 +421,17 @@ class Book:
                         "that"
                     )
             else:
-                self._check_recorded(spent, entry)
+                self._check_recorded_cost(spent, entry)
                 self.spent = Cost.from_json(body["spent"])
-        # A checkpoint's own time is not noted: whoever resumes from it could not tell.
+        # A checkpoint's own time is not compared, because ``resume`` starts from a checkpoint and
+        # does not have the time of the entry before it.
         if entry.kind != "checkpoint" and entry.time < self.last.time:
-            self.earlier_than_before.append(entry.number)
+            self.backward_entries.append(entry.number)
         self.last = entry
-        self.kinds[entry.kind] += 1
+        self.kind_counts[entry.kind] += 1
 
-    def _check_recorded(self, spent: Cost, entry: Entry) -> None:
-        """Raise AlteredLedger unless a debit records what is spent with it.
+    def _check_recorded_cost(self, spent: Cost, entry: Entry) -> None:
+        """Raise AlteredLedger unless the entry of a debit records the right total cost.
 
         Args:
             spent: the cost of all debits, this one included, as computed here.
@@ -400,9 +447,14 @@ class Book:
             f"after the cost of the entry's {size} releases"
         )
 
-    def _take_debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
-        """Check a debit, and return what is spent with it."""
-        debit = Debit.of(entry)
+    def _apply_debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        """Check a debit, add it to ``debits``, and return the cost of all debits with it.
+
+        Raises:
+            AlteredLedger: the debit exceeds the budget; or the ledger does not count its data, its
+                relation or its unit.
+        """
+        debit = Debit.from_entry(entry)
         charge = debit.charge
         if charge.data not in self.tables or charge.data in self.closed:
             raise AlteredLedger(
@@ -420,13 +472,22 @@ class Book:
             )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
-        if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
+        if not (
+            self._enlarged_allowance.holds(spent)
+            or self._enlarged_allowance.admits(self.spent, lot)
+        ):
             raise AlteredLedger(f"entry {entry.number} exceeds the budget")
         self.debits[entry.number] = debit
         return spent
 
-    def _take_answers(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that answers follow the last one, and that their debit paid for them."""
+    def _apply_answers(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check an entry of answers, and add its batch to ``batches`` and its size to the counts.
+
+        The answers themselves are not read here: ``Ledger`` compares them with the digest.
+
+        Raises:
+            AlteredLedger: they do not follow the last answer, or their debit did not pay for them.
+        """
         paid = self.debits[body["debit"]]
         size = body["size"]
         is_paid = 1 <= size <= paid.size - paid.answered
@@ -437,12 +498,19 @@ class Book:
             )
         paid.answered += size
         self.answered += size
-        self.batches.append(Answered.of(entry))
+        self.batches.append(AnswerBatch.from_entry(entry))
 
-    def _take_table(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that an admitted table is new, and counts as earlier ones of the same data."""
-        table = AdmittedTable.of(body)
-        if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
+    def _apply_admission(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that a table could be admitted, and add it; the data that it replaces are closed.
+
+        Raises:
+            AlteredLedger: the admission changes nothing, its data are closed, or a table of the
+                same data or file has a unit that this table's does not cover.
+        """
+        table = AdmittedTable.from_json(body)
+        is_closed = table.data in self.closed
+        has_other_unit = self.find_table_with_other_unit(table) is not None
+        if not self.admission_changes(table) or is_closed or has_other_unit:
             raise AlteredLedger(
                 f"entry {entry.number} admits data that the ledger already counts, or that a later "
                 "table has replaced"
@@ -454,8 +522,12 @@ class Book:
             if data != table.data:
                 self.closed.setdefault(data, entry.number)
 
-    def _take_head_move(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a move of the head file names the new place."""
+    def _apply_head_move(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that a move of the head file names its new path, and add it to ``heads``.
+
+        Raises:
+            AlteredLedger: it names no path, or does not say whether the earlier file was lost.
+        """
         if not body["head"] or not isinstance(body["lost"], bool):
             raise AlteredLedger(
                 f"entry {entry.number} moves the ledger's head file without naming its new place"
@@ -464,8 +536,12 @@ class Book:
         self.heads.append((entry.number, str(body["head"])))
         self.lasting_hashes[entry.number] = entry.hash
 
-    def _take_declaration(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a declaration says what is declared."""
+    def _apply_declaration(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that a declaration has a sentence, and add what it is about to ``declared``.
+
+        Raises:
+            AlteredLedger: it has no sentence.
+        """
         if not isinstance(body["declared"], str):
             raise AlteredLedger(
                 f"entry {entry.number} is a declaration, but does not contain what is declared"
@@ -478,34 +554,41 @@ class Book:
             self.other_ledgers.append(OtherLedger(entry.number, about["file"]))
         self.lasting_hashes[entry.number] = entry.hash
 
-    def _take_checkpoint(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a checkpoint records what the entries before it amount to.
+    def _apply_checkpoint(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that a checkpoint records what the entries before it add up to.
 
-        Its notes about the clock are not compared, because no check relies on times; and earlier
-        versions noted a checkpoint's own time in some processes and not in others.
+        Debits that cannot get answers any more are removed from ``debits``, and the batches since
+        the checkpoint before are replaced by one batch.
+
+        Its ``backwards`` are not compared, because no check relies on times, and because earlier
+        versions counted a checkpoint's own time in some processes and not in others.
+
+        Raises:
+            AlteredLedger: it records something else.
         """
         _check_entry_numbers(body["backwards"])
-        for name, value in self.state().items():
+        for name, value in self.checkpoint_body().items():
             if name != "backwards" and body[name] != value:
                 raise AlteredLedger(
                     f"entry {entry.number} is a checkpoint that does not fit the entries before "
                     f"it: '{name}' should be {value}"
                 )
-        since = Answered.of(entry)
+        new_batch = AnswerBatch.from_entry(entry)
         self.debits = self._open_debits()
-        earlier_batches = [batch for batch in self.batches if batch.first < since.first]
-        self.batches = [*earlier_batches, since]
+        earlier_batches = [batch for batch in self.batches if batch.first < new_batch.first]
+        self.batches = [*earlier_batches, new_batch]
         self.checkpoint = entry
 
     @property
     def head(self) -> str:
-        """The path of the head file that was named last; empty if there is none."""
+        """The path of the head file that an entry named last; empty if none ever did."""
         return self.heads[-1][1] if self.heads else ""
 
-    def state_with(self, entry: int) -> LedgerState:
-        """Return what claims state about the ledger as it was when an entry was its last.
+    def ledger_state_at(self, entry: int) -> LedgerState:
+        """Return what a claim states about the ledger as it was right after an entry was added.
 
-        A head file is assumed to be on another disk than the ledger.
+        The book does not look at files, so a head file is assumed to be on another disk than the
+        ledger (``Ledger.ledger_state_at`` looks).
 
         Args:
             entry: the number of the entry.
@@ -522,33 +605,40 @@ class Book:
 
     @property
     def first_entry(self) -> str:
-        """The first 16 digits of the first entry's hash, which tell this ledger from others."""
+        """The first 16 digits of the first entry's hash, which identify this ledger."""
         return self.opening.hash[:FIRST_DIGITS]
 
-    def is_new(self, table: AdmittedTable) -> bool:
-        """Return whether admitting a table changes anything.
+    def admission_changes(self, table: AdmittedTable) -> bool:
+        """Return whether admitting a table would change the book.
 
-        It does if its data are not admitted yet, or if earlier data that it replaces are not closed
-        yet.
+        It would if its data are not admitted yet, or if data that it replaces are not closed yet.
         """
-        return table.data not in self.tables or not {*table.before} <= {table.data, *self.closed}
+        replaced = {*table.before} - {table.data}
+        return table.data not in self.tables or not replaced <= self.closed.keys()
 
-    def counted_otherwise(self, table: AdmittedTable) -> AdmittedTable | None:
-        """Return an admitted table of the same data or file whose unit this one's does not cover.
+    def find_table_with_other_unit(self, table: AdmittedTable) -> AdmittedTable | None:
+        """Return an admitted table whose unit a table of the same data or file does not cover.
 
-        It is None if there is no such table.
+        Args:
+            table: a table, which need not be admitted.
+
+        Returns:
+            The first such admitted table; None: the table's unit covers those of all tables that
+            have the same data or file.
         """
-        shared = (other for other in self.tables.values() if table.shares(other))
-        return next((other for other in shared if not table.unit.covers(other.unit)), None)
+        for other in self.tables.values():
+            if table.shared_source(other) and not table.unit.covers(other.unit):
+                return other
+        return None
 
     @cached_property
-    def _within(self) -> Allowance:
-        """The budget, slightly enlarged for costs that another machine computed."""
+    def _enlarged_allowance(self) -> Allowance:
+        """The budget, enlarged by ``BUDGET_SLACK`` for costs that another machine computed."""
         allowance = self.population.allowance
         return replace(
             allowance,
-            eps=allowance.eps * (1 + SLACK),
-            delta=min(allowance.delta * (1 + SLACK), BELOW_ONE),
+            eps=allowance.eps * (1 + BUDGET_SLACK),
+            delta=min(allowance.delta * (1 + BUDGET_SLACK), BELOW_ONE),
         )
 
 
@@ -575,10 +665,10 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
 
 
 def _check_entry_numbers(numbers: object) -> list[int]:
-    """Return a list of numbers of entries, after checking that it is one.
+    """Return a copy of a list of entry numbers, after checking that it is one.
 
     Raises:
-        TypeError: it is not; ``_reading`` makes an AlteredLedger of it.
+        TypeError: it is no list of integers; ``_reading_body`` turns this into AlteredLedger.
     """
     if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
         raise TypeError(f"{numbers!r} is not a list of numbers of entries")
@@ -586,7 +676,12 @@ def _check_entry_numbers(numbers: object) -> list[int]:
 
 
 def _is_same_cost(cost: Cost, recorded: Mapping[str, Any]) -> bool:
-    """Return whether an entry records a cost, up to ``SAME``."""
+    """Return whether the cost that an entry records is a given cost, up to ``COST_TOLERANCE``.
+
+    Args:
+        cost: the cost as computed here.
+        recorded: the recorded one, in the form of ``Cost.as_json``.
+    """
     expected = cost.as_json()
     if recorded.keys() != expected.keys():
         return False
@@ -594,13 +689,23 @@ def _is_same_cost(cost: Cost, recorded: Mapping[str, Any]) -> bool:
 
 
 def _is_same_number(value: object, recorded: object) -> bool:
-    """Return whether two numbers of JSON, or their texts, are equal up to ``SAME``."""
-    return value == recorded or isclose(float(str(value)), float(str(recorded)), rel_tol=SAME)
+    """Return whether two numbers, or texts of numbers, are equal up to ``COST_TOLERANCE``.
+
+    Raises:
+        ValueError: they differ, and one of them is not a number (None, say).
+    """
+    return value == recorded or isclose(
+        float(str(value)), float(str(recorded)), rel_tol=COST_TOLERANCE
+    )
 
 
 @contextmanager
-def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
-    """Yield the body of an entry; errors of reading it become AlteredLedger."""
+def _reading_body(entry: Entry) -> Iterator[Mapping[str, Any]]:
+    """Yield the body of an entry, and turn errors of the block into AlteredLedger.
+
+    These are the errors that reading a body without the form of its kind raises: KeyError,
+    TypeError, ValueError, AttributeError and ConfigError.
+    """
     try:
         yield entry.body
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:

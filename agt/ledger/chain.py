@@ -1,6 +1,6 @@
-"""Entries of a ledger, each bound to the one before it by its hash.
+"""The chain of a ledger's entries, each of which contains the hash of the entry before it.
 
-The last hash fixes all entries before it (Lemma 1 of docs/proofs/ledger.md).
+So the last hash determines all entries (Lemma 1 of docs/proofs/ledger.md).
 """
 
 import json
@@ -15,20 +15,20 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.store.reading import Broken
 
-Row = tuple[int, object, object]  # (number, hash, text) of an entry, as the file has them
-START = "0" * 64  # stands for the hash before the first entry
+Row = tuple[int, object, object]  # (number, hash, text) of an entry, as read from the file
+START = "0" * 64  # takes the place of the hash before the first entry
 _EXACT = 2**53  # integers up to here are the same number in every reader of JSON
-# Text without a match holds nothing that ``_check_portable`` refuses.
+# JSON text without a match contains no value that ``_check_portable`` refuses.
 _MAYBE_REFUSED = re.compile(r"\\ud|[:,\[]-?\d{16}")
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # a lone surrogate
 _HEAD = re.compile(r"([1-9]\d{0,15}):([0-9a-f]{16,64})")
 
 
 class AlteredLedger(Broken):
-    """A ledger is not as agt wrote it.
+    """A ledger was altered or damaged after agt wrote it.
 
     Args:
-        finding: what shows it, in one sentence.
+        finding: a clause that says what shows it, with which the message begins.
     """
 
     def __init__(self, finding: str) -> None:
@@ -44,21 +44,24 @@ class Head:
 
     Attributes:
         count: the number of entries.
-        hash: hexadecimal digits. A person who wrote the head down may have kept only the first
-            digits of the hash, at least 16.
+        hash: the hash in hexadecimal digits; or, if a person wrote the head down, perhaps only its
+            first digits, at least 16.
     """
 
     count: int
     hash: str
 
     def __str__(self) -> str:
+        """Return COUNT:HASH, which ``read`` reads."""
         return f"{self.count}:{self.hash}"
 
     @classmethod
     def read(cls, text: str) -> "Head | None":
-        """Return the head that a text in the form COUNT:HASH names; None for another form.
+        """Return the head that a text states; None if the text does not have the form COUNT:HASH.
 
-        HASH is the whole hash or its first digits, at least 16.
+        Args:
+            text: COUNT is a number, and HASH is the hash or its first digits, at least 16. Capital
+                letters and blanks around them are accepted.
         """
         match = _HEAD.fullmatch(text.strip().lower())
         return cls(int(match[1]), match[2]) if match else None
@@ -72,7 +75,7 @@ class Entry:
         number: its place in the chain, 1 for the first entry.
         kind: what it records: "open", "admit", "debit", "answers", "head", "declare" or
             "checkpoint".
-        body: what the kind needs, as plain JSON values.
+        body: the values that entries of this kind record, as plain JSON values.
         before: the hash of the entry before it; ``START`` in the first entry.
     """
 
@@ -86,13 +89,14 @@ class Entry:
         """The entry as canonical JSON in ASCII, which is stored and hashed.
 
         Raises:
-            ConfigError: programs that read JSON would read a value differently.
+            ConfigError: the entry has a value that some programs would read differently from JSON.
         """
         _check_portable(vars(self), "entry")
         return self._canonical_json
 
     @property
     def _canonical_json(self) -> str:
+        """The entry as JSON with sorted keys and no blanks; its values are not checked."""
         node = {"number": self.number, "kind": self.kind, "before": self.before, "body": self.body}
         return json.dumps(node, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -108,22 +112,26 @@ class Entry:
 
     @property
     def time(self) -> str:
-        """When the entry was made, by its machine's clock. No check relies on it."""
+        """When the entry was written, by its machine's clock; empty if that is not recorded.
+
+        No check relies on it.
+        """
         return str(self.body.get("time", ""))
 
     @classmethod
     def read(cls, text: object, number: int, before: str | None, hash: object) -> "Entry":
-        """Return the entry that a stored text holds.
+        """Return the entry that a stored text contains, after checking it.
 
         Args:
-            text: the text, which must be what ``Entry.text`` gave, byte for byte.
-            number: the number that the entry must have at its place.
-            before: the hash of the entry before it; None if it is not known.
-            hash: the hash that is stored beside the text. It shows an edit of the last entry, which
-                no later entry confirms.
+            text: the stored text, which must be what ``Entry.text`` gave, byte for byte; any other
+                value, None included, is reported as a change.
+            number: the number that the entry must have.
+            before: the hash of the entry before it; None: this link is not checked.
+            hash: the hash that is stored with the text. It shows a change of the last entry, whose
+                hash is in no later entry.
 
         Raises:
-            AlteredLedger: the entry was changed, or does not belong to this place.
+            AlteredLedger: the entry was changed, or has another number or another entry before it.
         """
         try:
             node = json.loads(str(text))
@@ -153,15 +161,15 @@ class Entry:
         return entry
 
 
-def follow(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
-    """Yield the entries of a chain, each checked against the one before it.
+def read_chain(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
+    """Yield the entries that rows of a ledger's file contain, each checked against the one before.
 
     Args:
         rows: (number, hash, text) of each entry, in order.
         last: the entry before the first of the rows; None if the rows begin the chain.
 
     Raises:
-        AlteredLedger: an entry was changed, taken away or inserted.
+        AlteredLedger: an entry was changed, removed or inserted. Entries before it were yielded.
     """
     number = last.number if last else 0
     before = last.hash if last else START
@@ -183,13 +191,14 @@ def hash_of(text: str) -> str:
 
 
 def _check_portable(value: object, key: str) -> None:
-    """Raise ConfigError for a value that programs would read differently from JSON.
+    """Raise ConfigError for a value that some programs would read differently from JSON.
 
-    Such values are lone surrogates (half characters), NaN, infinity and integers beyond 2^53.
+    Such values are text with a lone surrogate (half a character), NaN, infinity and integers beyond
+    2^53. Values of other types than those of JSON are refused, too.
 
     Args:
-        value: a value of an entry, with all values inside it.
-        key: its name, for the error.
+        value: a value of an entry; mappings and lists are searched.
+        key: the name of the value, for the message.
     """
     refused = ""
     if isinstance(value, str):

@@ -1,13 +1,14 @@
-"""The head file, which keeps the number and the hash of a ledger's last entry at a second place.
+"""The head file: a second file that records the number and the hash of a ledger's last entry.
 
-It tells the ledger from an older copy of it. It is never ahead of the ledger (Lemma 2 of
-docs/proofs/ledger.md) and only moves forwards (Lemma 3 of docs/proofs/ledger.md). The file holds
-two lines of text, each in a block of 4,096 bytes of its own:
+A ledger that has fewer entries than its head file says was replaced by an older copy. The head file
+never has more entries than the ledger was given (Lemma 2 of docs/proofs/ledger.md), and its count
+only grows (Lemma 3 of docs/proofs/ledger.md). The file holds two lines of text, each in a block of
+4,096 bytes of its own:
 
     agt-ledger-head 1 LEDGER COUNT HASH CHECKSUM
 
 LEDGER is the hash of the ledger's first entry, COUNT and HASH are the head, and CHECKSUM is the
-SHA-256 of what stands before it in the line. The line with the greater count is valid.
+SHA-256 of the line before it. The line with the greater count is the current head.
 """
 
 import os
@@ -21,17 +22,17 @@ from pathlib import Path
 
 from agt.errors import AgtError, ConfigError
 from agt.ledger.chain import Head
-from agt.ledger.place import take_lock
+from agt.ledger.place import acquire_lock
 from agt.store.atomic import write_atomic
 from agt.store.reading import Broken
 
-BLOCK = 4096  # bytes; a power cut damages at most the block that is being written
-_WORD = "agt-ledger-head 1"
-_BLOCK = re.compile(rf"({_WORD} (\S+) (\d+) (\S+)) (\S+)", re.ASCII)
+BLOCK_BYTES = 4096  # a power cut damages at most the block that is being written
+_FORMAT = "agt-ledger-head 1"
+_LINE = re.compile(rf"({_FORMAT} (\S+) (\d+) (\S+)) (\S+)", re.ASCII)
 
 
 @dataclass(frozen=True)
-class SecondHead:
+class HeadFile:
     """The head file of one ledger.
 
     Attributes:
@@ -44,11 +45,11 @@ class SecondHead:
 
     @property
     def name(self) -> str:
-        """How sentences call the file."""
+        """A phrase for the file in messages."""
         return f"the head file {self.path} (which keeps a copy of the ledger's last entry)"
 
-    def start(self, head: Head) -> None:
-        """Create the file with this head in both blocks.
+    def create(self, head: Head) -> None:
+        """Create the file with a head, which both blocks contain.
 
         Raises:
             ConfigError: the path exists already.
@@ -62,25 +63,28 @@ class SecondHead:
         write_atomic(self.path, 2 * self._block(head))
 
     def read(self) -> Head:
-        """Return the head that the file keeps.
+        """Return the head that the file records.
 
         Raises:
             Broken: the file is missing, damaged, or another ledger's.
             AgtError: the file cannot be opened.
         """
-        with self._opened(os.O_RDONLY) as handle:
-            return self._newest(handle)[0]
+        with self._open(os.O_RDONLY) as handle:
+            head, _ = self._read_current(handle)
+            return head
 
-    def peek(self) -> Head | None:
-        """Return the head that the file keeps; None if there is no readable file of this ledger."""
+    def read_if_intact(self) -> Head | None:
+        """Return the head that the file records; None wherever ``read`` would raise an error."""
         try:
             return self.read()
         except (Broken, AgtError):
             return None
 
     @contextmanager
-    def held(self, seconds: float) -> Iterator[tuple[Head, Callable[[Head], None]]]:
-        """Lock the file, and yield its head and a function that replaces it by a later one.
+    def locked(self, seconds: float) -> Iterator[tuple[Head, Callable[[Head], None]]]:
+        """Lock the file for a block, and yield its head and a function that writes a later head.
+
+        The function returns when the head is on the disk.
 
         Args:
             seconds: how long to wait for the lock.
@@ -90,25 +94,32 @@ class SecondHead:
             Broken: the file is missing, damaged, or another ledger's.
             AgtError: the file cannot be opened; or, from the function, cannot be written.
         """
-        with self._opened(os.O_RDWR) as handle:
-            take_lock(handle, seconds, f"head={self.path}")
-            head, block = self._newest(handle)
-            # The other block is overwritten, so that the newest head stays if the write fails.
-            yield head, lambda later: self._write(handle, later, 1 - block)
+        with self._open(os.O_RDWR) as handle:
+            acquire_lock(handle, seconds, f"head={self.path}")
+            head, block = self._read_current(handle)
+            # The other block is overwritten, so that the current head stays if the write fails.
+            other_block = 1 - block
+            yield head, lambda later: self._write(handle, later, other_block)
 
     def _block(self, head: Head) -> bytes:
-        """Return the block of ``BLOCK`` bytes that keeps a head."""
-        line = f"{_WORD} {self.ledger} {head.count} {head.hash}"
-        return f"{line} {sha256(line.encode()).hexdigest()}".ljust(BLOCK - 1).encode() + b"\n"
+        """Return the block of ``BLOCK_BYTES`` bytes that records a head."""
+        line = f"{_FORMAT} {self.ledger} {head.count} {head.hash}"
+        checksum = sha256(line.encode()).hexdigest()
+        return f"{line} {checksum}".ljust(BLOCK_BYTES - 1).encode() + b"\n"
 
     def _write(self, handle: int, head: Head, block: int) -> None:
-        """Write a head to a block (0 or 1), and wait until it is on the disk.
+        """Write a head to one block of the file, and wait until it is on the disk.
+
+        Args:
+            handle: the descriptor of the file, which is locked.
+            head: the head.
+            block: the index of the block, 0 or 1.
 
         Raises:
-            AgtError: the disk does not take it.
+            AgtError: the disk does not store it.
         """
         try:
-            if os.pwrite(handle, self._block(head), block * BLOCK) < BLOCK:
+            if os.pwrite(handle, self._block(head), block * BLOCK_BYTES) < BLOCK_BYTES:
                 raise OSError("the disk stored only a part of the data")
             os.fsync(handle)
         except OSError as error:
@@ -120,32 +131,41 @@ class SecondHead:
                 "writable before the next release"
             ) from error
 
-    def _newest(self, handle: int) -> tuple[Head, int]:
-        """Return the head with the greater count, and the block (0 or 1) that it is in.
+    def _read_current(self, handle: int) -> tuple[Head, int]:
+        """Return the head with the greater count, and the index (0 or 1) of the block that has it.
+
+        Args:
+            handle: the descriptor of the file.
 
         Raises:
             Broken: no block is intact, or one is another ledger's.
         """
-        content = os.pread(handle, 2 * BLOCK, 0)
-        blocks = (_parsed(content[:BLOCK]), _parsed(content[BLOCK:]))
-        intact = [(block, number) for number, block in enumerate(blocks) if block]
-        if not intact:
+        content = os.pread(handle, 2 * BLOCK_BYTES, 0)
+        heads = list[tuple[Head, int]]()
+        ledgers = set[str]()
+        for block in (0, 1):
+            start = block * BLOCK_BYTES
+            parsed = _parse_block(content[start : start + BLOCK_BYTES])
+            if parsed is not None:
+                ledger, head = parsed
+                ledgers.add(ledger)
+                heads.append((head, block))
+        if not heads:
             raise Broken(
                 f"{self.path} is damaged, or is not a head file (which keeps a copy of a ledger's "
                 "last entry): restore this file, or give the right one with head="
             )
-        if any(ledger != self.ledger for (ledger, _), _ in intact):
+        if ledgers != {self.ledger}:
             raise Broken(
                 f"{self.path} is the head file of another ledger (it keeps a copy of that ledger's "
                 "last entry): give this ledger's head file with head=. If another ledger replaced "
                 "this ledger's own file, restore the earlier file"
             )
-        heads = [(head, number) for (_, head), number in intact]
         return max(heads, key=lambda pair: pair[0].count)
 
     @contextmanager
-    def _opened(self, flags: int) -> Iterator[int]:
-        """Open the file, and yield its descriptor.
+    def _open(self, flags: int) -> Iterator[int]:
+        """Open the file for a block, and yield its descriptor.
 
         Args:
             flags: os.O_RDONLY or os.O_RDWR.
@@ -182,7 +202,7 @@ class SecondHead:
             os.close(handle)
 
 
-def head_file(head: Path, ledger: Path) -> Path:
+def head_file_path(head: Path, ledger: Path) -> Path:
     """Return the path of a ledger's head file.
 
     Args:
@@ -193,20 +213,28 @@ def head_file(head: Path, ledger: Path) -> Path:
     Raises:
         ConfigError: the path is the ledger's own.
     """
-    place = Path(os.path.abspath(head))
-    place = place / f"{ledger.stem}.head" if place.is_dir() else place
-    if place.resolve() == ledger.resolve():
+    path = Path(os.path.abspath(head))
+    if path.is_dir():
+        path = path / f"{ledger.stem}.head"
+    if path.resolve() == ledger.resolve():
         raise ConfigError(
             f"head={head}: this is the ledger itself, but the head file (which keeps a copy of "
             "the ledger's last entry) must be another file: give another file, preferably on "
             "another disk"
         )
-    return place
+    return path
 
 
-def _parsed(block: bytes) -> tuple[str, Head] | None:
-    """Return (hash of the ledger's first entry, head) of a block; None if it is damaged."""
-    match = _BLOCK.fullmatch(block.rstrip(b" \n").decode(errors="replace"))
+def _parse_block(block: bytes) -> tuple[str, Head] | None:
+    """Return (hash of the ledger's first entry, head) of a block of a head file.
+
+    Args:
+        block: the bytes of the block; fewer than ``BLOCK_BYTES`` if the file is too short.
+
+    Returns:
+        None if the block does not have the form of a line with its checksum.
+    """
+    match = _LINE.fullmatch(block.rstrip(b" \n").decode(errors="replace"))
     if match is None or sha256(match[1].encode()).hexdigest() != match[5]:
         return None
     return match[2], Head(int(match[3]), match[4])

@@ -1,8 +1,8 @@
-"""A ledger: what was released about one population, what may still be, and the answers.
+"""A ledger: one population's budget, every debit of it, and the answers that were paid for.
 
     ledger = Ledger.open(Path("ledgers/loans.ledger"))
-    debit = ledger.debit(Charge(...), wanted=1000)  # on the disk when it returns, or Exhausted
-    ledger.answer(debit, {key: label, ...})         # kept for whoever asks the same again
+    debit = ledger.debit(Charge(...), requested=1000)   # on the disk when it returns, or Exhausted
+    ledger.answer(debit, {key: label, ...})             # stored: the same question gets it again
 
 It is one SQLite file. What it guarantees is proved in docs/proofs/ledger.md.
 """
@@ -11,7 +11,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 from operator import index
@@ -21,23 +21,23 @@ from typing import Any
 
 from agt import sentences
 from agt.errors import AgtError, Busy, CheckError, ConfigError
-from agt.ledger.book import Answered, Book, Charge, Debit, Population, digest_of
-from agt.ledger.chain import START, AlteredLedger, Entry, Head, follow, hash_of
-from agt.ledger.head_file import SecondHead, head_file
-from agt.ledger.place import folder_alone, same_disk
+from agt.ledger.book import AnswerBatch, Book, Charge, Debit, Population, digest_of
+from agt.ledger.chain import START, AlteredLedger, Entry, Head, hash_of, read_chain
+from agt.ledger.head_file import HeadFile, head_file_path
+from agt.ledger.place import locked_folder, same_disk
 from agt.ledger.store import (
     SUFFIX,
     LedgerFile,
     check_free,
     check_suffix,
+    creating_file,
     identity_of,
-    make,
-    making,
     other_program,
+    write_new_file,
 )
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.ledger.words import refusal, unit_words
+from agt.ledger.words import describe_refusal, describe_unit
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.messages import Message
@@ -50,9 +50,7 @@ Declared = Collection[object]
 
 
 def ledgers_in(folder: Path) -> list[Path]:
-    """Return the paths in a folder whose names are those of ledgers, sorted.
-
-    There are none if the folder does not exist.
+    """Return the paths in a folder that end in ``SUFFIX``, sorted; none if there is no folder.
 
     Raises:
         CheckError: the folder cannot be listed, or is a link whose target does not exist.
@@ -68,116 +66,146 @@ def ledgers_in(folder: Path) -> list[Path]:
     return sorted(folder / name for name in names if name.endswith(SUFFIX))
 
 
-def check_unclaimed(
-    path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()
+def check_no_other_ledger(
+    path: Path, table: AdmittedTable, compare_names: bool = True, declared: Declared = ()
 ) -> None:
     """Raise ConfigError if another ledger in the folder already counts a table's people.
 
-    It does if it admitted a table with the same data, the same file, or the same names of units.
+    Another ledger counts them if it admitted a table with the same data, the same file, or the same
+    names of units.
 
     Args:
-        path: the ledger that is to admit the table, which is not compared.
+        path: the ledger that is to admit the table; all others in its folder are read.
         table: the table.
-        by_name: whether names of units are compared. They are not if the table is declared to be
-            about other people (``AdmittedTable.apart``).
+        compare_names: whether names of units are compared. They are never compared if the table is
+            declared to be about other people (``AdmittedTable.apart``).
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
 
     Raises:
         ConfigError: another ledger counts the table's people.
         CheckError: another ledger cannot be opened, so it is not known whose releases it counts.
     """
+    compare_names = compare_names and not table.apart
     for other in ledgers_in(path.parent):
         if os.path.realpath(other) == os.path.realpath(path):
             continue
-        if found := admitted(other, table, by_name and not table.apart, declared):
-            name, same = found
-            declare = (
-                (
-                    ". If the same names stand for different people in the two tables, declare "
-                    "that with another_population=true"
-                )
-                if "people" in same
-                else ""
+        match = find_matching_table(other, table, compare_names, declared)
+        if match is None:
+            continue
+        advice = ""
+        if match.by_names:
+            advice = (
+                ". If the same names stand for different people in the two tables, declare that "
+                "with another_population=true"
             )
-            raise ConfigError(
-                f"the people of {table.name} already have a ledger: the ledger {other} admitted "
-                f"the table {name} with the same {same}. Use that ledger, because privacy losses "
-                f"under two ledgers add up. If {other} is only a copy of a ledger, move it to "
-                f"another folder{declare}"
-            )
+        raise ConfigError(
+            f"the people of {table.name} already have a ledger: the ledger {other} admitted "
+            f"the table {match.name} with the same {match.shared}. Use that ledger, because "
+            f"privacy losses under two ledgers add up. If {other} is only a copy of a ledger, "
+            f"move it to another folder{advice}"
+        )
 
 
-def admitted(
-    path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()
-) -> tuple[str, str] | None:
-    """Return the table that a ledger admitted and that is about the same people as another table.
+@dataclass(frozen=True)
+class MatchingTable:
+    """A table that a ledger admitted and that is about the same people as a given table.
+
+    Attributes:
+        name: the name of the admitted table.
+        shared: what both tables share, for messages: "data", "file", or a phrase that says how many
+            names.
+        by_names: whether names of units are the only sign that the people are the same.
+    """
+
+    name: str
+    shared: str
+    by_names: bool
+
+
+def find_matching_table(
+    path: Path, table: AdmittedTable, compare_names: bool = True, declared: Declared = ()
+) -> MatchingTable | None:
+    """Return the first table that a ledger admitted about the same people as a given table.
 
     Args:
         path: the ledger.
-        table: the other table.
-        by_name: whether names of units are compared.
+        table: the given table.
+        compare_names: whether names of units are compared, in addition to data and files.
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
 
     Returns:
-        (the name of the admitted table, what is the same: data, file or people); None if there is
-        no such table.
+        The match; None: the ledger admitted no such table.
 
     Raises:
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
-    for other, salt in _tables(path, declared):
-        same = table.shares(other) or (by_name and table.shares_people(other, salt))
-        if same:
-            return other.name, same
+    for admitted, salt in _admitted_tables(path, declared):
+        source = table.shared_source(admitted)
+        if source:
+            return MatchingTable(admitted.name, source, by_names=False)
+        people = ""
+        if compare_names:
+            people = table.shared_people(admitted, salt)
+        if people:
+            return MatchingTable(admitted.name, people, by_names=True)
     return None
 
 
-def similar(path: Path, table: AdmittedTable) -> list[str]:
-    """Return a warning for each table of a ledger elsewhere that may be about the same people.
+def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
+    """Return a warning for each table of another ledger that may be about the same people.
+
+    Tables are compared by data, file, names of units, and weaker properties such as their name.
 
     Args:
         path: the other ledger.
-        table: the table that is compared.
+        table: the table that each of its tables is compared with.
 
     Raises:
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
     warnings = []
-    for other, salt in _tables(path):
-        of_people = table.shares_people(other, salt)
-        same = table.shares(other) or of_people or table.resembles(other)
-        if not same:
+    for admitted, salt in _admitted_tables(path):
+        shared_people = table.shared_people(admitted, salt)
+        # The strongest sign is named.
+        shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
+        if not shared:
             continue
-        chance = ""
-        if same == of_people:
-            chance = (
+        exception = ""
+        if shared == shared_people:
+            exception = (
                 ". Numbered names, such as P00001, may stand for different people in two tables; "
                 "then nothing is to be done"
             )
         warnings.append(
-            f"the ledger {path} already counts a table {other.name} with the same {same}. If both "
-            "tables are about the same people, use only that ledger, because privacy losses "
-            f"under two ledgers add up{chance}"
+            f"the ledger {path} already counts a table {admitted.name} with the same {shared}. If "
+            "both tables are about the same people, use only that ledger, because privacy losses "
+            f"under two ledgers add up{exception}"
         )
     return warnings
 
 
-def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:
+def _admitted_tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:
     """Return the tables that a ledger admitted, each with the ledger's salt.
 
-    There are none if the file is another program's, or is declared to be no ledger of these people.
+    Args:
+        path: the ledger, which is read as a copy.
+        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+
+    Returns:
+        The tables; none if the file cannot be opened as a ledger, and is another program's or
+        declared.
 
     Raises:
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
     try:
-        with Ledger.open(path, writing=False, away=True) as ledger:
+        with Ledger.open(path, writing=False, as_copy=True) as ledger:
             return [(table, ledger.salt) for table in ledger.book.tables.values()]
     except Busy:
-        raise
+        raise  # the file is a ledger, so it must not be passed over
     except AgtError as error:
         if other_program(path) or identity_of(path) in declared:
             return []
@@ -193,50 +221,67 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
         ) from None
 
 
-EVERY = 1000  # entries from one checkpoint to the next
-WAIT = 60.0  # seconds to wait for other processes
+CHECKPOINT_INTERVAL = 1000  # entries from one checkpoint to the next
+WAIT_SECONDS = 60.0  # how long a process waits for others by default
 Append = Callable[[str, Mapping[str, Any], Cost], Entry]
-"""Appends an entry of a kind, with its body and with what is spent, and returns it."""
+"""Appends an entry with (kind, body, cost of all debits with this entry), and returns it."""
 
 
 class Exhausted(CheckError):
-    """Not even one of the wanted releases fits into the budget."""
+    """Not even one of the requested releases fits into the budget."""
 
 
 class Ledger:
     """An open ledger of one population, for any number of threads of one process.
 
+    ``open`` and ``create`` return one whose entries were checked; the constructor reads nothing.
+
     Args:
         store: the ledger's file.
-        head: the path of its head file; None if it is where the ledger says.
-        lost: whether the owner declares that the head file is lost. The ledger is opened without
-            it, but compared with every earlier head file that exists.
-        away: whether the ledger is only looked at as a copy, which is compared with no head file.
+        head: the path of its head file; None: the path that the ledger names.
+        head_lost: whether the owner declares that the head file is lost. The ledger is then opened
+            without it, but compared with every earlier head file that exists.
+        as_copy: whether the file is only read as a copy, which is compared with no head file.
 
     Attributes:
         path: the path of the ledger's file.
-
-    Raises:
-        Broken: the ledger was altered, or is older than its head file.
     """
 
     def __init__(
-        self, store: LedgerFile, head: Path | None = None, lost: bool = False, away: bool = False
+        self,
+        store: LedgerFile,
+        head: Path | None = None,
+        head_lost: bool = False,
+        as_copy: bool = False,
     ) -> None:
         self._store = store
         self.path = store.path
-        self._given = head
-        self._lost = lost
-        self._away = away
-        self._checked = set[int]()  # numbers of entries whose answers were compared with their hash
-        with store.turn():
-            self._book = self._begun(self._last_vouched())
-            self._catch_up()  # so that the place of the head file is known
-            # Heads are read before the ledger's end, which other processes can only move on.
-            known = self._known_heads()
-            with store.snapshot():
-                self._catch_up()
-                self._check_whole(known)
+        self._given_head = head
+        self._head_lost = head_lost
+        self._as_copy = as_copy
+        # Set by ``_read_and_check``: what the entries add up to.
+        self._book: Book
+        # Set with ``_book``, if it was resumed from a checkpoint: the checkpoint of the first item
+        # of ``_book.batches``.
+        self._oldest_checkpoint: Entry
+        # Numbers of entries whose answers were compared with the digest that they record.
+        self._checked = set[int]()
+
+    def _read_and_check(self) -> None:
+        """Read the ledger's entries, and compare them with its head files.
+
+        Raises:
+            CheckError: the ledger was altered, or is older than its head file.
+        """
+        with self._store.turn():
+            self._book = self._read_trusted_book(self._last_trusted_entry())
+            self._read_new_entries()  # they may name another head file
+            # Heads are read before the end of the chain, because other processes append to the
+            # chain first. So an intact chain is never shorter than a head that was read.
+            recorded_heads = self._read_recorded_heads()
+            with self._store.snapshot():
+                self._read_new_entries()
+                self._check_complete(recorded_heads)
 
     @classmethod
     def create(
@@ -247,14 +292,16 @@ class Ledger:
         tables: Sequence[AdmittedTable] = (),
         declared: Sequence[Mapping[str, str] | str] = (),
     ) -> "Ledger":
-        """Create a ledger with its tables and declarations: all of it, or nothing after an error.
+        """Create a ledger with its tables and declarations, and open it.
+
+        After an error neither the ledger nor its head file exists.
 
         Args:
             path: the ledger's file, which must not exist.
             population: whose data the budget is about.
-            head: a new head file, best on another disk, or the folder for it; None for no head
-                file.
-            tables: the tables that are about these people.
+            head: a new head file, preferably on another disk, or a folder for it; None: the ledger
+                has no head file.
+            tables: the tables to admit, which are about these people.
             declared: what the owner declares about other ledgers, each as ``declare`` takes it.
 
         Raises:
@@ -263,22 +310,26 @@ class Ledger:
         """
         check_suffix(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        place = None if head is None else head_file(head, path)
-        body = {"population": asdict(population), "head": str(place or ""), "salt": token_hex(32)}
-        opening = Entry(1, "open", _timed(body, Cost()), START)
-        with folder_alone(path.parent), ExitStack() as undo:
+        head_path = None if head is None else head_file_path(head, path)
+        body = {
+            "population": asdict(population),
+            "head": str(head_path or ""),
+            "salt": token_hex(32),
+        }
+        opening = Entry(1, "open", _with_cost_and_time(body, Cost()), START)
+        with locked_folder(path.parent), ExitStack() as undo:
             check_free(path)
-            with making(path) as part:
-                if place is not None:
-                    SecondHead(place, opening.hash).start(opening.head)
-                    undo.callback(place.unlink)
-                make(part, opening)
+            with creating_file(path) as part:
+                if head_path is not None:
+                    HeadFile(head_path, opening.hash).create(opening.head)
+                    undo.callback(head_path.unlink)
+                write_new_file(part, opening)
                 with cls.open(part) as ledger:
                     for about in declared:
                         ledger.declare(about)
                     for table in tables:
                         ledger._admit(table, population.unit)
-            undo.pop_all()
+            undo.pop_all()  # the ledger is complete, so the head file stays
         return cls.open(path)
 
     @classmethod
@@ -288,60 +339,69 @@ class Ledger:
         head: Path | None = None,
         *,
         writing: bool = True,
-        seconds: float = WAIT,
-        away: bool = False,
-        lost: bool = False,
+        seconds: float = WAIT_SECONDS,
+        as_copy: bool = False,
+        head_lost: bool = False,
     ) -> "Ledger":
-        """Open a ledger, and check its entries from the newest checkpoint that may be believed.
+        """Open a ledger, and check its entries from the newest checkpoint that may be trusted.
 
         Args:
             path: the ledger's file.
-            head: the head file must be here, whatever the ledger says; None if it is where the
-                ledger says.
-            writing: False to read a copy of the file, which needs no right to write.
+            head: the head file, or the folder that it is in, which must exist whatever path the
+                ledger names; None: the path that the ledger names.
+            writing: False to read a temporary copy of the file, which needs no right to write.
             seconds: how long to wait for other processes.
-            away: as in ``Ledger``; nothing is written then.
-            lost: as in ``Ledger``.
+            as_copy: whether the file is only read as a copy, which is compared with no head file.
+                ``writing`` is ignored then, because nothing may be written to a copy.
+            head_lost: whether the owner declares that the head file is lost. The ledger is then
+                opened without it, but compared with every earlier head file that exists.
 
         Raises:
-            ConfigError: there is no ledger, or it is where none can be.
+            ConfigError: there is no ledger, or it is at a path where none can be.
             CheckError: the ledger was altered, or is older than its head file.
         """
-        store = LedgerFile(path, writing and not away, seconds)
+        store = LedgerFile(path, writing and not as_copy, seconds)
         try:
-            return cls(store, None if head is None else head_file(head, path), lost, away)
+            head_path = None if head is None else head_file_path(head, path)
+            ledger = cls(store, head_path, head_lost, as_copy)
+            ledger._read_and_check()
+            return ledger
         except BaseException:
             store.close()
             raise
 
     @classmethod
     def replace_head(cls, path: Path, head: Path) -> None:
-        """Create a new head file where the old one is lost, which the ledger records for good.
+        """Create a new head file for a ledger whose head file is lost.
+
+        The ledger records the loss, and every claim on it states it from then on.
 
         Args:
             path: the ledger's file.
-            head: the new head file, or the folder for it.
+            head: the new head file, or a folder for it.
 
         Raises:
             ConfigError: the old head file is not lost.
             CheckError: an earlier head file has more entries than the ledger, or other ones.
         """
-        with cls.open(path, lost=True) as ledger:
-            old_place = ledger.book.head
-            if old_place:
-                old = SecondHead(Path(old_place), ledger.book.opening.hash)
-                known = old.peek()
-                if known is not None:
+        with cls.open(path, head_lost=True) as ledger:
+            if ledger.book.head:
+                named_file = HeadFile(Path(ledger.book.head), ledger.book.opening.hash)
+                recorded_head = named_file.read_if_intact()
+                if recorded_head is not None:
                     raise ConfigError(
                         "lost=true declares that the ledger's head file is lost, but this file "
-                        f"exists ({old.path}, with {known.count} entries): leave out lost=true"
+                        f"exists ({named_file.path}, with {recorded_head.count} entries): leave "
+                        "out lost=true"
                     )
             ledger.move_head(head)
 
     def __enter__(self) -> "Ledger":
+        """Return the ledger itself, which the end of the block closes."""
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Close the file."""
         self.close()
 
     def close(self) -> None:
@@ -355,40 +415,42 @@ class Ledger:
 
     @property
     def book(self) -> Book:
-        """What the entries amount to, those of other processes until now included."""
+        """What the entries add up to; entries that other processes appended are read first."""
         with self._store.turn():
-            self._catch_up()
+            self._read_new_entries()
             return self._book
 
     @property
     def salt(self) -> str:
-        """The 32 random bytes with which it hashes questions and names, in hexadecimal digits."""
+        """The ledger's 32 random bytes for hashes of questions and names, as hexadecimal digits."""
         return str(self._book.opening.body["salt"])
 
     @property
     def unit(self) -> str:
-        """Whose addition or removal makes a neighbouring dataset, in words."""
-        return unit_words(self.population, self.book.tables.values())
+        """A phrase that says whose addition or removal makes a neighbouring dataset."""
+        return describe_unit(self.population, self.book.tables.values())
 
     @property
     def head(self) -> Path | None:
-        """The path of the head file; None if there is none."""
-        return next((head.path for head in self._heads()), None)
+        """The path of the head file that is in use; None if there is none."""
+        return next((head.path for head in self._required_head_files()), None)
 
-    def state_with(self, entry: int) -> LedgerState:
-        """Return what claims state about the ledger as it was when an entry was its last.
+    def ledger_state_at(self, entry: int) -> LedgerState:
+        """Return what a claim states about the ledger as it was right after an entry was added.
+
+        Whether the head file is on the ledger's disk is looked up now.
 
         Args:
             entry: the number of the entry.
         """
-        state = self.book.state_with(entry)
+        state = self.book.ledger_state_at(entry)
         if state.second_head == "away" and self.head and same_disk(self.head, self.path):
             return replace(state, second_head="same_disk")
         return state
 
     def words(self) -> list[str]:
-        """Return the sentences that a claim which rests on this ledger must contain."""
-        return self.state_with(self.book.last.number).lines(self.population.unit)
+        """Return the sentences about this ledger that a claim which it counts must contain."""
+        return self.ledger_state_at(self.book.last.number).lines(self.population.unit)
 
     def account(self, debit: Debit | None, counts: Counts | None) -> Account:
         """Return what a claim states about this ledger.
@@ -407,7 +469,7 @@ class Ledger:
             spent=Cost.from_json(entry.body["spent"]),
             counts=counts,
             first_entry=self.book.first_entry,
-            ledger=self.state_with(entry.number),
+            ledger=self.ledger_state_at(entry.number),
         )
 
     def check(self, relation: str, data: str, unit: Unit) -> None:
@@ -416,191 +478,206 @@ class Ledger:
         Args:
             relation: the name of the run's relation.
             data: the digest of the run's data.
-            unit: the unit in which the run counts.
+            unit: the run's unit (which records belong together).
         """
         with self._store.turn():
-            self._catch_up()
-            self._check_subject(relation, data, unit)
+            self._read_new_entries()
+            self._check_run(relation, data, unit)
 
     def admit(self, table: AdmittedTable, unit: str | None = None) -> None:
-        """Declare that a table is about the same people and shares their budget.
+        """Record that a table is about this population, so that its releases share the budget.
 
         Nothing is written if the table was admitted before.
 
         Args:
             table: the table.
-            unit: the population's unit in the same words, which declares that the table's unit is
-                that one; None if both are the same anyway.
+            unit: ``population.unit``, to declare that the table's units are those of the
+                population; None: nothing is declared, so the table must have the same unit or the
+                same column as the first admitted table.
 
         Raises:
             ConfigError: another ledger in the folder counts these people; the same data or file was
-                admitted here with another unit; or the table has another unit than the first one,
-                and ``unit`` declares nothing.
+                admitted here with another unit; or it is not clear that the table's units are those
+                of the population.
         """
-        with folder_alone(self._store.real.parent):
+        with locked_folder(self._store.real.parent):
             self._admit(table, unit)
 
     def _admit(self, table: AdmittedTable, unit: str | None) -> None:
-        """Do what ``admit`` does; the caller has locked the folder."""
+        """Do what ``admit`` does; the caller has locked the folder.
+
+        Args and Raises: as of ``admit``.
+        """
         shown_path = Path(os.path.relpath(self._store.real))
-        check_unclaimed(shown_path, table, declared=self.book.declared)
-        with self._writing() as append:
-            self._check_counting(table, unit)
+        check_no_other_ledger(shown_path, table, declared=self.book.declared)
+        with self._append_transaction() as append:
+            self._check_unit_of_table(table, unit)
             self._check_open(table.data)
-            if self._book.is_new(table):
+            if self._book.admission_changes(table):
                 tables = [admitted.counted for admitted in (*self._book.tables.values(), table)]
                 declared = sentences.tables(self.population.unit, tables)
-                append(
-                    "admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent
-                )
+                body = {**table.as_json(self.salt), "declared": declared}
+                append("admit", body, self._book.spent)
 
     def declare(self, about: Mapping[str, str] | str) -> None:
-        """Record what the owner declares about another ledger, for every claim from now on.
+        """Record what the owner declares about another ledger; every later claim states it.
 
         Args:
-            about: ``identity_of`` a file in the folder that cannot be opened and is no ledger of
-                these people; or ``Book.first_entry`` of the ledger that was in this one's place.
+            about: a mapping, ``identity_of`` a file in the folder that cannot be opened, which
+                counts no releases about these people; or a text, ``Book.first_entry`` of the ledger
+                that this one replaced.
         """
-        words = (
-            sentences.replaced_ledger(about)
-            if isinstance(about, str)
-            else sentences.unreadable_ledger(about["file"])
-        )
-        with self._writing() as append:
-            append("declare", {"about": about, "declared": words}, self._book.spent)
+        if isinstance(about, str):
+            sentence = sentences.replaced_ledger(about)
+        else:
+            sentence = sentences.unreadable_ledger(about["file"])
+        with self._append_transaction() as append:
+            append("declare", {"about": about, "declared": sentence}, self._book.spent)
 
     def move_head(self, head: Path) -> None:
-        """Use a new head file from now on.
+        """Create a new head file, and record that it is used from now on.
 
-        The old head file gets the entry of the move; if the old one is lost, the entry says so.
+        The earlier head file is updated to the entry of the move. If it is lost, the entry says so.
 
         Args:
-            head: the new head file, or the folder for it.
+            head: the new head file, or a folder for it.
 
         Raises:
             ConfigError: the new file exists already.
         """
-        later = SecondHead(head_file(head, self.path), self._book.opening.hash)
-        with self._writing() as append:
-            body = {"head": str(later.path), "lost": self._lost}
+        new_file = HeadFile(head_file_path(head, self.path), self._book.opening.hash)
+        with self._append_transaction() as append:
+            body = {"head": str(new_file.path), "lost": self._head_lost}
             entry = append("head", body, self._book.spent)
-            later.start(entry.head)
-        self._given = None
-        self._lost = False
+            new_file.create(entry.head)
+        # From here on the ledger names the new file, and it is not lost.
+        self._given_head = None
+        self._head_lost = False
 
-    def debit(self, charge: Charge, wanted: int) -> Debit:
-        """Pay for as many releases as the budget holds, up to a number.
+    def debit(self, charge: Charge, requested: int) -> Debit:
+        """Pay for as many releases as the budget holds, at most ``requested``.
 
         The debit is on the disk when this returns (Lemma 6 of docs/proofs/ledger.md).
 
         Args:
-            charge: what is released.
-            wanted: the largest number of releases.
+            charge: what is released, with the guarantee of each release.
+            requested: the largest number of releases to pay for.
+
+        Returns:
+            The debit, for one release or more; its ``size`` may be below ``requested``.
 
         Raises:
             Exhausted: not even one release fits into the budget.
             ConfigError: the data are not admitted, or the relation or the unit is another one; or
-                ``wanted`` is not a possible number of releases.
+                ``requested`` is not a possible number of releases.
         """
-        Lot(charge.guarantee, wanted)  # raises ConfigError for an impossible number
-        with self._writing() as append:
-            self._check_subject(charge.relation, charge.data, charge.unit)
+        Lot(charge.guarantee, requested)  # called because it raises for an impossible number
+        with self._append_transaction() as append:
+            self._check_run(charge.relation, charge.data, charge.unit)
             before = self._book.spent
-            size = self.population.allowance.max_lot_size(before, charge.guarantee, wanted)
+            size = self.population.allowance.max_lot_size(before, charge.guarantee, requested)
             if not size:
-                raise Exhausted(
-                    f"ledger={self.path}: {refusal(self.population, before, charge.guarantee)}"
-                )
+                reason = describe_refusal(self.population, before, charge.guarantee)
+                raise Exhausted(f"ledger={self.path}: {reason}")
             spent = before.plus(Lot(charge.guarantee, size).cost)
             entry = append("debit", {**charge.as_json(), "size": size}, spent)
         return self._book.debits[entry.number]
 
     def answer(self, debit: Debit, labels: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Keep answers that a debit paid for: all of them, or a part.
+        """Store answers that a debit paid for, and return the answers that are to be given.
 
-        A question that was answered before keeps its first answer.
+        A question that was answered before keeps its first answer. Answers of one debit may be
+        stored in several calls.
 
         Args:
-            debit: the debit.
+            debit: the debit that paid for the answers.
             labels: the drawn labels, by the key of the question.
 
         Returns:
-            The labels that are kept, by the same keys: what everybody who asks is told from now on.
+            The stored label of each of these questions, by key. It may differ from the drawn one,
+            if another process answered the question first.
 
         Raises:
             ConfigError: the debit is another ledger's, or there are more new answers than it still
                 pays for.
         """
         labels = {bytes(key): index(label) for key, label in labels.items()}
-        with self._writing() as append:
-            kept = self._store.answers(list(labels))
-            fresh = {key: label for key, label in labels.items() if key not in kept}
+        with self._append_transaction() as append:
+            earlier = self._store.answers(list(labels))
+            new_labels = {key: label for key, label in labels.items() if key not in earlier}
             paid = self._book.debits.get(debit.entry.number)
             if paid is None or paid.entry.hash != debit.entry.hash:
                 raise ConfigError(
                     f"ledger={self.path}: the debit {debit.entry.head} is not in this ledger: "
                     "give the ledger in which the release was reserved"
                 )
-            left = paid.size - paid.answered
-            new = len(fresh)
-            if new > left:
+            remaining = paid.size - paid.answered
+            size = len(new_labels)
+            if size > remaining:
                 raise ConfigError(
                     f"ledger={self.path}: entry {debit.entry.number} paid for {debit.size} "
-                    f"answers, of which {left} are not used yet, but {new} new answers are to be "
-                    "stored: reserve another release for the additional answers"
+                    f"answers, of which {remaining} are not used yet, but {size} new answers are "
+                    "to be stored: reserve another release for the additional answers"
                 )
-            if fresh:
+            if new_labels:
                 first = self._book.answered + 1
-                self._store.add_answers(first, fresh)
-                digest = digest_of((0, key, label) for key, label in fresh.items())
+                self._store.add_answers(first, new_labels)
                 body = {
                     "debit": debit.entry.number,
                     "first": first,
-                    "size": new,
-                    "digest": digest,
+                    "size": size,
+                    # The numbers of answers are not hashed, so each of them may be 0 here.
+                    "digest": digest_of((0, key, label) for key, label in new_labels.items()),
                 }
                 append("answers", body, self._book.spent)
-        return {key: kept[key][1] if key in kept else label for key, label in labels.items()}
+        earlier_labels = {key: label for key, (_, label) in earlier.items()}
+        return {key: earlier_labels.get(key, label) for key, label in labels.items()}
 
     def stored(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the labels of the questions that were answered before, by key.
+        """Return the stored labels of those questions that were answered before, by key.
 
         Args:
-            keys: the keys of all questions.
+            keys: the keys of the questions to look up; others than those answered are left out of
+                the result.
 
         Raises:
-            CheckError: an answer differs from the one that was kept.
+            CheckError: an answer differs from the one that was stored.
         """
         with self._store.turn(), self._store.snapshot():
-            self._catch_up()
+            self._read_new_entries()
             rows = self._store.answers(keys)
             for number, _ in rows.values():
                 self._check_answer(number)
             return {key: label for key, (_, label) in rows.items()}
 
-    def labels_on(self, debits: Collection[int]) -> list[int]:
-        """Return the labels that some debits paid for, in the order in which they were kept.
+    def labels_of_debits(self, debits: Collection[int]) -> list[int]:
+        """Return the labels that some debits paid for, in the order in which they were stored.
+
+        It reads the whole chain.
 
         Args:
             debits: the numbers of the debits' entries.
         """
         labels = list[int]()
         with self._store.turn(), self._store.snapshot():
-            for entry in follow(self._store.texts()):
+            for entry in read_chain(self._store.texts()):
                 if entry.kind == "answers" and entry.body["debit"] in debits:
                     rows = self._store.answer_rows(entry.body["first"], entry.body["size"])
                     labels += [label for _, _, label in rows]
         return labels
 
     def history(self) -> dict[int, Debit]:
-        """Return every debit by the number of its entry, which reads the whole chain."""
+        """Return every debit by the number of its entry, from the first to the newest.
+
+        It reads the whole chain.
+        """
         with self._store.turn(), self._store.snapshot():
-            self._catch_up()
-            self._check_end()
+            self._read_new_entries()
+            self._check_last_entry_unchanged()
             debits: dict[int, Debit] = {}
-            for entry in follow(self._store.texts()):
+            for entry in read_chain(self._store.texts()):
                 if entry.kind == "debit":
-                    debits[entry.number] = Debit.of(entry)
+                    debits[entry.number] = Debit.from_entry(entry)
                 elif entry.kind == "answers":
                     debits[entry.body["debit"]].answered += entry.body["size"]
             return debits
@@ -608,205 +685,229 @@ class Ledger:
     def entries(self) -> list[Entry]:
         """Return all entries in order, each checked against the one before it."""
         with self._store.turn():
-            return list(follow(self._store.texts()))
+            return list(read_chain(self._store.texts()))
 
     def verify(self, known: Head | None = None) -> Book:
         """Check the file, the whole chain, each cost, every answer and the head files.
 
         Args:
-            known: the end of the chain at some time, as somebody wrote it down; None if nobody did.
+            known: a head that a person wrote down, which the chain must contain; None: there is no
+                such head.
 
         Returns:
-            What all entries amount to.
+            What all entries add up to.
 
         Raises:
             CheckError: something was altered, is damaged, or is missing.
         """
         with self._store.turn():
-            heads = self._known_heads()
+            heads = self._read_recorded_heads()
             if known is not None:
                 heads["the last entry that was given as head="] = known
             self._checked.clear()
             with self._store.snapshot():
                 self._store.check()
-                self._book = self._begun(0)
-                for entry in follow(self._store.texts(1), self._book.last):
-                    self._book.take(entry)
+                self._book = self._read_trusted_book(0)  # of the first entry alone
+                for entry in read_chain(self._store.texts(1), self._book.last):
+                    self._book.apply(entry)
                     if "digest" in entry.body:
-                        self._check_batch(Answered.of(entry))
-                self._check_whole(heads)
+                        self._check_batch(AnswerBatch.from_entry(entry))
+                self._check_complete(heads)
                 if self._store.count_answers() != self._book.answered:
                     raise AlteredLedger(_ANSWERS_MISCOUNTED)
             return self._book
 
-    def _begun(self, bound: float) -> Book:
-        """Return the book up to the newest checkpoint that may be believed.
+    def _read_trusted_book(self, last_trusted: float) -> Book:
+        """Return the book up to the newest checkpoint that may be trusted.
 
-        It is the book of the first entry if there is no such checkpoint.
+        It is the book of the first entry if there is no such checkpoint. Otherwise
+        ``_oldest_checkpoint`` is set, too.
 
         Args:
-            bound: the largest number of an entry that may be believed.
+            last_trusted: the largest number of an entry that may be trusted.
 
         Raises:
             Broken: the ledger has no entries, or the checkpoint was altered.
         """
-        row = self._store.newest("checkpoint", bound)
+        row = self._store.newest("checkpoint", last_trusted)
         if row is None:
-            opening = next(follow(self._store.texts()), None)
+            opening = next(read_chain(self._store.texts()), None)
             if opening is None:
                 raise AlteredLedger("the ledger has no entries")
             return Book.begin(opening)
         number, checkpoint_hash, text = row
-        # The oldest checkpoint whose answers are in ``Book.batches``.
-        self._oldest = Entry.read(text, number, None, checkpoint_hash)
-        return Book.resume(self._oldest, self._entry)
+        self._oldest_checkpoint = Entry.read(text, number, None, checkpoint_hash)
+        return Book.resume(self._oldest_checkpoint, self._read_entry)
 
-    def _last_vouched(self) -> float:
-        """Return the number of the last entry that head files vouch for without any checkpoint.
+    def _last_trusted_entry(self) -> float:
+        """Return the number of the last entry that may be trusted without checking the chain.
 
-        It is 0 if nothing may be believed, and infinite if there is no head file to ask, or if the
-        ledger is looked at as a copy. Lemma 7 of docs/proofs/ledger.md.
+        Head files decide it, without any checkpoint (Lemma 7 of docs/proofs/ledger.md): an entry
+        may be trusted if a head file contains its hash.
+
+        Returns:
+            0 if no entry may be trusted; infinity if there is no head file to compare with, or if
+            the file is read as a copy.
         """
-        if self._away:
+        if self._as_copy:
             return inf
-        if self._lost or self._store.newest("checkpoint", inf) is None:
+        if self._head_lost or self._store.newest("checkpoint", inf) is None:
             return 0
         first_text = self._store.text(1)
         opening = Entry.read(first_text, 1, None, hash_of(first_text or ""))
-        place = str(self._given or Book.begin(opening).head)
-        last_vouched = inf
-        asked = set[str]()
-        # A head file whose last entry moves the head leads to the next head file.
-        while place and place not in asked:
-            asked.add(place)
-            known = SecondHead(Path(place), opening.hash).peek()
-            if known is None or hash_of(self._store.text(known.count) or "") != known.hash:
-                return 0 if last_vouched == inf else last_vouched
-            last_vouched = known.count
-            end = self._entry(known.count, known.hash)
-            place = str(end.body["head"]) if end.kind == "head" else ""
-        return last_vouched
+        path = str(self._given_head or Book.begin(opening).head)
+        last_trusted = inf
+        visited = set[str]()
+        # The last entry of a head file that is not used any more is the move to the next head
+        # file, which is read in turn.
+        while path and path not in visited:
+            visited.add(path)
+            head = HeadFile(Path(path), opening.hash).read_if_intact()
+            if head is None or hash_of(self._store.text(head.count) or "") != head.hash:
+                return 0 if last_trusted == inf else last_trusted
+            last_trusted = head.count
+            last_entry = self._read_entry(head.count, head.hash)
+            path = str(last_entry.body["head"]) if last_entry.kind == "head" else ""
+        return last_trusted
 
-    def _entry(self, number: int, entry_hash: str) -> Entry:
-        """Return the entry with a number and a hash, whatever the entry before it is.
+    def _read_entry(self, number: int, entry_hash: str) -> Entry:
+        """Return the entry with a number and a hash; its link to the entry before is not checked.
 
         Raises:
             AlteredLedger: the entry is missing, or has another hash.
         """
         return Entry.read(self._store.text(number), number, None, entry_hash)
 
-    def _catch_up(self) -> None:
-        """Take the entries that were appended since the last one that this process knows."""
-        for entry in follow(self._store.texts(self._book.last.number), self._book.last):
-            self._book.take(entry)
+    def _read_new_entries(self) -> None:
+        """Check the entries that were appended after ``_book.last``, and add them to the book.
+
+        Raises:
+            Broken: an entry was altered, or breaks a rule of the ledger.
+        """
+        for entry in read_chain(self._store.texts(self._book.last.number), self._book.last):
+            self._book.apply(entry)
 
     @contextmanager
-    def _writing(self) -> Iterator[Append]:
-        """Run one transaction that no other process can interrupt, and yield how to append.
+    def _append_transaction(self) -> Iterator[Append]:
+        """Run a block as one transaction of the file, and yield a function that appends entries.
 
-        What was appended is in the head files and in the book after it is on the disk. First a
-        checkpoint is appended, if one is due.
+        Before the block, all entries of other processes are read, head files are locked, and a
+        checkpoint is appended if one is due. After the block, the entries are committed to the
+        disk, and then added to the book and to the head files. After an error nothing is appended.
+
+        Raises:
+            Broken: the ledger was altered while it was open, or lacks entries that a head file has.
+            AgtError: the file cannot be written; or, after the commit, a head file.
         """
-        made = list[Entry]()
+        appended = list[Entry]()
 
         def append(kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
-            last = made[-1] if made else self._book.last
-            entry = Entry(last.number + 1, kind, _timed(body, spent), last.hash)
+            """Append an entry after the last one, and return it."""
+            last = appended[-1] if appended else self._book.last
+            entry = Entry(last.number + 1, kind, _with_cost_and_time(body, spent), last.hash)
             self._store.append(entry)
-            made.append(entry)
+            appended.append(entry)
             return entry
 
         with self._store.turn(), ExitStack() as locks:
             with self._store.transaction():
-                self._check_end()
-                self._catch_up()
-                replace_heads = [self._hold(head, locks) for head in self._heads()]
+                self._check_last_entry_unchanged()
+                self._read_new_entries()
+                replace_heads = [
+                    self._lock_head_file(file, locks) for file in self._required_head_files()
+                ]
                 if self._is_checkpoint_due():
-                    append("checkpoint", self._checkpoint(), self._book.spent)
+                    append("checkpoint", self._make_checkpoint_body(), self._book.spent)
                 yield append
             # Only now, after the commit, so that no head file is ever ahead of the ledger.
-            for entry in made:
-                self._book.take(entry)
+            for entry in appended:
+                self._book.apply(entry)
                 for replace_head in replace_heads:
                     replace_head(entry.head)
 
     def _is_checkpoint_due(self) -> bool:
-        """Return whether ``EVERY`` entries were taken since the newest checkpoint."""
+        """Return whether there are ``CHECKPOINT_INTERVAL`` entries since the newest checkpoint."""
         newest = self._book.checkpoint.number if self._book.checkpoint else 0
-        return self._book.last.number - newest >= EVERY
+        return self._book.last.number - newest >= CHECKPOINT_INTERVAL
 
-    def _checkpoint(self) -> dict[str, Any]:
-        """Return the body of a checkpoint at the end of the chain.
+    def _make_checkpoint_body(self) -> dict[str, Any]:
+        """Return the body of a checkpoint after the newest entry, with the digest of its answers.
 
         Raises:
-            AlteredLedger: an answer since the checkpoint before is not the one that was kept.
+            AlteredLedger: an answer since the checkpoint before was altered.
         """
-        state = self._book.state()
+        body = self._book.checkpoint_body()
         for batch in self._book.batches:
-            if batch.first >= state["first"]:
+            if batch.first >= body["first"]:
                 self._check_batch(batch)
-        rows = self._store.answer_rows(state["first"], state["size"])
-        return {**state, "digest": digest_of(rows)}
+        rows = self._store.answer_rows(body["first"], body["size"])
+        return {**body, "digest": digest_of(rows)}
 
-    def _heads(self) -> list[SecondHead]:
-        """Return the head files that must agree with the ledger today.
+    def _required_head_files(self) -> list[HeadFile]:
+        """Return the head files that are in use now, and must agree with the ledger.
 
-        These are the one that was given and the one that the ledger names. If one was given, the
-        other need not exist.
+        These are the file that was given when the ledger was opened, and the file that the ledger
+        names; the second is left out if the first replaces it. There are none if the ledger is read
+        as a copy, or its head file is declared lost.
         """
-        if self._lost or self._away:
+        if self._head_lost or self._as_copy:
             return []
         paths = list[Path]()
-        if self._given:
-            paths.append(self._given)
+        if self._given_head:
+            paths.append(self._given_head)
         named = Path(self._book.head) if self._book.head else None
         if named and not self._is_replaced(named):
             paths.append(named)
-        return [SecondHead(path, self._book.opening.hash) for path in paths]
+        return [HeadFile(path, self._book.opening.hash) for path in paths]
 
     def _is_replaced(self, named: Path) -> bool:
-        """Return whether the given head file stands for the one that the ledger names.
+        """Return whether the given head file replaces the one that the ledger names.
 
-        It does if the named one does not exist, or is the same file.
+        It does if the named file does not exist, or is the same file. False if no file was given.
         """
-        if not self._given:
+        if not self._given_head:
             return False
         if not named.exists():
             return True
-        return self._given.exists() and named.samefile(self._given)
+        return self._given_head.exists() and named.samefile(self._given_head)
 
-    def _known_heads(self) -> dict[str, Head]:
-        """Return the head that each head file keeps, by the file's name in sentences.
+    def _read_recorded_heads(self) -> dict[str, Head]:
+        """Return the head that each head file contains, by the file's name in messages.
 
-        The files of today must exist. Of the files that were named earlier, those that exist are
-        compared as well, so that nobody gets rid of one by naming another.
+        The files that are in use now must exist. Files that an earlier entry named are read if they
+        exist, so that an older copy of the ledger cannot be passed off by naming another head file.
+        If the ledger is read as a copy, no file is read.
 
         Raises:
-            Broken: a head file of today is missing, damaged, or another ledger's.
+            Broken: a head file in use is missing, damaged, or another ledger's.
         """
-        today = {head.name: head.read() for head in self._heads()}
-        if self._away:
-            return today
-        known = dict[str, Head]()
-        for _, place in self._book.heads:
-            earlier = SecondHead(Path(place), self._book.opening.hash)
-            head = earlier.peek()
+        current = {file.name: file.read() for file in self._required_head_files()}
+        if self._as_copy:
+            return current
+        recorded = dict[str, Head]()
+        for _, path in self._book.heads:
+            earlier_file = HeadFile(Path(path), self._book.opening.hash)
+            head = earlier_file.read_if_intact()
             if head is not None:
-                known[earlier.name] = head
-        return known | today
+                recorded[earlier_file.name] = head
+        return recorded | current
 
-    def _hold(self, head: SecondHead, locks: ExitStack) -> Callable[[Head], None]:
-        """Lock a head file until ``locks`` are released, and return how to replace its head.
+    def _lock_head_file(self, file: HeadFile, locks: ExitStack) -> Callable[[Head], None]:
+        """Lock a head file, compare it with the chain, and return a function that updates it.
+
+        Args:
+            file: the head file.
+            locks: releases the lock when it is closed.
 
         Raises:
-            Broken: the ledger does not contain the entry that the file keeps.
+            Broken: the chain does not contain the entry that the file records.
         """
-        known, move = locks.enter_context(head.held(self._store.seconds))
-        self._compare(known, head.name)
-        return move
+        head, replace_head = locks.enter_context(file.locked(self._store.seconds))
+        self._check_contains(head, file.name)
+        return replace_head
 
-    def _check_end(self) -> None:
-        """Raise AlteredLedger unless the last entry that this process knows is still there."""
+    def _check_last_entry_unchanged(self) -> None:
+        """Raise AlteredLedger unless the file still contains ``_book.last`` as it was read."""
         last = self._book.last
         if self._store.text(last.number) != last.text:
             raise AlteredLedger(
@@ -814,54 +915,56 @@ class Ledger:
                 "file replaced the ledger"
             )
 
-    def _check_whole(self, known: Mapping[str, Head]) -> None:
-        """Raise Broken if entries or answers are missing at the end.
+    def _check_complete(self, recorded_heads: Mapping[str, Head]) -> None:
+        """Raise Broken if entries or answers are missing at the end of the ledger.
 
         Args:
-            known: heads that the ledger must contain, by the place where they were found.
+            recorded_heads: heads that the chain must contain, by their source in messages.
         """
-        for place, head in known.items():
-            self._compare(head, place)
+        for source, head in recorded_heads.items():
+            self._check_contains(head, source)
         if self._store.last_answer() != self._book.answered:
             raise AlteredLedger(_ANSWERS_MISCOUNTED)
 
-    def _compare(self, known: Head, place: str) -> None:
-        """Raise Broken unless the chain contains the entry of a known head.
+    def _check_contains(self, head: Head, source: str) -> None:
+        """Raise Broken unless the chain contains the entry that a head records.
 
         Args:
-            known: the head.
-            place: where it was found, in words.
+            head: the head.
+            source: a phrase for messages that says where the head was found; for a head file its
+                ``name``.
         """
         last = self._book.last.number
-        if known.count > last:
-            never_named = place not in {
-                SecondHead(Path(head), "").name for _, head in self._book.heads
-            }
+        if head.count > last:
+            named_sources = {HeadFile(Path(path), "").name for _, path in self._book.heads}
             remedy = "Restore the newest copy of the ledger"
-            if never_named and known.count == last + 1:
+            # ``move_head`` creates a new file before the entry that names it is committed.
+            if source not in named_sources and head.count == last + 1:
                 remedy = (
                     "If the command agt ledger admit head=... was interrupted right after it "
                     "created this head file, nothing was spent since then: delete the head file, "
                     "and type the command again. Otherwise restore the newest copy of the ledger"
                 )
             raise Broken(
-                f"according to {place}, the ledger has only {last} of {known.count} entries. "
+                f"according to {source}, the ledger has only {last} of {head.count} entries. "
                 "Either an older copy replaced the ledger, or its log (the file whose name ends "
                 "in -wal) is lost. So a budget that was spent since then could be spent again. "
                 f"{remedy}"
             )
-        if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
+        if not hash_of(self._store.text(head.count) or "").startswith(head.hash):
             raise AlteredLedger(
-                f"entry {known.count} differs from the one that {place} records, perhaps because "
+                f"entry {head.count} differs from the one that {source} records, perhaps because "
                 "two copies of the ledger were used"
             )
 
-    def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
-        """Raise ConfigError unless it is clear what one unit is in a table to be admitted.
+    def _check_unit_of_table(self, table: AdmittedTable, unit: str | None) -> None:
+        """Raise ConfigError unless the units of a table to be admitted are the population's units.
 
         Args:
             table: the table.
-            unit: what the owner declares the table's unit to be; None for no declaration.
+            unit: what the owner declares the table's unit to be, which must be the population's;
+                None: nothing is declared, so the table must have the population's unit by name, or
+                the column of the first admitted table.
         """
         population = self.population
         first = next(iter(self._book.tables.values()), None)
@@ -871,17 +974,18 @@ class Ledger:
                 f"{population.unit!r}, and cannot be changed: leave out unit=, or use another "
                 "ledger"
             )
-        if other := self._book.counted_otherwise(table):
-            shared = table.shares(other)
+        if other := self._book.find_table_with_other_unit(table):
+            shared = table.shared_source(other)
             raise ConfigError(
                 f"ledger={self.path}: the tables {table.name} and {other.name} have the same "
                 f"{shared}, so they need the same unit (whose data are protected). But the unit is "
                 f"{table.unit} in {table.name}, and {other.unit} in {other.name}: train with "
                 f"{other.unit.settings}"
             )
-        known = unit is not None or table.unit.name == population.unit
-        meaning = sentences.unit_meaning(table.counted, population.unit)
-        if not known and (first is None or first.unit.column != table.unit.column):
+        is_declared = unit is not None or table.unit.name == population.unit
+        is_as_first = first is not None and first.unit.column == table.unit.column
+        if not (is_declared or is_as_first):
+            meaning = sentences.unit_meaning(table.counted, population.unit)
             raise ConfigError(
                 Message(
                     "ledger={path}: in the table {name} the unit (whose data are protected) is "
@@ -898,7 +1002,11 @@ class Ledger:
             )
 
     def _check_open(self, data: str) -> None:
-        """Raise ConfigError if nothing more may be released from data, because of an erasure."""
+        """Raise ConfigError if nothing more may be released from data after an erasure.
+
+        Args:
+            data: the digest of the data.
+        """
         if number := self._book.closed.get(data):
             raise ConfigError(
                 f"ledger={self.path}: nothing more may be released from the data {data}, because "
@@ -907,8 +1015,16 @@ class Ledger:
                 "another run, erase the same records from it with agt unlearn"
             )
 
-    def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
-        """Do what ``check`` does; the caller has taken in all entries."""
+    def _check_run(self, relation: str, data: str, unit: Unit) -> None:
+        """Raise ConfigError unless this ledger may pay for releases from a run.
+
+        The caller has read all entries.
+
+        Args:
+            relation: the name of the run's relation.
+            data: the digest of the run's data.
+            unit: the run's unit (which records belong together).
+        """
         self.population.check_relation(relation)
         self._check_open(data)
         if data not in self._book.tables:
@@ -930,23 +1046,24 @@ class Ledger:
             )
 
     def _check_answer(self, number: int) -> None:
-        """Raise AlteredLedger unless an answer, and those that were kept with it, are unchanged.
+        """Raise AlteredLedger unless an answer and the others of its batch are unchanged.
 
         Args:
             number: the number of the answer.
         """
         if not 1 <= number <= self._book.answered:
             raise AlteredLedger("the ledger contains an answer that no entry records")
+        # Batches from before the checkpoint where reading began are read when they are needed.
         while number < self._book.batches[0].first:
-            self._oldest = self._entry(*self._oldest.body["earlier"])
-            self._book.batches.insert(0, Answered.of(self._oldest))
+            self._oldest_checkpoint = self._read_entry(*self._oldest_checkpoint.body["earlier"])
+            self._book.batches.insert(0, AnswerBatch.from_entry(self._oldest_checkpoint))
         next_batch = bisect_right(self._book.batches, number, key=lambda batch: batch.first)
         self._check_batch(self._book.batches[next_batch - 1])
 
-    def _check_batch(self, batch: Answered) -> None:
-        """Raise AlteredLedger unless the answers of one entry are unchanged.
+    def _check_batch(self, batch: AnswerBatch) -> None:
+        """Raise AlteredLedger unless the answers of a batch match the digest in its entry.
 
-        A process checks the answers of each entry once.
+        Each batch is checked once while the ledger is open.
         """
         if batch.entry in self._checked:
             return
@@ -957,7 +1074,12 @@ class Ledger:
         self._checked.add(batch.entry)
 
 
-def _timed(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
-    """Return the body of an entry with what is spent and the time."""
+def _with_cost_and_time(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
+    """Return the whole body of an entry: a body with the cost of all debits and the present time.
+
+    Args:
+        body: the values that the entry's kind needs.
+        spent: the cost of all debits, that of this entry included.
+    """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {**body, "spent": spent.as_json(), "time": now}

@@ -1,8 +1,9 @@
-"""Releases that are paid for several at a time, for questions that come one after the other."""
+"""Releases that are paid for in lots of several, for questions that come one after the other."""
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,18 +15,19 @@ from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
 
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
+if TYPE_CHECKING:  # a program that reads a ledger need not load torch
     from agt.mechanisms.labelling import AnyLabelling
 
 
 @dataclass(eq=False)
-class Lot:
-    """A lot: releases that were paid for together.
+class PaidLot:
+    """Releases that were paid for together, of which some may not be reserved yet.
 
     Attributes:
-        reservation: what was paid for.
-        left: how many of the releases were not handed out yet.
-        answers: the labels that were drawn so far, by the key of the question.
+        reservation: the payer's reservation of the whole lot.
+        left: how many of its releases ``LotPayer.reserve`` has not handed out yet.
+        answers: the labels that were drawn from it so far and are not in the ledger yet, by the key
+            of the question.
     """
 
     reservation: Reservation
@@ -35,25 +37,27 @@ class Lot:
 
 @dataclass(frozen=True)
 class LotReservation(Reservation):
-    """Releases that were handed out from lots.
+    """A reservation of releases from one or more lots.
 
     Attributes:
-        parts: (lot, how many releases are from it), in the order in which they are drawn.
+        parts: pairs (lot, number of releases from it), in the order in which they are drawn. The
+            numbers add up to ``size``.
     """
 
-    parts: tuple[tuple[Lot, int], ...] = ()
+    parts: tuple[tuple[PaidLot, int], ...] = ()
 
 
 class LotPayer:
-    """A payer (``agt.ledger.payer.Payer``) that pays for lots, and hands out their releases.
+    """A payer (``agt.ledger.payer.Payer``) that pays for lots and reserves releases from them.
 
-    The answers of a lot go to the ledger when all of them are drawn; until then they are kept here.
-    What was not handed out of the last lot stays spent.
+    The answers of a lot are stored in the ledger when all of them are drawn; until then this object
+    holds them. Releases of a lot that are never drawn stay spent.
 
     Attributes:
-        lots: the lots of which releases are left, or of which answers are still to be kept.
-        newest: what was paid for last; a reservation of size 0 if nothing was.
-        reserved: how many releases were paid for.
+        lots: the lots with releases that are not handed out yet, or with answers that are not
+            stored in the ledger yet; in the order of payment.
+        newest: the reservation of the newest lot; of size 0 if nothing was paid for.
+        reserved: how many releases were paid for in all.
         entries: the numbers of the ledger's entries that paid for lots.
     """
 
@@ -63,27 +67,29 @@ class LotPayer:
         """Start without a lot.
 
         Args:
-            payer: who pays for lots.
-            size: the smallest size of a lot. More queries at once are paid for as one lot.
-            maximum: how many releases may be paid for in all; None for as many as the budget holds.
+            payer: the payer that pays for lots.
+            size: the smallest size of a lot. If more queries than this come at once, the lot is as
+                large as they need.
+            maximum: how many releases may be paid for in all; None: as many as the budget holds.
         """
         self.payer = payer
         self.size = size
         self.maximum = maximum
-        self.lots = deque[Lot]()
+        self.lots = deque[PaidLot]()
         self.newest = Reservation(0)
         self.reserved = 0
         self.entries = list[int]()
-        # How many releases the budget still held after the newest lot; None if it is not known.
+        # How many releases the budget held after the newest lot; None: not asked yet, or any number
         self._budget_left: int | None = None
 
     @property
     def name(self) -> str:
+        """The name of the ledger's population; empty if no ledger counts the releases."""
         return self.payer.name
 
     @property
     def left(self) -> int:
-        """How many releases are paid for and not handed out."""
+        """How many releases are paid for and not reserved by ``reserve`` yet."""
         return sum(lot.left for lot in self.lots)
 
     @property
@@ -92,37 +98,56 @@ class LotPayer:
         return self.maximum is not None and self.reserved >= self.maximum
 
     def check(self, claim: Claim) -> None:
+        """Raise ConfigError if the ledger cannot count a release with this claim."""
         self.payer.check(claim)
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
+        """Return the queries as questions, with the labels that the ledger or a lot has of them.
+
+        Args:
+            labelling: the mechanism with its model and its claim.
+            features: [n, ...], the queries' features as the model takes them.
+        """
         questions = self.payer.questions(labelling, features)
         if not questions.remembered:
             return questions
-        drawn = {key: label for lot in self.lots for key, label in lot.answers.items()}
-        known = {key: drawn[key] for key in questions.keys if key in drawn}
-        return Questions(questions.keys, {**questions.known, **known})
+        labels_in_lots: dict[Any, int] = {}
+        for lot in self.lots:
+            labels_in_lots.update(lot.answers)
+        drawn = {key: labels_in_lots[key] for key in questions.keys if key in labels_in_lots}
+        return Questions(questions.keys, {**questions.known, **drawn})
 
     def reserve(self, charged: Charged, wanted: int) -> LotReservation:
-        """Hand out releases from lots, and pay for another lot if too few are left.
+        """Reserve releases from lots, and pay for another lot if too few are left.
+
+        Args:
+            charged: what is released.
+            wanted: the largest number of releases to reserve.
 
         Returns:
-            As many releases as the budget holds, perhaps none: an exhausted budget is no error.
+            As many releases as lots and the budget hold, perhaps none: an exhausted budget is no
+            error.
         """
         missing = wanted - self.left
         if missing > 0:
             self._pay(charged, max(missing, self.size))
-        parts: list[tuple[Lot, int]] = []
+        parts: list[tuple[PaidLot, int]] = []
+        size = 0
         for lot in self.lots:
-            taken = min(lot.left, wanted)
-            if taken:
-                lot.left -= taken
-                wanted -= taken
-                parts.append((lot, taken))
-        size = sum(taken for _, taken in parts)
+            from_lot = min(lot.left, wanted - size)
+            if from_lot > 0:
+                lot.left -= from_lot
+                size += from_lot
+                parts.append((lot, from_lot))
         return LotReservation(size, self.newest.debit, self.newest.population, tuple(parts))
 
     def _pay(self, charged: Charged, wanted: int) -> None:
-        """Pay for another lot of at most ``wanted`` releases; nothing if the budget holds none."""
+        """Pay for another lot, and add it to ``lots``; do nothing if the budget holds no release.
+
+        Args:
+            charged: what is released.
+            wanted: the largest size of the lot; ``maximum`` may allow less.
+        """
         if self.maximum is not None:
             wanted = min(wanted, self.maximum - self.reserved)
         if wanted < 1:
@@ -134,32 +159,55 @@ class LotPayer:
             return
         self.newest = reservation
         self.reserved += reservation.size
-        # Without a ledger nobody calls ``keep``, which would remove used lots.
+        # Without a ledger ``keep`` is not called, which would remove used lots.
         self.lots = deque(lot for lot in self.lots if lot.left or lot.answers)
-        self.lots.append(Lot(reservation, reservation.size))
+        self.lots.append(PaidLot(reservation, reservation.size))
         if reservation.debit is not None:
             self.entries.append(reservation.debit.entry.number)
-        # The rest of a budget never grows, so the search starts at the last count.
+        # The rest of a budget never grows, so the last count limits the search for the new one.
         maximum = MAX_RELEASES if self._budget_left is None else self._budget_left
         self._budget_left = self.payer.remaining(charged.guarantee, maximum)
 
     def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
-        assert isinstance(reservation, LotReservation)
-        undealt = iter(answers.items())
-        told: dict[Any, int] = {}
-        for lot, taken in reservation.parts:
-            drawn = dict(next(undealt) for _ in range(taken))
+        """Add drawn labels to their lots, and return the labels that are to be given.
+
+        The answers of a lot whose releases are used up are stored in the ledger.
+
+        Args:
+            reservation: what ``reserve`` of this payer returned.
+            answers: the drawn labels by the key of the question, one for each release of the
+                reservation.
+
+        Returns:
+            The labels to give as answers, by the same keys. One may differ from the drawn label, if
+            another process answered the question first.
+
+        Raises:
+            TypeError: the reservation is another payer's.
+            ValueError: there are fewer answers than releases.
+        """
+        if not isinstance(reservation, LotReservation):
+            raise TypeError(f"{reservation!r} is not a reservation of a LotPayer")
+        if len(answers) < reservation.size:
+            raise ValueError(f"{len(answers)} answers for {reservation.size} reserved releases")
+        remaining_answers = iter(answers.items())
+        given: dict[Any, int] = {}
+        for lot, size in reservation.parts:
+            drawn = dict(islice(remaining_answers, size))
             lot.answers.update(drawn)
-            told.update(drawn)
-            if not lot.left:
-                kept = self.payer.keep(lot.reservation, lot.answers)
-                told.update({key: kept[key] for key in drawn})
+            given.update(drawn)
+            if lot.left == 0:
+                stored = self.payer.keep(lot.reservation, lot.answers)
+                given.update({key: stored[key] for key in drawn})
                 if lot in self.lots:
                     self.lots.remove(lot)
-        return told
+        return given
 
     def keep_rest(self) -> None:
-        """Keep the answers of lots that are not used up, because no more questions come."""
+        """Store the answers of all lots that are not used up, because no more questions come.
+
+        Releases that were not drawn stay spent.
+        """
         for lot in self.lots:
             if lot.answers:
                 self.payer.keep(lot.reservation, lot.answers)
@@ -168,12 +216,22 @@ class LotPayer:
     def account(
         self, reservation: Reservation, one_by_one: bool = True
     ) -> Account | Uncounted | None:
+        """Return what a claim states about the ledger, or why no ledger counts the release.
+
+        The arguments are not used: the account is that of the newest lot, which has the latest
+        total, and answers from lots are always counted one by one.
+        """
         return self.payer.account(self.newest, one_by_one=True)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more releases may be wanted; None for any number.
+        """Return how many more releases can be reserved; None: any number.
 
-        These are the releases that are left in lots, and those that another lot may have.
+        These are the releases that are left in lots, and those that further lots may have.
+
+        Args:
+            guarantee: the guarantee of each release.
+            maximum: the largest number of releases of further lots; used only until the first lot
+                is paid for, because later the count after the newest lot is used.
         """
         if self._budget_left is None:
             self._budget_left = self.payer.remaining(guarantee, maximum)

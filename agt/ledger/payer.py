@@ -1,8 +1,8 @@
-"""Who pays for a release: a ledger, which debits it before it is drawn, or nobody.
+"""Payers: what counts a release. A ledger debits it before it is drawn; ``NoPayer`` counts nothing.
 
 payer = LedgerPayer(ledger, people, run.digest)
 reservation = payer.reserve(claim, wanted=1000)  # on the disk when it returns
-payer.keep(reservation, {key: label, ...})       # kept for whoever asks the same again
+payer.keep(reservation, {key: label, ...})       # stored: the same question gets it again
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ import numpy as np
 from agt import sentences
 from agt.errors import ConfigError
 from agt.ledger.book import Charge, Debit
-from agt.ledger.ledger import Ledger, check_unclaimed
+from agt.ledger.ledger import Ledger, check_no_other_ledger
 from agt.ledger.questions import Questions, keys_of, question_terms
 from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.accounts import Account, Counts, Uncounted
@@ -24,14 +24,20 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.messages import Message
 
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
+if TYPE_CHECKING:  # a program that reads a ledger need not load torch
     from agt.mechanisms.labelling import AnyLabelling
 
-MAX_RELEASES = 10**9  # up to which it is counted how many releases a budget holds
+MAX_RELEASES = 10**9  # the largest number that ``remaining`` returns by default
 
 
 class Charged(Protocol):
-    """What is paid for: a claim, or another object with a guarantee, an output and a mechanism."""
+    """What is paid for: a claim, or another object that says what is released.
+
+    Attributes:
+        guarantee: the guarantee of each release.
+        output: what is released, such as labels.
+        mechanism: the name of the mechanism.
+    """
 
     @property
     def guarantee(self) -> Guarantee: ...
@@ -45,12 +51,12 @@ class Charged(Protocol):
 class Reservation:
     """Releases that were paid for and may be drawn once.
 
-    It cannot be pickled, so that no copy may be drawn a second time.
+    It cannot be pickled, so that no copy of it can be drawn a second time.
 
     Attributes:
-        size: the number of releases.
+        size: the number of releases; 0 if nothing was paid for.
         debit: the ledger's debit; None if no ledger counts the releases, or if there are none.
-        population: the name of the ledger's population.
+        population: the name of the ledger's population; empty if there is no debit.
     """
 
     size: int
@@ -59,12 +65,15 @@ class Reservation:
     _drawn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def take(self) -> bool:
-        """Return whether the releases may be drawn now: True for the first caller alone."""
+        """Mark the releases as drawn, and return whether the caller may draw them.
+
+        It is True only for the first call, so that two threads cannot draw the same releases.
+        """
         return self._drawn.acquire(blocking=False)
 
     @property
     def entry(self) -> dict[str, Any] | None:
-        """The ledger's entry as spent.json records it; None if there is none."""
+        """The ledger's entry as spent.json records it; None if there is no debit."""
         if self.debit is None:
             return None
         entry = self.debit.entry
@@ -72,7 +81,7 @@ class Reservation:
 
 
 class Payer(Protocol):
-    """Who pays for releases."""
+    """What counts releases: a ledger, or something that counts in another way or not at all."""
 
     @property
     def name(self) -> str:
@@ -82,30 +91,34 @@ class Payer(Protocol):
         """Raise ConfigError if the ledger cannot count a release with this claim."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return which queries were answered before, and which are new.
+        """Return the queries as questions, with the stored labels of those answered before.
 
         Args:
             labelling: the mechanism with its model and its claim.
-            features: [n, ...], the queries' features.
+            features: [n, ...], the queries' features as the model takes them.
         """
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
         """Pay for as many releases as the budget holds, at most ``wanted``.
+
+        Args:
+            charged: what is released.
+            wanted: the largest number of releases to pay for, at least 1.
 
         Raises:
             Exhausted: not even one release fits into the budget.
         """
 
     def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
-        """Keep labels that were drawn.
+        """Store labels that were drawn, and return the labels that are to be given.
 
         Args:
-            reservation: what paid for them.
-            answers: the labels, by the key of the question.
+            reservation: the reservation that paid for them.
+            answers: the drawn labels, by the key of the question.
 
         Returns:
-            The labels that everybody is told, by the same keys. They may differ from the drawn
-            ones, because another process may have answered a question before.
+            The labels to give as answers, by the same keys. One may differ from the drawn label, if
+            another process answered the question first.
         """
 
     def account(
@@ -114,8 +127,13 @@ class Payer(Protocol):
         """Return what a claim states about the ledger, or why no ledger counts the release.
 
         Args:
-            reservation: the newest reservation.
-            one_by_one: whether answers are counted one by one, instead of as one entry.
+            reservation: the reservation that paid for the release; of size 0 if nothing was paid
+                for.
+            one_by_one: whether each answer is paid for when its question comes, instead of all of
+                them by one entry.
+
+        Returns:
+            None: a simulation, which no ledger needs to count.
         """
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
@@ -129,7 +147,7 @@ class Payer(Protocol):
 
 @dataclass(frozen=True)
 class NoPayer:
-    """A payer without a ledger: every question is new, and nothing is kept.
+    """A payer without a ledger: every question is new, everything is granted, nothing is stored.
 
     Attributes:
         uncounted: why no ledger counts the releases; None for a simulation, which none needs to
@@ -144,30 +162,34 @@ class NoPayer:
         """Accept every claim."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
+        """Return each query as a new question of its own, even if two are equal."""
         return Questions(range(len(features)), {})
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
+        """Return a reservation of all ``wanted`` releases, which nothing counts."""
         return Reservation(wanted)
 
     def earlier(self, charged: Charged) -> None:
         """Return None, because nothing records what was paid for before."""
 
     def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+        """Return the answers as they are; they are not stored."""
         return answers
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Uncounted | None:
+        """Return ``uncounted``, whatever the arguments are."""
         return self.uncounted
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> None:
-        return None
+        """Return None, because there is no budget that limits the number of releases."""
 
 
 @dataclass(frozen=True)
 class ProtectedPeople:
-    """A table about a population, and the relation of a run on it.
+    """The people whom a release is about: a table, and which of its datasets are neighbours.
 
     Attributes:
-        table: the table.
+        table: the table with the people's records, and the unit in which they are counted.
         relation: the name of the run's relation; empty if there is no run.
     """
 
@@ -180,8 +202,8 @@ class LedgerPayer:
     """A payer that debits an open ledger.
 
     Attributes:
-        ledger: the ledger.
-        people: whose data the releases are about; the ledger has admitted their table.
+        ledger: the ledger, open for writing.
+        people: the people whom the releases are about; the ledger has admitted their table.
         run: the digest of the training run that is released from, or the draw of noise in training
             (``Charge.run``); empty if the releases come from no run.
     """
@@ -195,11 +217,11 @@ class LedgerPayer:
         """Return a payer for releases about some people, after checking that the ledger may pay.
 
         If the ledger admitted the table before records were erased from it, the present table is
-        admitted with the same declarations.
+        admitted, too, with the earlier one's name and declaration.
 
         Args:
-            ledger: open for writing, and listed by ``known.recognise``.
-            people: whose data the releases are about.
+            ledger: a ledger that is open for writing, and on the list of ``known.put_on_list``.
+            people: the people whom the releases are about.
             run: as the attribute.
 
         Raises:
@@ -210,24 +232,29 @@ class LedgerPayer:
         """
         table = people.table
         tables = ledger.book.tables
-        before = next((data for data in table.before if data in tables), None)
-        if before is not None and ledger.book.is_new(table):
-            known = tables[before]
-            ledger.admit(replace(table, name=known.name, apart=known.apart), ledger.population.unit)
+        earlier_data = next((data for data in table.before if data in tables), None)
+        if earlier_data is not None and ledger.book.admission_changes(table):
+            earlier = tables[earlier_data]
+            present_table = replace(table, name=earlier.name, apart=earlier.apart)
+            ledger.admit(present_table, ledger.population.unit)
         ledger.check(people.relation, table.data, table.unit)
-        check_unclaimed(ledger.path, table, by_name=False, declared=ledger.book.declared)
+        check_no_other_ledger(
+            ledger.path, table, compare_names=False, declared=ledger.book.declared
+        )
         return cls(ledger, people, run)
 
     @property
     def name(self) -> str:
+        """The name of the ledger's population."""
         return self.ledger.population.name
 
     def check(self, claim: Claim) -> None:
         """Raise ConfigError if the ledger cannot count a release with this claim.
 
-        It cannot if the claim's guarantee is not proved, if the run was trained with noise, so that
-        labels released with its certificates do not add up with other losses, or if the claim is
-        about other neighbours than those of ``people``.
+        Raises:
+            ConfigError: the guarantee is not proved; or the run was trained with noise, so that no
+                composition bound covers labels that are released with its certificates; or the
+                claim is about other neighbours than those of ``people``.
         """
         if claim.noisy:
             rule = sentences.APART
@@ -255,42 +282,65 @@ class LedgerPayer:
             )
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
+        """Return the queries as questions, with the labels that the ledger has stored."""
         claim = labelling.claim
         terms = question_terms(self.run, labelling.mechanism, claim.accounting, claim.counting)
         keys = keys_of(bytes.fromhex(self.ledger.salt), terms, features)
-        return Questions(keys, self.ledger.stored(list(dict.fromkeys(keys))))
+        different_keys = list(dict.fromkeys(keys))
+        return Questions(keys, self.ledger.stored(different_keys))
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
+        """Debit as many releases as the budget holds; the debit is on the disk afterwards.
+
+        Raises:
+            Exhausted: not even one release fits into the budget.
+        """
         debit = self.ledger.debit(self._charge(charged), wanted)
         return Reservation(debit.size, debit, self.name)
 
     def earlier(self, charged: Charged) -> Reservation | None:
-        """Return what paid for the same charge before; None if the ledger has no such debit.
+        """Return a reservation for the first debit with the same charge; None if there is none.
 
-        It is used where a process was killed between the debit and the release.
+        It is for a release whose process was killed after the debit and before anything was drawn.
+        The caller has to make sure that nothing was released for this debit.
         """
-        wanted = self._charge(charged)
+        charge = self._charge(charged)
         for debit in self.ledger.history().values():
-            if debit.charge == wanted:
+            if debit.charge == charge:
                 return Reservation(debit.size, debit, self.name)
         return None
 
     def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+        """Store labels that were drawn in the ledger, and return the labels that are to be given.
+
+        Without a debit there are no new labels: the answers are returned as they are.
+        """
         if reservation.debit is None:
             return answers
         return self.ledger.answer(reservation.debit, answers)
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Account:
-        counts: Counts = "nothing" if reservation.debit is None else "entry"
-        return self.ledger.account(reservation.debit, "answers" if one_by_one else counts)
+        """Return what a claim states about the ledger, as of the reservation's debit.
+
+        Without a debit it is about the newest entry.
+        """
+        counts: Counts
+        if one_by_one:
+            counts = "answers"
+        elif reservation.debit is None:
+            counts = "nothing"  # every answer was released before
+        else:
+            counts = "entry"
+        return self.ledger.account(reservation.debit, counts)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int:
+        """Return how many more releases the ledger's budget holds, at most ``maximum``."""
         return self.ledger.population.allowance.max_lot_size(
             self.ledger.book.spent, guarantee, maximum
         )
 
     def _charge(self, charged: Charged) -> Charge:
-        """Return what a debit of the ledger records."""
+        """Return the charge that the ledger's debit records for what is released."""
         table = self.people.table
         return Charge(
             guarantee=charged.guarantee,

@@ -1,4 +1,4 @@
-"""Where a ledger may lie, and how processes keep one another out while they write."""
+"""Checks of a ledger's path, and locks that keep other processes out while one writes."""
 
 import fcntl
 import os
@@ -20,17 +20,20 @@ _NETWORK_NAMES = """
     virtiofs vmhgfs vmhgfs-fuse
 """
 NETWORK = frozenset(_NETWORK_NAMES.split())
-"""Names of file systems that another machine serves, as mountinfo has them, without a prefix
-"fuse.". Processes of two machines share no memory there, so SQLite's locks do not hold.
+"""Types of network file systems, as mountinfo names them, without a prefix "fuse.".
+
+SQLite's locks need memory that processes share, which processes on two machines do not have.
 """
 
 
 def check_local(path: Path, remedy: str) -> None:
-    """Raise ConfigError if a ledger's file is on another machine's disk.
+    """Raise ConfigError if a ledger's file is on a network file system.
+
+    If the type of the file system is not known, nothing is raised.
 
     Args:
-        path: the file.
-        remedy: what to do instead, for the error.
+        path: the file, which need not exist.
+        remedy: what the user can do instead, as the end of the message.
     """
     kind = file_system(path)
     if kind.removeprefix("fuse.") in NETWORK:
@@ -40,20 +43,24 @@ def check_local(path: Path, remedy: str) -> None:
         )
 
 
-COMPANIONS = ("-wal", "-shm", "-journal")
-"""Endings of the files that SQLite opens beside a database, whatever lies there."""
+COMPANION_SUFFIXES = ("-wal", "-shm", "-journal")
+"""Endings of the names of files that SQLite opens in the folder of a database."""
 
 
 def check_file(path: Path) -> None:
     """Raise an error unless a ledger is one regular file with one name.
 
-    A second name (hard link) would have a log of its own beside it, in which SQLite would not see
-    what was spent under the first name. The files beside the ledger are checked before SQLite opens
-    them, because SQLite would wait at a pipe, and a log that is a link to a device keeps nothing.
+    Under a second name (a hard link) SQLite would open another log, without what was spent under
+    the first name. The companion files of the ledger (SQLite's log, locks and journal) are checked,
+    too, before SQLite opens them: it would wait for ever at a pipe, and what is written to a log
+    that is a link to a device is lost.
+
+    Args:
+        path: the ledger's file; links to it are followed.
 
     Raises:
-        ConfigError: there is no regular file, or it has several names.
-        CheckError: a file that SQLite keeps beside it is a link, a folder, a pipe or a device.
+        ConfigError: there is no regular file, it cannot be examined, or it has several names.
+        CheckError: a companion file is a link, a folder, a pipe or a device.
     """
     try:
         status = path.stat()
@@ -84,7 +91,7 @@ def check_file(path: Path) -> None:
             "the other names, or replace the file by a copy"
         )
     real = os.path.realpath(path)
-    for companion in (Path(f"{real}{suffix}") for suffix in COMPANIONS):
+    for companion in (Path(f"{real}{suffix}") for suffix in COMPANION_SUFFIXES):
         if os.path.lexists(companion) and (kind := file_kind(companion.lstat().st_mode)):
             raise CheckError(
                 f"ledger={path}: next to this file there is {kind} named {companion.name}, but "
@@ -96,7 +103,7 @@ def check_file(path: Path) -> None:
 def file_system(path: Path) -> str:
     """Return the type of the file system that a path is on, such as "ext4" or "fuse.sshfs".
 
-    It is empty if the operating system does not tell, because it has no /proc.
+    It is read from /proc/self/mountinfo. It is empty if the operating system has no such file.
     """
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -110,7 +117,7 @@ def file_system(path: Path) -> str:
         fields, _, tail = line.partition(" - ")
         mount_point = _without_octal_codes(fields.split(" ")[4])
         is_above = real_path == mount_point or real_path.startswith(mount_point.rstrip("/") + "/")
-        # The innermost mount counts, and of several at one place the last.
+        # The innermost mount counts, and of several at one mount point the last.
         if is_above and len(mount_point) >= longest:
             longest = len(mount_point)
             kind = tail.split(" ")[0]
@@ -118,7 +125,7 @@ def file_system(path: Path) -> str:
 
 
 def _without_octal_codes(path: str) -> str:
-    """Return a path of mountinfo, where a blank is written \\040, as it is."""
+    """Return a path with mountinfo's octal codes, such as \\040 for a blank, replaced."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), path)
 
 
@@ -130,17 +137,18 @@ def same_disk(one: Path, other: Path) -> bool:
         return False
 
 
-def take_lock(
-    handle: int, seconds: float, name: str, lock: Callable[[int], object] | None = None
+def acquire_lock(
+    handle: int, seconds: float, name: str, try_lock: Callable[[int], object] | None = None
 ) -> None:
     """Lock an open file or folder against other processes, until it is closed.
 
     Args:
         handle: the file descriptor of the file or folder.
         seconds: how long to wait for the lock.
-        name: of the file or folder, for the error.
-        lock: takes the lock of ``handle``, or raises OSError if it is taken; None for an exclusive
-            lock of the whole file.
+        name: the file or folder, as the beginning of the message.
+        try_lock: called with ``handle`` until it returns: it locks the file, or raises
+            BlockingIOError or PermissionError if another process has a conflicting lock. None: an
+            exclusive lock of the whole file.
 
     Raises:
         Busy: another process held the lock for all of this time.
@@ -148,8 +156,8 @@ def take_lock(
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if lock:
-                lock(handle)
+            if try_lock is not None:
+                try_lock(handle)
             else:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
@@ -164,8 +172,10 @@ def take_lock(
 
 
 @contextmanager
-def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Lock a folder, while a ledger or a copy is made there, or a table is admitted.
+def locked_folder(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Lock a folder for a block, against other processes that lock it with this function.
+
+    It is locked while a ledger or a copy is created there, and while a table is admitted.
 
     Args:
         folder: the folder.
@@ -176,7 +186,7 @@ def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
-        take_lock(handle, seconds, f"ledger: {folder}")
+        acquire_lock(handle, seconds, f"ledger: {folder}")
         yield
     finally:
         os.close(handle)

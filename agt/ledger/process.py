@@ -1,14 +1,14 @@
-"""A warning where one process releases about the same people again and no ledger counts it.
+"""A warning if one process releases about the same people again and no ledger counts it.
 
-    payer = ProcessPayer(people=HashedPeople.of(dataset))
-    payer.reserve(claim, 1)  # warns or raises if it is the second about any of these people
+    payer = ProcessPayer(people=HashedPeople.from_dataset(dataset))
+    payer.reserve(claim, 1)  # warns or raises at the second release about any of these people
 
 What it does:
     * A release is compared with every earlier one of this process that a ``ProcessPayer`` paid for.
       Two are about the same people if they share the id of a unit, the features of a private record
       (as float32, whatever its label is), or the digest of the data.
-    * The total is the sum over all releases about any of these people, added up by
-      agt/mechanisms/budget.py. It is a count, not a budget that was fixed beforehand.
+    * The total is the cost of all releases about any of these people, as
+      agt/mechanisms/budget.py computes it. It is a count, not a budget that was fixed beforehand.
     * A release that is refused is not counted, and nothing is drawn.
 
 What it does not do: other processes are not counted. People with other ids and other features
@@ -38,64 +38,66 @@ from agt.errors import PrivacySumError, PrivacySumWarning, counted, warn_user
 from agt.ledger.payer import Charged, NoPayer, Reservation
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.claims import SHOWN_DELTA
-from agt.mechanisms.guarantees import Guarantee
+from agt.mechanisms.guarantees import ApproximateDP, Guarantee
 from agt.numeric import UNIT, next_up, printed_decimal
 from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import check_choice
 
 Mode = Literal["warn", "strict"]
-# Modules of functions that fit again and again.
-SEARCHES = ("sklearn.model_selection.", "sklearn.calibration")
+# The names of modules that begin so have functions that fit an estimator several times.
+SEARCH_MODULES = ("sklearn.model_selection.", "sklearn.calibration")
 
 
 @dataclass(frozen=True)
 class HashedPeople:
-    """Whose data a release is about, as hashes that this process alone holds.
+    """The people whom a release is about, as hashes that stay in this process.
 
     Attributes:
-        hashes: sorted uint64, of the ids of units, the features of private records, and digests of
-            the data.
+        hashes: [h] uint64, sorted and without repetition: hashes of the ids of units, of the
+            features of private records, and of digests of the data.
     """
 
     hashes: np.ndarray
 
     @classmethod
-    def of(cls, dataset: Dataset, digests: Sequence[str] = ()) -> "HashedPeople":
+    def from_dataset(cls, dataset: Dataset, digests: Sequence[str] = ()) -> "HashedPeople":
         """Return the hashes of a dataset's private training records.
 
-        Labels are not hashed: the same records may come with classes in another order, or with one
-        class against the others.
+        Labels are not hashed, because somebody may train on the same records with the classes in
+        another order, or with one class against all others.
 
         Args:
-            dataset: the dataset, which has no records if the model was read back.
-            digests: digests of the data, and of the data before records were erased. If they are
-                not known, the digest of the model.
+            dataset: the dataset. It has no records if the model was read back from a file; then
+                only ``digests`` are hashed.
+            digests: the digest of the data, and those of the data before records were erased. If
+                they are not known, the digest of the model.
         """
         train = dataset.train
         private = ~train.public
-        names = train.units[private].astype(object)  # each hash is kept once, at the end
+        names = train.units[private].astype(object)
         parts: list[np.ndarray] = [hash_array(names), hash_array(np.array(digests, dtype=object))]
         start = 0
         for chunk in pieces(train.features) if len(train) else ():
             with np.errstate(over="ignore", under="ignore"):
                 rows = np.asarray(chunk).reshape(len(chunk), -1).astype(np.float32)
             is_private = private[start : start + len(chunk)]
-            rows = rows[is_private] + np.float32(0)  # -0.0 becomes 0.0
+            rows = rows[is_private] + np.float32(0)  # -0.0 becomes 0.0, which has another hash
             parts.append(hash_pandas_object(pd.DataFrame(rows), index=False).to_numpy())
             start += len(chunk)
         return cls(distinct(np.concatenate(parts)))
 
     def shares(self, other: "HashedPeople") -> bool:
-        """Return whether both have a hash in common."""
+        """Return whether two sets of hashes have one in common."""
         return bool(np.isin(self.hashes, other.hashes, assume_unique=True).any())
 
 
 @dataclass(frozen=True)
 class PrivacyTotal:
-    """What releases about the same people cost together.
+    """The privacy loss of several releases about the same people together.
 
     Attributes:
-        eps: all releases together are (eps, delta)-differentially private.
+        eps: all releases together are (eps, delta)-differentially private; infinite if no
+            guarantee is known.
         delta: see ``eps``.
         releases: the number of releases.
     """
@@ -105,25 +107,28 @@ class PrivacyTotal:
     releases: int
 
     def __str__(self) -> str:
+        """Return a phrase with eps, delta and the number of releases."""
         releases = counted(self.releases, "release")
         return f"({self.eps:.4g}, {self.delta:g})-differentially private in all ({releases})"
 
     @classmethod
-    def of(cls, cost: Cost, delta: float, releases: int) -> "PrivacyTotal":
-        """Return the total of releases.
-
-        Its eps is infinite if the releases' own deltas add up to 1 or more, or if Gaussian releases
-        exceed every budget.
+    def from_cost(cls, cost: Cost, delta: float, releases: int) -> "PrivacyTotal":
+        """Return the total of releases with a cost.
 
         Args:
             cost: the cost of all releases.
-            delta: the delta of the total. It is larger if the releases' own deltas need it.
+            delta: the least delta of the total; it is raised if the releases' own deltas need a
+                larger one. 0: no delta if all releases are pure-DP, otherwise ``SHOWN_DELTA``.
             releases: the number of releases.
+
+        Returns:
+            The total. Its eps is infinite if the releases' own deltas add up to 1 or more, or if
+            Gaussian releases exceed every budget that ``Allowance`` allows.
         """
-        pure = _no_less(cost.pure)
+        pure = _round_up_to_float(cost.pure)
         if math.isfinite(pure) and not cost.leak and not delta:
             return cls(pure, 0.0, releases)
-        leak = _no_less(cost.leak)
+        leak = _round_up_to_float(cost.leak)
         if leak >= 1:
             return cls(math.inf, 1.0, releases)
         shown = max(delta or SHOWN_DELTA, 2 * leak if leak < 0.25 else (1 + leak) / 2)
@@ -134,14 +139,14 @@ class PrivacyTotal:
         return cls(eps, shown, releases)
 
 
-def _no_less(amount: Decimal) -> float:
-    """Return an amount as a float whose printed digits are not below it."""
+def _round_up_to_float(amount: Decimal) -> float:
+    """Return the amount as a float, rounded up so that its printed digits are not below it."""
     number = float(amount)
     return number if math.isinf(number) or printed_decimal(number) >= amount else next_up(number)
 
 
 @dataclass(frozen=True)
-class _Noted:
+class _ReleaseGroup:
     """Releases of this process about exactly the same people.
 
     Attributes:
@@ -157,14 +162,15 @@ class _Noted:
     releases: int
 
 
-def _same(value: object) -> Callable[[object], bool]:
-    """Return a function that tells whether an object is this one.
+def _identity_test(value: object) -> Callable[[object], bool]:
+    """Return a function that tests whether an object is this one, without keeping it alive.
 
-    The object is not kept alive by it.
+    Lists have no weak references, so their ``id`` is compared. It may be that of another list after
+    the first was freed.
     """
     try:
         reference = weakref.ref(value)
-    except TypeError:  # lists have no weak references
+    except TypeError:
         number = id(value)
         return lambda other: id(other) == number
     return lambda other: reference() is other
@@ -177,7 +183,8 @@ class Search:
     Attributes:
         subject: the search, or the estimator that is cross-validated.
         records: the features that it was given.
-        worker: whether it is seen from one of its own threads, where its caller is not visible.
+        worker: whether it was found from one of its own threads, where the call of the search
+            itself is not on the stack.
     """
 
     subject: object
@@ -185,18 +192,18 @@ class Search:
     worker: bool
 
     @property
-    def recogniser(self) -> "Callable[[Search], bool]":
-        """A function that tells whether a search is this one on the same records.
+    def identity_test(self) -> "Callable[[Search], bool]":
+        """A function that tests whether a search has the same subject and records.
 
-        It keeps neither alive.
+        It keeps neither of them alive.
         """
-        same_subject = _same(self.subject)
-        same_records = _same(self.records)
+        same_subject = _identity_test(self.subject)
+        same_records = _identity_test(self.records)
         return lambda other: same_subject(other.subject) and same_records(other.records)
 
 
-def _none_before(search: Search) -> bool:
-    """Return False: nothing was released in any search yet."""
+def _is_no_search(search: Search) -> bool:
+    """Return False, as the test for the last search while no search has released anything."""
     return False
 
 
@@ -205,123 +212,134 @@ class ProcessAccount:
     """All releases of this process that no ledger counts.
 
     Attributes:
-        modes: what happens at a second release about the same people; the last mode holds.
-        noted: the releases, in order.
-        searched: tells whether a search is the one in which something was released last.
+        modes: what happens at a second release about the same people: an item for each call of
+            ``accounting`` that is in force. The last one counts.
+        groups: the releases, in the order of the newest of each group.
+        is_last_search: tests whether a search is the one in which something was released last.
+        lock: held while ``groups`` is read or changed.
     """
 
-    modes: list["_Accounting"] = field(default_factory=list)
-    noted: list[_Noted] = field(default_factory=list)
-    searched: Callable[[Search], bool] = _none_before
+    modes: list["_AccountingBlock"] = field(default_factory=list)
+    groups: list[_ReleaseGroup] = field(default_factory=list)
+    is_last_search: Callable[[Search], bool] = _is_no_search
     lock: Lock = field(default_factory=Lock)
 
     @property
     def mode(self) -> Mode:
-        """The mode that holds now, "warn" unless something else was said."""
-        modes = self.modes[-1:]
-        return modes[0].mode if modes else "warn"
+        """The mode in force: that of the last call of ``accounting``; by default "warn"."""
+        # The list is read once, because another thread may replace it by an empty one.
+        last_modes = self.modes[-1:]
+        return last_modes[0].mode if last_modes else "warn"
 
     def add(self, people: HashedPeople, guarantee: Guarantee, size: int) -> PrivacyTotal:
-        """Count releases that are about to be drawn.
+        """Count releases that are about to be drawn, and return the total with them.
+
+        Releases that are refused are not counted.
 
         Args:
-            people: whom the releases are about.
+            people: the people whom the releases are about.
             guarantee: the guarantee of each release.
             size: the number of releases.
 
         Returns:
-            What all releases about any of these people cost together, these included.
+            The total of all releases about any of these people, these included.
 
         Raises:
             PrivacySumError: there were releases about some of the people before, and the mode is
                 "strict" or this one belongs to a search; or it belongs to a search in several
                 processes or threads.
         """
-        search = search_under_way()
-        new = _Noted(people, Lot(guarantee, size).cost, getattr(guarantee, "delta", 0.0), size)
+        search = find_calling_search()
+        delta = guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
+        new = _ReleaseGroup(people, Lot(guarantee, size).cost, delta, size)
         with self.lock:
-            before = self._about(people)
+            before = self._groups_about(people)
             if search is not None and (before or search.worker or parent_process() is not None):
-                raise PrivacySumError(_search_refusal(_total(before) if before else None))
-            if before and self.mode == "strict":
-                so_far = _so_far(_total(before))
                 raise PrivacySumError(
-                    f"{so_far}. agt.accounting('strict') refuses another release about any of the "
-                    "same people. To release more, give ledger=agt.Ledger.open(...), which keeps "
-                    "the total of all releases within a budget"
+                    _describe_search_refusal(_total_of_groups(before) if before else None)
                 )
-            total = _total([*before, new])
+            if before and self.mode == "strict":
+                earlier_releases = _describe_total(_total_of_groups(before))
+                raise PrivacySumError(
+                    f"{earlier_releases}. agt.accounting('strict') refuses another release about "
+                    "any of the same people. To release more, give ledger=agt.Ledger.open(...), "
+                    "which keeps the total of all releases within a budget"
+                )
+            total = _total_of_groups([*before, new])
             if search is not None:
-                self.searched = search.recogniser
-            self._note(new, before)
+                self.is_last_search = search.identity_test
+            self._add_group(new, before)
             return total
 
-    def _note(self, new: _Noted, before: Sequence[_Noted]) -> None:
-        """Add releases to ``noted``.
+    def _add_group(self, new: _ReleaseGroup, before: Sequence[_ReleaseGroup]) -> None:
+        """Add releases at the end of ``groups``; the caller holds the lock.
 
-        Releases about exactly the same people are one item, because a loop over one model makes
+        Releases about exactly the same people become one group, because a loop over one model makes
         very many of them.
 
         Args:
-            new: the releases.
-            before: earlier ones about some of these people.
+            new: the new releases.
+            before: the groups about some of the same people.
         """
-        for noted in before:
-            if np.array_equal(noted.people.hashes, new.people.hashes):
-                self.noted = [other for other in self.noted if other is not noted]
-                cost = noted.cost.plus(new.cost)
-                new = _Noted(
-                    noted.people, cost, max(noted.delta, new.delta), noted.releases + new.releases
+        for group in before:
+            if np.array_equal(group.people.hashes, new.people.hashes):
+                self.groups = [other for other in self.groups if other is not group]
+                new = _ReleaseGroup(
+                    people=group.people,
+                    cost=group.cost.plus(new.cost),
+                    delta=max(group.delta, new.delta),
+                    releases=group.releases + new.releases,
                 )
-        self.noted = [*self.noted, new]
+        self.groups = [*self.groups, new]
 
     def check_search(self) -> None:
-        """Raise PrivacySumError if a search in which something was released copies its estimator.
+        """Raise PrivacySumError if this is called within a search that has released something.
 
-        This is asked when an estimator is copied, because scikit-learn reports an error of ``fit``
-        as a score of nan, but does not catch one of copying.
+        Estimators call it when they are copied: scikit-learn turns an error of ``fit`` into a score
+        of nan, so that a refusal there could be overlooked, but does not catch errors of copying.
         """
-        search = search_under_way()
-        if search is not None and self.searched(search):
+        search = find_calling_search()
+        if search is not None and self.is_last_search(search):
             with self.lock:
-                raise PrivacySumError(_search_refusal(_total([self.noted[-1]])))
+                raise PrivacySumError(_describe_search_refusal(_total_of_groups([self.groups[-1]])))
 
     def total(self, people: HashedPeople) -> PrivacyTotal | None:
-        """Return what releases about any of these people cost so far; None if there are none."""
+        """Return the total of all releases about any of these people; None if there are none."""
         with self.lock:
-            before = self._about(people)
-        return _total(before) if before else None
+            before = self._groups_about(people)
+        return _total_of_groups(before) if before else None
 
-    def _about(self, people: HashedPeople) -> list[_Noted]:
-        """Return the releases about any of these people."""
-        return [noted for noted in self.noted if noted.people.shares(people)]
+    def _groups_about(self, people: HashedPeople) -> list[_ReleaseGroup]:
+        """Return the groups of releases about any of these people; the caller holds the lock."""
+        return [group for group in self.groups if group.people.shares(people)]
 
 
 PROCESS = ProcessAccount()
 
 
-def _total(noted: list[_Noted]) -> PrivacyTotal:
-    """Return what releases cost together; there is at least one."""
+def _total_of_groups(groups: Sequence[_ReleaseGroup]) -> PrivacyTotal:
+    """Return the total of all releases of one or more groups."""
     cost = Cost()
-    for each in noted:
-        cost = cost.plus(each.cost)
-    delta = max(each.delta for each in noted)
-    return PrivacyTotal.of(cost, delta, sum(each.releases for each in noted))
+    for group in groups:
+        cost = cost.plus(group.cost)
+    delta = max(group.delta for group in groups)
+    return PrivacyTotal.from_cost(cost, delta, sum(group.releases for group in groups))
 
 
-def _so_far(total: PrivacyTotal) -> str:
-    """Return, in words, what was released so far."""
+def _describe_total(total: PrivacyTotal) -> str:
+    """Return a clause for messages that states the total of earlier releases."""
     return (
         f"what this process has already released about some of these people is {total}; other "
         "processes are not counted"
     )
 
 
-def _search_refusal(total: PrivacyTotal | None) -> str:
-    """Return why a private fit is refused within a search or a cross-validation.
+def _describe_search_refusal(total: PrivacyTotal | None) -> str:
+    """Return a message that says why a private fit is refused within a search.
 
     Args:
-        total: what was released so far; None if the search runs in several processes or threads.
+        total: the total of earlier releases; None: there are none in this process, and the fit is
+            refused because the search runs in several processes or threads.
     """
     advice = (
         "use agt's default settings, which need no search for hyperparameters. Otherwise search on "
@@ -333,76 +351,93 @@ def _search_refusal(total: PrivacyTotal | None) -> str:
             "a search in several processes or threads would release results about the same "
             f"people in each process or thread. Instead, {advice}"
         )
-    so_far = _so_far(total)
     return (
-        f"each fit of a search or a cross-validation spends budget again ({so_far}). Instead, "
-        f"{advice}"
+        "each fit of a search or a cross-validation spends budget again "
+        f"({_describe_total(total)}). Instead, {advice}"
     )
 
 
-def search_under_way() -> Search | None:
-    """Return the search or cross-validation of scikit-learn that calls this; None if none does."""
+def find_calling_search() -> Search | None:
+    """Return the search or cross-validation of scikit-learn that this is called from.
+
+    It is found on the call stack of the current thread, by the names of scikit-learn's modules. If
+    several functions of these modules are on the stack, the outermost one counts.
+
+    Returns:
+        None if there is no such function on the stack.
+    """
     search = None
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).startswith(SEARCHES):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith(SEARCH_MODULES):
             variables = frame.f_locals
-            subject = variables.get("self", variables.get("estimator", search and search.subject))
-            # A caller of a search calls a public function. In its own threads, joblib calls a
-            # private one (whose name begins with an underscore).
-            search = Search(subject, variables.get("X"), frame.f_code.co_name.startswith("_"))
+            inner_subject = None if search is None else search.subject
+            subject = variables.get("self", variables.get("estimator", inner_subject))
+            # A user calls a public function of a search. In the search's own threads, joblib calls
+            # a private one (whose name begins with an underscore).
+            is_private = frame.f_code.co_name.startswith("_")
+            search = Search(subject, records=variables.get("X"), worker=is_private)
         frame = frame.f_back
     return search
 
 
 @dataclass(frozen=True, eq=False)
-class _Accounting:
-    """The mode that one call of ``accounting`` set; the end of its block takes it back.
+class _AccountingBlock:
+    """The mode that one call of ``accounting`` set; the end of its ``with`` block removes it.
 
     Attributes:
-        mode: the mode.
+        mode: what happens at a second release about the same people.
     """
 
     mode: Mode
 
     def __enter__(self) -> None:
-        """Do nothing: ``accounting`` has set the mode already."""
+        """Do nothing, because ``accounting`` has set the mode already."""
 
     def __exit__(self, *error: object) -> None:
+        """Remove this mode; the last one that remains is in force."""
         PROCESS.modes = [other for other in PROCESS.modes if other is not self]
 
 
 def accounting(mode: Mode) -> Any:
     """Set what happens if a process releases about the same people again and no ledger counts it.
 
-    ``agt.accounting("strict")`` holds from then on, and ``with agt.accounting("strict"):`` until
-    the end of the block. If several hold, in whatever threads, the last one counts.
+    ``agt.accounting("strict")`` is in force from then on, and ``with agt.accounting("strict"):``
+    until the end of the block. If several are in force, in any threads, the last one counts.
 
     Args:
         mode: "warn" for a ``PrivacySumWarning`` with the total so far, or "strict" for a
             ``PrivacySumError``, where nothing is drawn.
 
+    Returns:
+        A context manager; it need not be used as one.
+
     Raises:
         ConfigError: the mode is another word.
     """
     check_choice(mode, Mode, "accounting")
-    accounting = _Accounting(mode)
-    PROCESS.modes = [*PROCESS.modes, accounting]
-    return accounting
+    block = _AccountingBlock(mode)
+    PROCESS.modes = [*PROCESS.modes, block]
+    return block
 
 
 @dataclass(frozen=True)
 class ProcessPayer(NoPayer):
-    """A payer without a ledger that warns if releases of this process add up.
+    """A payer without a ledger that warns at the second release about the same people.
 
     Attributes:
-        people: whom the releases are about.
+        people: the people whom the releases are about.
     """
 
     people: HashedPeople = field(kw_only=True)
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Count the releases, and warn if there were others about some of these people.
+        """Count the releases, and warn if this process released about some of the people before.
+
+        Args:
+            charged: the claim, of which the guarantee is used.
+            wanted: the number of releases, all of which are reserved.
 
         Raises:
             PrivacySumError: the releases are refused (``ProcessAccount.add``).

@@ -1,6 +1,7 @@
-"""Which queries ask the same question, and which questions were answered before.
+"""Questions: queries that must get the same answer, which is drawn and paid for once.
 
-A question is answered once and paid for once.
+Two queries ask the same question if their features, the run, the mechanism and what its evidence
+counts are the same.
 """
 
 import json
@@ -16,16 +17,16 @@ from agt.data.arrays import pieces
 from agt.data.records import UNANSWERED
 from agt.mechanisms.mechanism import Mechanism
 
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
+if TYPE_CHECKING:  # a program that reads a ledger need not load torch
     from agt.mechanisms.laplace_mean import LaplaceMean
 
-KEY_BYTES = 32  # of a question's key
+KEY_BYTES = 32  # the length of a question's key
 
 
 def question_terms(
     run: str, mechanism: "Mechanism | LaplaceMean", accounting: str, counting: str
 ) -> list[object]:
-    """Return what all questions to one mechanism have in common, as JSON values.
+    """Return what all questions to one run through one mechanism share, as JSON values.
 
     Args:
         run: the digest of the training run.
@@ -36,22 +37,25 @@ def question_terms(
     return [run, {"name": mechanism.name, **asdict(mechanism)}, accounting, counting]
 
 
-def keys_of(salt: bytes, about: list[object], features: np.ndarray) -> list[bytes]:
-    """Return the key of each query's question, n keys of ``KEY_BYTES`` bytes.
+def keys_of(salt: bytes, terms: list[object], features: np.ndarray) -> list[bytes]:
+    """Return the key of each query's question, a keyed hash of ``KEY_BYTES`` bytes.
 
-    Two queries have the same key only if they are one question (Lemma 8 of docs/proofs/ledger.md).
+    Two queries have the same key only if they ask the same question (Lemma 8 of
+    docs/proofs/ledger.md).
 
     Args:
         salt: the ledger's salt, at most 64 bytes.
-        about: ``question_terms``.
+        terms: what all the questions share (``question_terms``).
         features: [n, ...], the queries' features as the model takes them.
+
+    Returns:
+        n keys, in the order of the queries.
     """
-    common = blake2b(
-        json.dumps([*about, features.shape[1:]]).encode(), digest_size=KEY_BYTES, key=salt
-    )
+    beginning = json.dumps([*terms, features.shape[1:]]).encode()
+    common = blake2b(beginning, digest_size=KEY_BYTES, key=salt)
     keys = list[bytes]()
     for piece in pieces(features):
-        # every float32 is a float64
+        # Every float32 is a float64, so features of both types have the same key.
         for row in np.ascontiguousarray(piece, dtype=np.float64).reshape(len(piece), -1):
             key = common.copy()
             key.update(row.data)
@@ -61,11 +65,11 @@ def keys_of(salt: bytes, about: list[object], features: np.ndarray) -> list[byte
 
 @dataclass(frozen=True)
 class Questions:
-    """The queries of one call, and which of them were answered before.
+    """The queries of one call as questions, with the labels of those answered before.
 
     Attributes:
-        keys: [n], the key of each query's question. Without a ledger it is a range of row numbers,
-            and each query is a question of its own.
+        keys: [n], the key of each query's question. Without a ledger it is the range of row
+            numbers, so that each query is a question of its own.
         known: the labels of the questions that were answered before, by key.
     """
 
@@ -79,32 +83,35 @@ class Questions:
 
     @cached_property
     def new(self) -> np.ndarray | range:
-        """[m], the first query of each question that was not answered before, in their order."""
-        if isinstance(self.keys, range):  # not ``remembered``
+        """[m], row numbers of queries that need a new answer, in ascending order.
+
+        Of several queries that ask the same question, it has the first.
+        """
+        if isinstance(self.keys, range):  # without a ledger, all of them
             return self.keys
-        first: dict[Any, int] = {}
+        first_row: dict[Any, int] = {}
         for row, key in enumerate(self.keys):
             if key not in self.known:
-                first.setdefault(key, row)
-        return np.fromiter(first.values(), dtype=np.int64, count=len(first))
+                first_row.setdefault(key, row)
+        return np.fromiter(first_row.values(), dtype=np.int64, count=len(first_row))
 
     def counts(self, labels: np.ndarray) -> dict[str, int]:
-        """Return how many queries are "answered", "stored" and "unanswered".
+        """Return how many queries are "answered", "stored" and "unanswered", by these names.
 
-        Stored are those with an answer from before; they are among the answered ones.
+        The stored ones, whose question was answered before, are among the answered ones.
 
         Args:
-            labels: [n] of all queries; ``UNANSWERED`` where there is none.
+            labels: [n] the labels of all queries; ``UNANSWERED`` for a query without an answer.
         """
         answered = int((labels != UNANSWERED).sum())
         stored = sum(key in self.known for key in self.keys)
         return {"answered": answered, "stored": stored, "unanswered": len(labels) - answered}
 
     def labels(self, answers: Mapping[Any, int]) -> np.ndarray:
-        """Return the labels of all queries, [n] int64; ``UNANSWERED`` where there is none.
+        """Return the labels of all queries, [n] int64; ``UNANSWERED`` for one without an answer.
 
         Args:
-            answers: the labels of new questions, by key.
+            answers: the labels of new questions, by key. Known questions keep their label.
         """
         labels = (self.known.get(key, answers.get(key, UNANSWERED)) for key in self.keys)
         return np.fromiter(labels, dtype=np.int64, count=len(self.keys))

@@ -1,6 +1,6 @@
 """The SQLite file of a ledger: opening, checking, reading and writing it.
 
-What was committed is on the disk, and each transaction is whole or not there (Lemma 6 of
+A transaction that was committed is on the disk completely; any other has no effect (Lemma 6 of
 docs/proofs/ledger.md). Reading changes nothing: a process that only reads opens a copy.
 """
 
@@ -23,7 +23,13 @@ from urllib.parse import quote
 
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
-from agt.ledger.place import COMPANIONS, check_file, check_local, folder_alone, take_lock
+from agt.ledger.place import (
+    COMPANION_SUFFIXES,
+    acquire_lock,
+    check_file,
+    check_local,
+    locked_folder,
+)
 from agt.messages import Message
 from agt.store.atomic import sync_folder
 from agt.store.lock import Lock, is_locked
@@ -42,17 +48,17 @@ CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT,
 CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 """
-_FILES = ("", "-wal")  # endings of the files that hold a ledger: SQLite's database and its log
+_FILES = ("", "-wal")  # endings of the files that contain a ledger: SQLite's database and log
 SUFFIX = ".ledger"
 """The ending of the name of a ledger's file."""
-MAX_COPIED_BYTES = 2**32  # of a ledger, and of its log; enough for some 40 million answers
+MAX_COPIED_BYTES = 2**32  # each of a ledger and its log; enough for about 40 million answers
 SQLITE_MAGIC = b"SQLite format 3\0"
 """The first bytes of an SQLite file."""
 _LOCK = "lock"  # the name of the lock file in the folder of a copy
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # control characters, which text does not have
 _ATTEMPTS = 20  # to copy the file while nobody writes to it
-_AT_ONCE = 500  # keys or rows in one query; every build of SQLite takes at least 999
-_SYNCED = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON;"
+_ROWS_AT_ONCE = 500  # keys or rows in one query; every build of SQLite takes at least 999
+_SYNC_PRAGMAS = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON;"
 _FULL = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR_WRITE,
@@ -61,18 +67,19 @@ _FULL = (
 )
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CLOSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
-_WRITTEN: Counter[tuple[int, int, int]] = Counter()
-"""How often each process has a file open for writing, by process, device and inode."""
+_WRITERS: Counter[tuple[int, int, int]] = Counter()
+"""(process, device, inode) -> how many ``LedgerFile`` of the process have this file open to write.
+"""
 
 
 @contextmanager
 def copy_folder(seconds: float) -> Iterator[Path]:
-    """Make a folder for one copy of a ledger, in TMPDIR/agt-UID, and remove it afterwards.
+    """Yield a new folder for one copy of a ledger, and remove it after the block.
 
-    TMPDIR/agt-UID can be read by this user alone. A folder there is locked while it is in use. The
-    operating system releases the locks of a killed process, so whatever is not locked is left over,
-    and is removed. TMPDIR/agt-UID is locked meanwhile, so that no folder is removed between its
-    creation and its locking.
+    It is in TMPDIR/agt-UID, which only this user can read, and is locked while it is in use. A
+    folder there without a lock was left by a killed process, because the operating system releases
+    the locks of a process that ends, and is removed. TMPDIR/agt-UID itself is locked meanwhile, so
+    that no folder is removed between its creation and its locking.
 
     Args:
         seconds: how long to wait for the lock of TMPDIR/agt-UID.
@@ -88,24 +95,27 @@ def copy_folder(seconds: float) -> Iterator[Path]:
             f"{home}: other users can read this folder, but agt puts private copies of ledgers "
             "there: delete the folder, or set TMPDIR to another temporary folder"
         )
-    with ExitStack() as held:
-        with folder_alone(home, seconds):
-            folder = Path(held.enter_context(TemporaryDirectory(dir=home)))
+    with ExitStack() as cleanup:
+        with locked_folder(home, seconds):
+            folder = Path(cleanup.enter_context(TemporaryDirectory(dir=home)))
             lock = Lock(folder / _LOCK)
             lock.acquire()
-            held.callback(lock.release)
-            for left in home.iterdir() if lock.works else ():
-                if not is_locked(left / _LOCK):
-                    shutil.rmtree(left, ignore_errors=True)
+            cleanup.callback(lock.release)
+            # On a file system without locks, a folder in use cannot be told from one left over.
+            for other in home.iterdir() if lock.works else ():
+                if not is_locked(other / _LOCK):
+                    shutil.rmtree(other, ignore_errors=True)
         yield folder
 
 
 def other_program(path: Path) -> str:
-    """Return, in words, what a file is that cannot be a ledger; empty if it may be one.
+    """Return what a file is if it cannot be a ledger, and an empty text if it may be one.
 
-    It is "text" if all of it is UTF-8 without control characters, and it does not begin like an
-    SQLite file. It is "an SQLite file of another program" if it has another application id and no
-    trigger of a ledger. So a ledger whose header was damaged is neither.
+    Returns:
+        "text": all of it is UTF-8 without control characters, and it does not begin like an SQLite
+        file. "an SQLite file of another program": it has another application id and no trigger of a
+        ledger. Empty: anything else, such as a ledger whose header was damaged, or a file that
+        cannot be read.
     """
     try:
         with open_plain(Path(os.path.realpath(path))) as file:
@@ -117,6 +127,7 @@ def other_program(path: Path) -> str:
             has_our_id = content[68:72] in (APPLICATION.to_bytes(4), b"")
             may_be_ours = has_our_id or is_cut_off or b"entries_stay" in content
             return "" if may_be_ours else "an SQLite file of another program"
+        # A file that is too long for text, or only a part of SQLite's first bytes, is not text.
         may_be_text = is_complete and not SQLITE_MAGIC.startswith(content[:16])
         return "text" if may_be_text and not _CONTROL.search(content.decode()) else ""
     except (Broken, UnicodeDecodeError):
@@ -124,10 +135,11 @@ def other_program(path: Path) -> str:
 
 
 def identity_of(path: Path) -> dict[str, str]:
-    """Return what identifies a file that cannot be opened as a ledger.
+    """Return JSON values that identify a file that cannot be opened as a ledger.
 
-    It is the file's name with the SHA-256 of its bytes; or, if they cannot be read, with its mode,
-    inode and size. Another file with the same name has another identity.
+    Returns:
+        "file": the file's name. "identity": the SHA-256 of its bytes; or, if they cannot be read,
+        its mode, inode and size. So another file with the same name has another identity.
     """
     try:
         with open_plain(Path(os.path.realpath(path)), MAX_COPIED_BYTES) as file:
@@ -143,7 +155,8 @@ class LedgerFile:
 
     Args:
         path: the path of the file.
-        writing: False to read a copy of the file and its log, so that nothing there changes.
+        writing: False to open a temporary copy of the file and its log, so that the file and its
+            folder do not change.
         seconds: how long to wait for other processes.
 
     Attributes:
@@ -151,8 +164,8 @@ class LedgerFile:
         real: the path with all links followed.
 
     Raises:
-        ConfigError: the file does not exist, is where no ledger can be, or was written by a newer
-            version of agt.
+        ConfigError: the file does not exist, is on a network file system, is not a regular file, or
+            was written by a newer version of agt.
         CheckError: the file is damaged, or is not a ledger.
     """
 
@@ -166,20 +179,25 @@ class LedgerFile:
             check_local(path, "move the ledger to a local disk, and give its new path")
         _check_header(path)
         self._process = os.getpid()
-        self._turn = threading.RLock()
+        self._thread_lock = threading.RLock()
         self._file = _device_and_inode(self.real)
-        with ExitStack() as opened, explained(path, seconds):
-            place = self.real
-            # A process that writes the file reads it through SQLite alone: closing any other
-            # descriptor of the file would release the process's locks.
-            if not (writing or _WRITTEN[self._process, *self._file]):
-                place = self._copied(opened.enter_context(copy_folder(seconds)))
-            self._connection = opened.enter_context(closing(_opened(place, seconds)))
-            self._opened = opened.pop_all()
-        _WRITTEN[self._process, *self._file] += writing
+        with ExitStack() as resources, explained(path, seconds):
+            opened_path = self.real
+            # A process that also writes the file must not open it outside of SQLite, because
+            # closing any other descriptor of the file would release SQLite's locks.
+            if not (writing or _WRITERS[self._process, *self._file]):
+                opened_path = self._copy(resources.enter_context(copy_folder(seconds)))
+            self._connection = resources.enter_context(
+                closing(_open_database(opened_path, seconds))
+            )
+            self._resources = resources.pop_all()
+        _WRITERS[self._process, *self._file] += writing
 
-    def _copied(self, folder: Path) -> Path:
+    def _copy(self, folder: Path) -> Path:
         """Copy the file and its log as they are at one moment, and return the copy's path.
+
+        Args:
+            folder: the folder for the copies.
 
         Raises:
             Broken: the copy needs more space than there is.
@@ -189,9 +207,10 @@ class LedgerFile:
         copies = [folder / f"ledger{suffix}" for suffix in _FILES]
         try:
             for _ in range(_ATTEMPTS):
-                with self._halted() as halted:
-                    before = self._state()
-                    if sum(stamp[0] for stamp in before if stamp) > shutil.disk_usage(folder).free:
+                with self._stopping_writers() as was_open:
+                    before = self._file_stamps()
+                    size = sum(stamp[0] for stamp in before if stamp)
+                    if size > shutil.disk_usage(folder).free:
                         raise Broken(
                             f"to read the ledger, agt makes a copy in {folder}, but the file is "
                             "larger than the free space there: free some space, or set TMPDIR to "
@@ -206,7 +225,9 @@ class LedgerFile:
                                 copy.open("wb") as target,
                             ):
                                 shutil.copyfileobj(source, target)
-                    if before == self._state() and halted == Path(f"{self.real}-shm").exists():
+                    # If another process opened the file meanwhile, it was not kept from writing.
+                    is_open = Path(f"{self.real}-shm").exists()
+                    if before == self._file_stamps() and was_open == is_open:
                         return copies[0]
         except OSError as error:
             raise AgtError(
@@ -219,10 +240,14 @@ class LedgerFile:
         )
 
     @contextmanager
-    def _halted(self) -> Iterator[bool]:
-        """Keep other processes from writing, and yield whether any of them has the file open.
+    def _stopping_writers(self) -> Iterator[bool]:
+        """Keep other processes from writing during a block, and yield whether one has the file open.
 
-        If none has, SQLite's file of locks does not exist, and nothing is locked.
+        If no process has it open, SQLite's file of locks (-shm) does not exist. Then nothing is
+        locked, and the caller has to check afterwards that no process opened the file.
+
+        Raises:
+            Busy: another process wrote for all of the time that this object waits.
         """
         try:
             handle = os.open(f"{self.real}-shm", READ_FLAGS)
@@ -231,7 +256,7 @@ class LedgerFile:
             return
         try:
             # SQLite's writers lock byte 120 of this file, and its checkpoints byte 121.
-            take_lock(
+            acquire_lock(
                 handle,
                 self.seconds,
                 f"ledger={self.path}",
@@ -241,8 +266,8 @@ class LedgerFile:
         finally:
             os.close(handle)
 
-    def _state(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return (size, time of the last change) of the file and of its log.
+    def _file_stamps(self) -> tuple[tuple[int, int] | None, ...]:
+        """Return (bytes, time of the last change in ns) of the file and of its log, in this order.
 
         An item is None if that file does not exist.
         """
@@ -251,19 +276,24 @@ class LedgerFile:
         return tuple(stat and (stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def close(self) -> None:
-        """Close the file; a forked process leaves it alone."""
+        """Close the file; calling it again has no effect.
+
+        In a forked process it does nothing, because the file belongs to the parent process.
+        """
         if os.getpid() == self._process:
             with explained(self.path, self.seconds):
-                self._opened.close()
-            _WRITTEN[self._process, *self._file] -= self._writing
+                self._resources.close()
+            _WRITERS[self._process, *self._file] -= self._writing
             self._writing = False
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let one thread at a time use the file; errors name the file.
+        """Lock the file against other threads of this process during a block.
+
+        Errors of SQLite in the block become errors that name the file and a remedy (``explained``).
 
         Raises:
-            AgtError: another process opened the file.
+            AgtError: this process was forked after the file was opened.
         """
         if os.getpid() != self._process:
             raise AgtError(
@@ -271,16 +301,18 @@ class LedgerFile:
                 "SQLite does not allow a forked process to use it: open the ledger in each "
                 "process, after the fork"
             )
-        with self._turn, explained(self.path, self.seconds):
+        with self._thread_lock, explained(self.path, self.seconds):
             yield
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run one transaction while no other writes; it is on the disk when this ends.
+        """Run a block as one transaction, during which no other process writes.
+
+        It is committed to the disk after the block. After an error in the block it has no effect.
 
         Raises:
-            AgtError: the file was opened for reading alone.
-            Broken: another file replaced it meanwhile.
+            AgtError: the file was opened only for reading.
+            Broken: another file replaced the ledger's file while it was open.
         """
         if not self._writing:
             raise AgtError(
@@ -303,7 +335,7 @@ class LedgerFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let everything that is read inside be as it was at one moment."""
+        """Run a block whose reads all see the file as it is at the first of them."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -313,7 +345,7 @@ class LedgerFile:
     def texts(self, after: float = -inf) -> Iterator[Row]:
         """Yield (number, hash, text) of every entry with a number above ``after``, in order."""
         while rows := self._rows(
-            "SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, _AT_ONCE)
+            "SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, _ROWS_AT_ONCE)
         ):
             yield from rows
             after = rows[-1][0]
@@ -323,35 +355,39 @@ class LedgerFile:
         rows = self._rows("SELECT text FROM entries WHERE number = ?", (number,))
         return str(rows[0][0]) if rows else None
 
-    def newest(self, kind: str, most: float) -> Row | None:
+    def newest(self, kind: str, largest_number: float) -> Row | None:
         """Return (number, hash, text) of the newest entry of a kind; None if there is none.
 
         Args:
             kind: the kind of the entry.
-            most: the largest number that the entry may have.
+            largest_number: entries with a larger number are not considered.
         """
-        # A canonical text ends in its kind and its number.
-        question = (
+        # The text of an entry ends in its kind and its number, because its JSON has sorted keys.
+        query = (
             "SELECT * FROM entries WHERE number <= ? AND text LIKE ? || number || '}' ORDER "
             "BY number DESC LIMIT 1"
         )
-        rows = self._rows(question, (most, f'%,"kind":"{kind}","number":'))
+        rows = self._rows(query, (largest_number, f'%,"kind":"{kind}","number":'))
         return rows[0] if rows else None
 
     def append(self, entry: Entry) -> None:
-        """Add an entry."""
+        """Add an entry to the file; called within ``transaction``."""
         self._connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text)
         )
 
     def answers(self, keys: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
-        """Return (number, label) of each key's answer; keys without an answer are left out."""
+        """Return key -> (number, label) of the answers to some questions.
+
+        Args:
+            keys: the keys of the questions. Those without an answer are left out of the result.
+        """
         stored: dict[bytes, tuple[int, int]] = {}
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            marks = ",".join("?" * len(some))
+        for start in range(0, len(keys), _ROWS_AT_ONCE):
+            chunk = keys[start : start + _ROWS_AT_ONCE]
+            marks = ",".join("?" * len(chunk))
             rows = self._rows(
-                f"SELECT key, number, label FROM answers WHERE key IN ({marks})", some
+                f"SELECT key, number, label FROM answers WHERE key IN ({marks})", chunk
             )
             stored.update((key, (number, label)) for key, number, label in rows)
         return stored
@@ -375,14 +411,19 @@ class LedgerFile:
         return int(self._rows("SELECT count(*) FROM answers", ())[0][0])
 
     def add_answers(self, first: int, labels: Mapping[bytes, int]) -> None:
-        """Add answers, numbered from ``first``."""
+        """Add answers to the file; called within ``transaction``.
+
+        Args:
+            first: the number of the first answer; the others follow it in the mapping's order.
+            labels: the labels by the key of the question, none of which may be answered before.
+        """
         rows = (
             (number, key, label) for number, (key, label) in enumerate(labels.items(), start=first)
         )
         self._connection.executemany("INSERT INTO answers VALUES (?, ?, ?)", rows)
 
     def check(self) -> None:
-        """Raise AlteredLedger unless SQLite finds its file in order, to the last byte."""
+        """Raise AlteredLedger if SQLite finds damage in the file, or it has bytes after its end."""
         (fault,) = self._rows("PRAGMA integrity_check(1)", ())[0]
         if fault != "ok":
             damage = " ".join(str(fault).split())
@@ -392,26 +433,26 @@ class LedgerFile:
         if extra_bytes > 0:
             raise AlteredLedger(f"the ledger's file has {extra_bytes} extra bytes after its end")
 
-    def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
+    def _rows(self, query: str, values: Sequence[object]) -> list[tuple]:
         """Return the rows that a query finds.
 
         Args:
-            question: the query in SQL.
+            query: the query in SQL.
             values: the values of its question marks.
         """
-        with closing(self._connection.execute(question, values)) as rows:
+        with closing(self._connection.execute(query, values)) as rows:
             return rows.fetchall()
 
 
 @contextmanager
-def making(path: Path) -> Iterator[Path]:
-    """Yield a path at which a new ledger is made, and rename it when it is complete.
+def creating_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path for a new ledger, and rename the file to its own path after the block.
 
-    After an error nothing is left. The caller has locked the folder, so a file at the yielded path
-    was left by a killed process, and is removed.
+    After an error in the block, the file is deleted. The caller has locked the folder, so that a
+    file that exists at the temporary path was left by a killed process, and is deleted.
 
     Args:
-        path: the path that the ledger gets.
+        path: the path of the new ledger.
 
     Raises:
         ConfigError: the path is on a network file system.
@@ -429,29 +470,34 @@ def making(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Delete a database with all files that SQLite keeps beside it."""
-    for suffix in ("", *COMPANIONS):
+    """Delete a database and its companion files (SQLite's log, locks and journal), if they exist."""
+    for suffix in ("", *COMPANION_SUFFIXES):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
-def make(path: Path, opening: Entry) -> None:
-    """Create the file of a ledger with its first entry, at a path that ``making`` gave."""
+def write_new_file(path: Path, opening: Entry) -> None:
+    """Create the SQLite file of a ledger, with its tables and its first entry.
+
+    Args:
+        path: the file, which must not exist.
+        opening: the first entry.
+    """
     with explained(path, 0):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.executescript(
-                f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};"
+                f"{_SYNC_PRAGMAS} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};"
             )
             connection.executescript(f"BEGIN; {TABLES} COMMIT;")
             connection.execute(
                 "INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text)
             )
-            # Only now, so that the log holds nothing of the new file.
+            # Only now is the log used, so that it contains nothing of the new file.
             connection.execute("PRAGMA journal_mode=WAL")
 
 
-def _opened(path: Path, seconds: float) -> sqlite3.Connection:
-    """Open a file with SQLite.
+def _open_database(path: Path, seconds: float) -> sqlite3.Connection:
+    """Open the file of a ledger with SQLite, and check its tables.
 
     Args:
         path: the file, or a copy of it.
@@ -469,17 +515,16 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
         uri=True,
     )
     try:
-        connection.executescript(f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; {_SYNCED}")
+        connection.executescript(
+            f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; {_SYNC_PRAGMAS}"
+        )
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
         if mode != "wal":
             raise Broken(
                 "the file system does not support a write-ahead log (journal_mode is "
                 f"{mode}): move the ledger to a local disk"
             )
-        if (
-            connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
-            != _tables()
-        ):
+        if _read_schema(connection) != _expected_schema():
             raise AlteredLedger(
                 "the tables or triggers of the ledger's file differ from those that agt creates"
             )
@@ -489,18 +534,31 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
     return connection
 
 
+def _read_schema(connection: sqlite3.Connection) -> list[tuple]:
+    """Return (type, name, SQL) of each table and trigger of a database, sorted by name."""
+    query = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+    return connection.execute(query).fetchall()
+
+
 @cache
-def _tables() -> list[tuple]:
-    """Return (type, name, SQL) of each table and trigger of a ledger, sorted by name."""
+def _expected_schema() -> list[tuple]:
+    """Return what ``_read_schema`` returns for a ledger that agt creates."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
-        return connection.execute(
-            "SELECT type, name, sql FROM sqlite_master ORDER BY name"
-        ).fetchall()
+        return _read_schema(connection)
 
 
 def _check_header(path: Path) -> None:
-    """Raise an error if a file is not a ledger, before SQLite creates a log beside it."""
+    """Raise an error if a file's header shows that it is not a ledger of this version.
+
+    It is called before the file is opened for use, because SQLite would then create a log next to
+    it.
+
+    Raises:
+        CheckError: the file is empty, is not an SQLite file, or is one of another program.
+        AgtError: the user may not read the file.
+        ConfigError: a newer version of agt wrote the file.
+    """
     if not path.stat().st_size:
         raise CheckError(
             f"ledger={path}: this file is empty, so it is not a ledger: restore the newest intact "
@@ -538,7 +596,7 @@ def _check_header(path: Path) -> None:
 
 
 def _device_and_inode(path: Path) -> tuple[int, int]:
-    """Return what tells a file from another one at the same path.
+    """Return (device, inode) of a file, which another file at the same path does not have.
 
     Raises:
         Broken: the file does not exist.
@@ -559,11 +617,16 @@ def _primary(error: sqlite3.Error) -> int:
 
 @contextmanager
 def explained(path: Path, seconds: float) -> Iterator[None]:
-    """Turn errors of SQLite and of the chain into errors that name the file and a remedy.
+    """Turn errors of SQLite, and Broken, in a block into errors that name the file and a remedy.
 
     Args:
         path: the ledger's file.
-        seconds: how long this process waited for others.
+        seconds: how long this process waits for others, for the message.
+
+    Raises:
+        CheckError: instead of Broken, or if SQLite finds the file damaged.
+        Busy: another process has locked the file.
+        AgtError: the disk is full, the file cannot be written, or any other error of SQLite.
     """
     try:
         yield
@@ -597,7 +660,7 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
 
 
 def check_suffix(path: Path) -> None:
-    """Raise ConfigError unless the name of a new ledger has the ending of ledgers."""
+    """Raise ConfigError unless the name of a new ledger ends in ``SUFFIX``."""
     if path.suffix != SUFFIX:
         raise ConfigError(
             f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
@@ -606,7 +669,7 @@ def check_suffix(path: Path) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Raise ConfigError if a file already has the name of a new ledger."""
+    """Raise ConfigError if a file or a link already exists at the path of a new ledger."""
     if path.exists() or path.is_symlink():
         raise ConfigError(
             Message(

@@ -1,4 +1,4 @@
-"""Tables that a ledger admitted, and how two tables are found to be about the same people."""
+"""Tables whose releases a ledger counts, and the comparison of tables about the same people."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agt.data.ids import distinct, keyed_hash
-from agt.ledger.unit import EACH, Unit
+from agt.ledger.unit import SINGLE_RECORDS, Unit
 from agt.mechanisms.accounts import CountedTable
 
 
@@ -17,24 +17,24 @@ class AdmittedTable:
     """A table whose releases a ledger counts.
 
     Attributes:
-        name: how people call it.
+        name: the table's name, for messages.
         data: the digest of its data.
         files: the SHA-256 of each file that it was read from.
-        unit: in which unit runs on this table count.
-        before: digests of the data before records were erased. The table is about some of the same
-            people, and nothing more is released from those earlier data.
-        people: ``sample_of`` the names of its units. A table that a ledger admitted has them
-            ``keyed`` with the ledger's salt.
+        unit: which records of the table belong together: those of one person, say.
+        before: digests of the data before records were erased. Nothing more may be released from
+            these data once this table is admitted.
+        people: a sample of the names of its units: the hashes of ``sample_names``. In a table that
+            was read from a ledger they are hashed again with the ledger's salt (``hash_names``).
         paths: the paths of its files when it was admitted.
         columns: a hash of the names of its columns; empty if it is not known.
-        apart: whether the owner declared that its people are others than those of a neighbouring
-            ledger's table, although some names are the same.
+        apart: whether the owner declared that its people are not those of the other ledgers in the
+            folder, although some names occur in both.
     """
 
     name: str
     data: str
     files: tuple[str, ...] = ()
-    unit: Unit = EACH
+    unit: Unit = SINGLE_RECORDS
     before: tuple[str, ...] = ()
     people: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -45,14 +45,14 @@ class AdmittedTable:
         """Return the body of the entry that admits this table, as plain JSON values.
 
         Args:
-            salt: the ledger's salt, with which the names of people are hashed.
+            salt: the ledger's salt, with which the sample of names is hashed.
         """
         body = {
             "table": self.name,
             "data": self.data,
             "files": list(self.files),
             "paths": list(self.paths),
-            "people": list(keyed(self.people, salt)),
+            "people": list(hash_names(self.people, salt)),
             "unit": asdict(self.unit),
             "columns": self.columns,
             "apart": self.apart,
@@ -62,12 +62,12 @@ class AdmittedTable:
         return body
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
-        """Return the table that the body of an entry describes.
+    def from_json(cls, node: Mapping[str, Any]) -> "AdmittedTable":
+        """Return the table that the body of an entry stores.
 
         Args:
-            node: what ``as_json`` gave, among other values. Entries of earlier versions lack the
-                values that have a default.
+            node: the body: the values that ``as_json`` gave, and others that are not read. Entries
+                of earlier versions lack some values, for which the defaults are used.
 
         Raises:
             KeyError, TypeError, ConfigError: the body is not one of a table.
@@ -86,39 +86,41 @@ class AdmittedTable:
 
     @property
     def counted(self) -> CountedTable:
-        """What claims say about the table."""
+        """What a claim says about the table, without its digests, files and names."""
         return CountedTable(self.name, self.unit.column, self.unit.rows, self.apart)
 
-    def shares(self, other: "AdmittedTable") -> str:
-        """Return what shows that another table is about the same people: "data" or "file".
+    def shared_source(self, other: "AdmittedTable") -> str:
+        """Return the source that two tables share: "data", "file", or "" if they share neither.
 
-        It is empty if neither shows it.
+        They share data if a digest of the data, before or after records were erased, is the same.
+        Either source shows that both tables are about some of the same people.
         """
         if {self.data, *self.before} & {other.data, *other.before}:
             return "data"
         return "file" if {*self.files} & {*other.files} else ""
 
-    def shares_people(self, admitted: "AdmittedTable", salt: str) -> str:
-        """Return, in words, how many people this table shares with one that a ledger admitted.
+    def shared_people(self, admitted: "AdmittedTable", salt: str) -> str:
+        """Return a phrase that says how many names this table shares with an admitted table.
 
-        It is empty if they share nobody beyond chance. Hashes of different names of two samples
-        coincide with a probability below 2^-47. One shared name may stand for nobody ("unknown"),
-        so two shared names are needed, or all names of the smaller sample.
+        The phrase is empty if the tables share too few names. Hashes of different names of two
+        samples coincide with a probability below 2^-47. One shared name may be a placeholder
+        ("unknown"), so two shared names are needed, or all names of the smaller sample.
 
         Args:
-            admitted: a table that a ledger admitted.
+            admitted: a table that was read from a ledger.
             salt: that ledger's salt.
         """
-        common = len({*keyed(self.people, salt)} & {*admitted.people})
+        common = len({*hash_names(self.people, salt)} & {*admitted.people})
         compared = min(len(self.people), len(admitted.people))
         if compared == 0 or common < min(2, compared):
             return ""
         return f"people ({common} of {compared} compared names occur in both tables)"
 
-    def resembles(self, other: "AdmittedTable") -> str:
-        """Return what two tables, perhaps about different people, share: name, path, columns.
+    def shared_properties(self, other: "AdmittedTable") -> str:
+        """Return a list, as text, of the properties that two tables share: name, path, columns.
 
-        It is empty if they share none of these.
+        It is empty if they share none. Tables about different people may share properties, so this
+        is a weaker sign than ``shared_source`` and ``shared_people``.
         """
         is_same = {
             "name": self.name == other.name,
@@ -128,11 +130,11 @@ class AdmittedTable:
         return ", ".join(name for name, same in is_same.items() if same)
 
 
-MAX_SAMPLE = 256  # hashes of names that are kept of a table
+MAX_SAMPLE = 256  # the largest number of names of a table whose hashes are stored
 
 
-def sample_of(names: np.ndarray) -> tuple[str, ...]:
-    """Return a sample of names as hashes: the ``MAX_SAMPLE`` smallest hashes, in order.
+def sample_names(names: np.ndarray) -> tuple[str, ...]:
+    """Return hashes of a sample of names: the ``MAX_SAMPLE`` smallest hashes, in ascending order.
 
     The sample depends neither on the order of the names nor on how often each occurs. If the share
     f of a table's names occurs in another table, about 256 f hashes of its sample occur in the
@@ -140,20 +142,23 @@ def sample_of(names: np.ndarray) -> tuple[str, ...]:
 
     Args:
         names: [n], the names of units.
+
+    Returns:
+        Hashes of 16 hexadecimal digits, without repetition.
     """
     smallest = distinct(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE]
     return tuple(f"{name_hash:016x}" for name_hash in smallest.tolist())
 
 
-def keyed(people: Iterable[str], salt: str) -> tuple[str, ...]:
-    """Return the hashes of a sample of names that a ledger keeps, sorted.
+def hash_names(sample: Iterable[str], salt: str) -> tuple[str, ...]:
+    """Return the sorted hashes with which a ledger stores a sample of names.
 
-    Whoever does not have the ledger's salt cannot test a guess of a name with them.
+    Somebody who does not have the ledger's salt cannot test a guess of a name with them.
 
     Args:
-        people: ``sample_of`` the names.
+        sample: the hashes of ``sample_names``.
         salt: the ledger's salt, in hexadecimal digits.
     """
     key = bytes.fromhex(salt)
-    hashes = (blake2b(name.encode(), digest_size=8, key=key).hexdigest() for name in people)
+    hashes = (blake2b(name.encode(), digest_size=8, key=key).hexdigest() for name in sample)
     return tuple(sorted(hashes))

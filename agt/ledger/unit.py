@@ -1,4 +1,4 @@
-"""Whose records come and go together, and which guarantees cover which units."""
+"""The unit of a guarantee: which records of a table are added or removed together."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from agt.errors import ConfigError
 
 @dataclass(frozen=True)
 class Unit:
-    """Which records of a table are added or removed together.
+    """Which records of a table are added or removed together, to make a neighbouring dataset.
 
     Attributes:
-        column: the column that says whose record each one is; None if each record is a unit by
-            itself.
-        rows: the largest number of records that one unit has.
+        column: the column that identifies the person of each record; None: each record is a unit
+            of its own.
+        rows: the largest number of records that one unit may have.
 
     Raises:
         ConfigError: ``column`` is not text, or ``rows`` is not a whole number of at least 1.
@@ -23,6 +23,7 @@ class Unit:
     rows: int = 1
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if the column is not text, or the number of records is not possible."""
         if self.column is not None and type(self.column) is not str:
             raise ConfigError(
                 f"unit_column={self.column!r} is not text: give the name of the column that "
@@ -34,22 +35,22 @@ class Unit:
             )
 
     def covers(self, other: "Unit") -> bool:
-        """Return whether a guarantee for this unit also holds for the other.
+        """Return whether a guarantee for this unit also holds for another unit, at the same cost.
 
-        Units of the same column with at most as many records are covered (Lemma 5 of
-        docs/proofs/ledger.md). Each record by itself covers no column's units: for a unit of n
-        records the same release costs n times as much (group privacy).
+        It does if both have the same column, and the other one has at most as many records (Lemma 5
+        of docs/proofs/ledger.md). A guarantee for single records does not cover a column's units,
+        because for a unit of n records the same release costs n times as much (group privacy).
         """
         return self.column == other.column and self.rows >= other.rows
 
     @property
     def name(self) -> str:
-        """The unit in words, used where the owner gave no other words."""
+        """A phrase for one unit ("one record", "one customer"), if the owner gave none."""
         return "one record" if self.column is None else f"one {self._shown}"
 
     @property
     def settings(self) -> str:
-        """The settings of a training run that counts in this unit."""
+        """The settings of ``agt train`` that give a run this unit, for messages."""
         return (
             "dataset.unit=null"
             if self.column is None
@@ -58,11 +59,11 @@ class Unit:
 
     @property
     def _shown(self) -> str:
-        """The column's name, without characters that do not fit in a line."""
+        """The column's name for messages, without characters that would break a line."""
         return sentences.printable(str(self.column))
 
     def __str__(self) -> str:
-        """Return how records are counted, in words."""
+        """Return a phrase for messages that says which records belong to one unit."""
         return (
             "each record by itself"
             if self.column is None
@@ -70,4 +71,4 @@ class Unit:
         )
 
 
-EACH = Unit()  # each record by itself
+SINGLE_RECORDS = Unit()  # each record is a unit of its own

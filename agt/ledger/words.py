@@ -1,4 +1,4 @@
-"""What a ledger says in words: its unit, its budget, its clock, and why a release does not fit."""
+"""Phrases and sentences about a ledger: its unit, its budget, its clock, refused releases."""
 
 import math
 from collections.abc import Iterable
@@ -13,20 +13,20 @@ from agt.numeric import mills_delta
 from agt.release_settings import MAX_TOTAL_EPS, MIN_BUDGET
 
 
-def unit_words(population: Population, tables: Iterable[AdmittedTable]) -> str:
-    """Return, in words, whose addition or removal the budget is about.
+def describe_unit(population: Population, tables: Iterable[AdmittedTable]) -> str:
+    """Return a phrase that says whose addition or removal makes a neighbouring dataset.
 
     Args:
-        population: names the unit.
-        tables: the admitted tables, which say how many records one unit has in each.
+        population: the population, of which the owner's words for one unit are used.
+        tables: the admitted tables, which say how many records one unit may have in each.
     """
     return sentences.unit(population.unit, [table.counted for table in tables])
 
 
-def clock(book: Book) -> list[str]:
-    """Return a sentence for each entry with an earlier time than the entry before it.
+def clock_warnings(book: Book) -> list[str]:
+    """Return a warning for each entry whose time is earlier than that of the entry before it.
 
-    No check relies on times, so a clock that was set back makes nothing wrong.
+    The warnings are about recorded times only: no check and no guarantee relies on times.
     """
     return [
         (
@@ -34,36 +34,36 @@ def clock(book: Book) -> list[str]:
             "use the numbers of the entries, not their recorded times, to tell which entry came "
             "first"
         )
-        for number in book.earlier_than_before
+        for number in book.backward_entries
     ]
 
 
-def budget(allowance: Allowance) -> str:
-    """Return the whole budget in words."""
+def describe_budget(allowance: Allowance) -> str:
+    """Return a phrase with the eps and delta of a whole budget."""
     return sentences.budget(allowance.eps, allowance.delta)
 
 
-def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
-    """Return why not even one release fits into the budget, and which release would.
+def describe_refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
+    """Return a sentence that says why not even one release fits, and which one would fit.
 
     Args:
-        population: has the budget.
-        spent: what was spent so far.
-        guarantee: of the release that does not fit.
+        population: the population, of which the budget and the name are used.
+        spent: the cost of all debits so far.
+        guarantee: the guarantee of the refused release.
     """
     allowance = population.allowance
     largest = _largest_that_fits(allowance, spent, guarantee)
-    leak = allowance.leak_limit - spent.leak
+    remaining_leak = allowance.leak_limit - spent.leak
     if largest is not None:
-        typed = _total_of(largest, allowance.delta)
-        fits = f"a release that is {largest} would still fit into the rest of the budget{typed}"
+        settings = _settings_with_guarantee(largest, allowance.delta)
+        fits = f"a release that is {largest} would still fit into the rest of the budget{settings}"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
         fits = (
             "this release uses Gaussian noise, which needs a ledger whose budget has a delta "
             "above 0"
         )
-    elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
-        remaining_delta = float(leak)
+    elif isinstance(guarantee, ApproximateDP) and guarantee.delta > remaining_leak >= 0:
+        remaining_delta = float(remaining_leak)
         fits = (
             f"this release needs a delta of {guarantee.delta:g}, but only {remaining_delta:.3g} is "
             "left of the part of the ledger's delta that is reserved for such releases "
@@ -72,28 +72,32 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     else:
         fits = "no release of this kind fits into the rest of the budget, however small its eps"
     return (
-        f"the budget of {population.name} ({budget(allowance)} in total) is not enough for a "
-        f"release that is {guarantee}, because eps = {eps_so_far(allowance, spent):.6g} is "
+        f"the budget of {population.name} ({describe_budget(allowance)} in total) is not enough "
+        f"for a release that is {guarantee}, because eps = {eps_so_far(allowance, spent):.6g} is "
         f"already spent; {fits}"
     )
 
 
 def _largest_that_fits(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarantee | None:
-    """Return the weakest guarantee of the same kind of which one release fits; None if none does.
-
-    Its first parameter, such as eps, is rounded down to three digits.
+    """Return the weakest guarantee of the same kind for which one release fits into a budget.
 
     Args:
         allowance: the budget.
-        spent: what was spent so far.
-        guarantee: one that does not fit.
+        spent: the cost of all debits so far.
+        guarantee: a guarantee for which no release fits.
+
+    Returns:
+        The guarantee with a smaller first parameter (eps or mu), rounded down to three digits; its
+        other parameter, delta, is unchanged. None: no release of this kind fits.
     """
     name, refused = next(iter(guarantee.parameters.items()))
 
     def with_value(value: float) -> Guarantee:
+        """Return the guarantee with another value of its first parameter."""
         return read_guarantee({**guarantee.as_json, name: value})
 
     def fits(value: float) -> bool:
+        """Return whether the budget holds one release with this value."""
         return allowance.max_lot_size(spent, with_value(value), 1) == 1
 
     if not fits(MIN_BUDGET):
@@ -104,28 +108,29 @@ def _largest_that_fits(allowance: Allowance, spent: Cost, guarantee: Guarantee) 
 
 def _rounded_down(value: float) -> float:
     """Return a positive number, rounded down to three digits."""
-    last_digit = 10.0 ** (math.floor(math.log10(value)) - 2)  # the value of the third digit
+    last_digit = 10.0 ** (math.floor(math.log10(value)) - 2)  # 1 in the third digit
     return float(f"{math.floor(value / last_digit) * last_digit:.3g}")
 
 
-def _total_of(guarantee: Guarantee, delta: float) -> str:
-    """Return, in brackets, the settings with which one release has at most a Gaussian guarantee.
+def _settings_with_guarantee(guarantee: Guarantee, delta: float) -> str:
+    """Return settings with which one release has a Gaussian guarantee, as text in brackets.
 
-    The noise for ``total.eps`` and ``total.delta`` is that of the largest mu for which mu-GDP is
-    (eps, delta)-DP. It grows with eps, so that eps is rounded down.
+    The settings are ``total.eps`` and ``total.delta``, for which a release gets the largest mu for
+    which mu-GDP is (eps, delta)-DP. This mu grows with eps, so eps is rounded down.
 
     Args:
-        guarantee: of one release.
-        delta: of the budget.
+        guarantee: the guarantee of the release.
+        delta: the delta of the budget.
 
     Returns:
-        Empty for other guarantees, whose eps the guarantee itself names.
+        Empty for a guarantee that is not Gaussian, because its own text states eps; and if no
+        permitted ``total.eps`` gives this mu.
     """
     if not isinstance(guarantee, GaussianDP):
         return ""
 
     def is_within_delta(eps: float) -> bool:
-        """Return whether a release of this guarantee is (eps, delta)-DP."""
+        """Return whether a release with this guarantee is (eps, delta)-DP."""
         return mills_delta(eps, guarantee.mu) <= delta
 
     if not is_within_delta(MAX_TOTAL_EPS) or is_within_delta(MIN_BUDGET):

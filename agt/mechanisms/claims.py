@@ -272,7 +272,7 @@ class Claim:
             totals = (total(self.guarantee, 1, delta),)
         smallest_eps = min(stated.eps for stated in totals)
         smallest_delta = min(stated.delta for stated in totals)
-        return budget_doubts(smallest_eps, smallest_delta, size)
+        return budget_warnings(smallest_eps, smallest_delta, size)
 
     def with_account(self, counted: Account | Uncounted | None) -> "Claim":
         """Return a copy of the claim that names the ledger that counts the release.
@@ -338,13 +338,17 @@ def weak_budget_warnings(eps: float) -> list[str]:
     return [sentences.too_much(eps, WEAK_EPS)]
 
 
-def budget_doubts(eps: float, delta: float, size: float | None) -> list[str]:
-    """Return warnings for the owner of a budget that protects hardly anybody.
+def budget_warnings(eps: float, delta: float, size: float | None) -> list[str]:
+    """Return warnings for the data owner about a budget that gives little protection.
 
     Args:
         eps: the total epsilon.
         delta: the total delta.
-        size: a public number, about how many training records there are; None: not declared.
+        size: a public estimate of the number of training records; None or 0: not declared, so that
+            delta is not judged.
+
+    Returns:
+        A warning if eps is above ``WEAK_EPS``, and one if delta is above 1 / size; none otherwise.
     """
     lines = weak_budget_warnings(eps)
     if size and delta > 1 / size:

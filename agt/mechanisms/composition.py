@@ -61,6 +61,7 @@ class Total:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __str__(self) -> str:
+        """Return a phrase with the guarantee and the name of the bound."""
         return sentences.total(self.eps, self.delta, self.bound)
 
 
@@ -357,6 +358,7 @@ def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | No
     pure = PureDP(guarantee.eps)
 
     def is_within_delta(eps: float) -> bool:
+        """Return whether the queries together are (eps, remaining delta)-DP."""
         return pure_delta(pure, queries, eps) <= remaining
 
     largest_eps = queries * guarantee.eps * _ROUND_UP  # basic composition: delta is 0 there
@@ -383,6 +385,7 @@ def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
         return None
 
     def is_within_delta(eps: float) -> bool:
+        """Return whether the queries together are (eps, delta)-DP."""
         return mills_delta(eps, total_mu) <= delta
 
     largest_eps = total_mu * (total_mu / 2 + 40)  # its delta is below 10^-300
@@ -429,6 +432,7 @@ def smallest_holding(holds: Callable[[float], bool], low: float, high: float) ->
         return low
 
     def fails(value: float) -> bool:
+        """Return whether the condition is false at a number."""
         return not holds(value)
 
     _, smallest = bisect(fails, low, high, midpoint)
@@ -450,6 +454,7 @@ def largest_holding(holds: Callable[[float], bool], low: float, high: float) -> 
         return high
 
     def geometric_mean(low: float, high: float) -> float:
+        """Return the geometric mean of two positive numbers."""
         return math.sqrt(low * high)
 
     largest, _ = bisect(holds, low, high, geometric_mean)

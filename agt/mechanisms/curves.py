@@ -36,7 +36,7 @@ class Curve:
     Attributes:
         eps: [n] in increasing order, from 0.
         delta: [n] for each of ``eps``, rounded up.
-        at_delta: [m] usual values of delta (powers of ten) in the range of the curve, decreasing.
+        at_delta: [m] the powers of ten that are values of delta on the curve, decreasing.
         at_eps: [m] the least eps for each of ``at_delta``, rounded up.
 
     Raises:
@@ -107,7 +107,7 @@ def sample_budget_curve(allowance: Allowance) -> Curve:
 
 
 def _sample(delta_at: Callable[[float], float]) -> Curve:
-    """Return a privacy curve with points at equal distances in eps, and at usual deltas.
+    """Return a privacy curve with points at equal distances in eps, and at ``SHOWN_DELTAS``.
 
     Args:
         delta_at: eps -> the delta for which the releases are (eps, delta)-DP, rounded up. It does
@@ -118,7 +118,7 @@ def _sample(delta_at: Callable[[float], float]) -> Curve:
     # The curve ends where delta is within 1e-12, or within a thousandth, of its limit.
     end_delta = limit + max(_END_DELTA, limit / 1e3)
     # Doubling finds an eps beyond the end of the curve, and bisection then finds the end. The
-    # doubling stops at 1e12, far above any usual eps.
+    # doubling stops at 1e12, far above any eps of practical use.
     beyond_end = 1.0
     while delta_at(beyond_end) > end_delta and beyond_end < 1e12:
         beyond_end *= 2

@@ -43,6 +43,7 @@ class _Parametrised:
         return {"kind": self.kind, **self.parameters}
 
     def __str__(self) -> str:
+        """Return a phrase that states the guarantee with its parameters."""
         return sentences.guarantee(self.as_json)
 
 

@@ -57,7 +57,7 @@ def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AnyLabelling(ABC):
-    """A model of classes or numbers, and the mechanism through which its answers pass.
+    """A model of classes or numbers, and the mechanism that draws its private answers.
 
     Attributes:
         model: the model that answers.
@@ -138,15 +138,19 @@ class AnyLabelling(ABC):
 
     @abstractmethod
     def published(self, labels: np.ndarray) -> np.ndarray:
-        """Return what drawn answers [n] are published as.
+        """Return the values that are published for drawn answers.
 
-        These are the labels of classes themselves, or numbers, [n] float64.
+        Args:
+            labels: [n] int64, answers that ``labels`` or ``draw_in_pieces`` drew.
+
+        Returns:
+            [n]: the same labels of classes, int64; or numbers, float64.
         """
 
 
 @dataclass(frozen=True)
 class Labelling(AnyLabelling):
-    """A model, and the mechanism through which its labels pass before they are released.
+    """A model of classes, and the mechanism that draws a private label for each query.
 
     The mechanism draws a label from a query's nominal label and its evidence (how many edits of the
     training data certainly leave the label unchanged, or vote counts).
@@ -200,17 +204,18 @@ class Labelling(AnyLabelling):
         mechanism = mechanism.for_changed_votes(
             RELATIONS[settings.relation.name].members_changed_per_edit
         )
-        conditions = model.conditions if conditions is None else conditions
-        granted = claim(
+        if conditions is None:
+            conditions = model.conditions
+        claim_of_one_label = claim(
             conditions,
             settings.relation,
             mechanism,
-            accounting,
-            counting,
-            voting,
+            accounting=accounting,
+            counting=counting,
+            voting=voting,
             noisy=settings.noise is not None,
         )
-        return cls(model, mechanism, granted, voting)
+        return cls(model, mechanism, claim_of_one_label, voting)
 
     def _draw(
         self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress
@@ -230,7 +235,7 @@ class Labelling(AnyLabelling):
         return self.mechanism.release(prediction, evidence, randomness, self.model.max_distance)
 
     def published(self, labels: np.ndarray) -> np.ndarray:
-        """Return what drawn labels [n] are published as: the labels themselves."""
+        """Return the drawn labels [n] themselves, which are published as they are."""
         return labels
 
     def evidence(

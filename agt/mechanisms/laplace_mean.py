@@ -125,7 +125,9 @@ class LaplaceMean:
     def expected_rmse_of(
         self, model: NumberVotes, answers: np.ndarray, numbers: np.ndarray
     ) -> float:
-        """Return ``expected_rmse`` of a model's answers, in the units of the labels.
+        """Return the expected root mean square distance of a model's answers from some numbers.
+
+        It is ``expected_rmse`` in the units of the labels, and is for the data owner only.
 
         Args:
             model: the model that answers.
@@ -135,21 +137,21 @@ class LaplaceMean:
         """
         target = model.target
         inside = np.clip(numbers, target.low, target.high)
-        share = self.expected_rmse(
-            (answers - target.low) / target.width,
-            (inside - target.low) / target.width,
-            model.settings.ensemble.members,
-            model.touches,
+        rmse_as_share = self.expected_rmse(
+            means=(answers - target.low) / target.width,
+            numbers=(inside - target.low) / target.width,
+            members=model.settings.ensemble.members,
+            touches=model.touches,
         )
-        return share * target.width
+        return rmse_as_share * target.width
 
 
 @dataclass(frozen=True)
 class NumberLabelling(AnyLabelling):
-    """A model of numbers, and the mechanism through which its answers pass before their release.
+    """A model of numbers, and the mechanism that draws a private answer to each query.
 
-    Its labels are sums of the members' answers, from 0 to T N; ``model.mean_of`` makes numbers of
-    them. Members are always counted with a proof.
+    Its drawn labels are sums of the members' answers, from 0 to T N; ``model.mean_of`` turns them
+    into numbers. ``voting`` is always "certified".
     """
 
     model: NumberVotes
@@ -191,15 +193,17 @@ class NumberLabelling(AnyLabelling):
                 f"counting={counting} has no effect, because mechanism={mechanism.name} does not "
                 "use stable distances: leave counting=... out"
             )
-        granted = claim(
-            votes.conditions if conditions is None else conditions,
+        if conditions is None:
+            conditions = votes.conditions
+        claim_of_one_answer = claim(
+            conditions,
             votes.settings.relation,
             mechanism,
-            accounting,
-            counting,
-            "certified",
+            accounting=accounting,
+            counting=counting,
+            voting="certified",
         )
-        return cls(votes, mechanism, granted)
+        return cls(votes, mechanism, claim_of_one_answer)
 
     def _draw(
         self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress
@@ -216,5 +220,5 @@ class NumberLabelling(AnyLabelling):
         return self.mechanism.release(sums, members, self.model.touches, randomness)
 
     def published(self, labels: np.ndarray) -> np.ndarray:
-        """Return the numbers that drawn sums [n] are published as, [n] float64."""
+        """Return the numbers [n] float64 that are published for drawn sums [n]."""
         return self.model.mean_of(labels)

@@ -1,6 +1,6 @@
 """The base class of label mechanisms: they draw a private label from a label and its evidence.
 
-Evidence is what a mechanism reads of a query beside its nominal label (that of the trained model):
+Evidence is what a mechanism reads of a query besides its nominal label (the trained model's label):
 the stable distance, which is how many edits of the training data certainly leave the label
 unchanged (``needs = "distance"``), the gap between two vote counts (``"votes"``), or nothing.
 ``judging.claim`` decides whether the evidence may carry a guarantee; ``composition.total`` adds the

@@ -26,8 +26,12 @@ from agt.targets import imported
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile | LaplaceMean
 
 
-def facts_of(kind: type[AnyMechanism]) -> MechanismFacts:
-    """Return what a mechanism is, as its class says."""
+def mechanism_facts(kind: type[AnyMechanism]) -> MechanismFacts:
+    """Return what settings are checked against: a mechanism's name, output and budget parameters.
+
+    Args:
+        kind: the mechanism's class, whose attributes are read.
+    """
     parameters = {field.name for field in fields(kind.spends)}
     return MechanismFacts(
         name=kind.name,
@@ -104,7 +108,7 @@ class MechanismConfig:
 
         A mechanism that is not pure-DP also needs a delta of the total.
         """
-        check_one_budget(self.given, self.total, facts_of(self.kind))
+        check_one_budget(self.given, self.total, mechanism_facts(self.kind))
         if self.total.eps is None:
             validate(self.kind, self.given, "mechanism")  # raises ConfigError if out of range
 

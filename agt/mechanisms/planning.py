@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,7 +40,32 @@ from agt.training.loop import OnProgress
 ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"
 RMSE_TOLERANCE = 0.05  # a relative difference of RMSEs up to which advice says "as good"
 M = TypeVar("M", Mechanism, LaplaceMean)
-BestLabels = tuple[int, str]  # (how many queries, the mechanism's name)
+
+
+class BestLabels(NamedTuple):
+    """The label mechanism that can answer most queries almost as well as the model does.
+
+    Attributes:
+        queries: the largest number of queries, at least 1.
+        mechanism: the mechanism's name.
+    """
+
+    queries: int
+    mechanism: str
+
+
+class BestWeights(NamedTuple):
+    """The best release of weights at one total budget.
+
+    Attributes:
+        eps: the total epsilon.
+        expected: the expected score of answers from the weights.
+        mechanism: the mechanism's name.
+    """
+
+    eps: float
+    expected: float
+    mechanism: str
 
 
 @dataclass(frozen=True)
@@ -59,48 +84,50 @@ class Budget:
 
 
 class Evidence(ABC):
-    """What mechanisms read of queries whose true labels are known; all of it is private.
+    """What mechanisms read of queries whose true labels are known, and how answers are scored.
+
+    All of it is private.
 
     Attributes:
-        score: what answers are scored by: ``accuracy`` or ``rmse``.
+        score: the name of the score of answers: ``accuracy`` or ``rmse``.
     """
 
     score: ClassVar[str]
 
     @property
     @abstractmethod
-    def nominal(self) -> float:
+    def nominal_score(self) -> float:
         """The score of the model's own answers, without any noise."""
 
     @property
     @abstractmethod
-    def constant(self) -> float:
-        """The score of a constant answer to all queries."""
+    def constant_score(self) -> float:
+        """The best score of answering all queries alike, whatever they are."""
 
     @property
-    def useful(self) -> bool:
-        """Whether the model's own answers are worthwhile."""
-        return self.is_worthwhile(self.nominal)
+    def is_useful(self) -> bool:
+        """Whether the model's own answers are better than a constant answer, or perfect."""
+        return self.is_worthwhile(self.nominal_score)
 
     @abstractmethod
     def merit(self, score: float) -> float:
-        """Return a number that is larger for better scores."""
+        """Return a number that is larger for a better score, so that scores can be compared."""
 
     @abstractmethod
     def is_worthwhile(self, score: float) -> bool:
-        """Return whether a score is better than that of a constant answer, or perfect."""
+        """Return whether a score is better than ``constant_score``, or perfect."""
 
     @property
     @abstractmethod
-    def tolerated(self) -> float:
-        """The worst score that counts as about as good as that of the model's own answers."""
+    def worst_tolerated_score(self) -> float:
+        """The worst score for which advice says "as good" as the model's own answers."""
 
     def is_almost_nominal(self, score: float) -> bool:
-        """Return whether a score is about as good as that of the model's own answers."""
-        return self.merit(score) >= self.merit(self.tolerated)
+        """Return whether a score is at least as good as ``worst_tolerated_score``."""
+        return self.merit(score) >= self.merit(self.worst_tolerated_score)
 
     @abstractmethod
-    def offered(self, published: bool = False) -> tuple[str, ...]:
+    def supported_mechanisms(self, published: bool = False) -> tuple[str, ...]:
         """Return the names of the mechanisms that can answer these queries one by one.
 
         Args:
@@ -113,7 +140,7 @@ class Evidence(ABC):
         """Return the mechanism with the largest guarantee per query that a budget allows.
 
         Args:
-            name: one of those that answer queries one by one.
+            name: one of ``supported_mechanisms``.
             budget: the total, and the number of queries among which it is divided.
 
         Raises:
@@ -201,29 +228,29 @@ class QueryEvidence(Evidence):
         return float(largest_class / len(self.labels))
 
     @property
-    def nominal(self) -> float:
-        """The accuracy of the nominal labels."""
+    def nominal_score(self) -> float:
+        """The accuracy of the nominal labels (those of the trained model)."""
         return self.accuracy
 
     @property
-    def constant(self) -> float:
+    def constant_score(self) -> float:
         """The accuracy of always giving the most frequent of the true labels."""
         return self.majority
 
     def merit(self, score: float) -> float:
-        """Return the accuracy itself."""
+        """Return the accuracy itself, because a larger one is better."""
         return score
 
     def is_worthwhile(self, score: float) -> bool:
-        """Return whether an accuracy is above that of a constant answer, or 1."""
+        """Return whether an accuracy is above that of a constant answer, or equal to 1."""
         return score > self.majority or score == 1
 
     @property
-    def tolerated(self) -> float:
-        """``ACCURACY_TOLERANCE`` less than the nominal accuracy."""
+    def worst_tolerated_score(self) -> float:
+        """The nominal accuracy minus ``ACCURACY_TOLERANCE``."""
         return self.accuracy - ACCURACY_TOLERANCE
 
-    def offered(self, published: bool = False) -> tuple[str, ...]:
+    def supported_mechanisms(self, published: bool = False) -> tuple[str, ...]:
         """Return the names of the label mechanisms that can answer these queries.
 
         Left out are those that do not support the number of classes, or need an ensemble's votes
@@ -242,11 +269,19 @@ class QueryEvidence(Evidence):
         return tuple(names)
 
     def mechanism_within(self, name: str, budget: Budget) -> Mechanism:
-        """Return ``afford`` of a label mechanism for as many classes."""
+        """Return the label mechanism with the largest guarantee per query that a budget allows.
+
+        Args:
+            name: one of ``supported_mechanisms``.
+            budget: the total, and the number of queries among which it is divided.
+
+        Raises:
+            ConfigError: no guarantee fits.
+        """
         return afford(MECHANISMS[name], budget, self.classes)
 
     def expected(self, mechanism: Mechanism) -> float:
-        """Return ``expected_accuracy``."""
+        """Return the expected accuracy of the labels that a mechanism would release."""
         return self.expected_accuracy(mechanism)
 
     def expected_accuracy(self, mechanism: Mechanism) -> float:
@@ -284,29 +319,29 @@ class NumberEvidence(Evidence):
     score = "rmse"
 
     @cached_property
-    def nominal(self) -> float:
+    def nominal_score(self) -> float:
         """The RMSE of the means of the members."""
         return _rmse(self.answers - self.labels)
 
     @cached_property
-    def constant(self) -> float:
+    def constant_score(self) -> float:
         """The RMSE of always answering the median of the true numbers."""
         return _rmse(np.median(self.labels) - self.labels)
 
     def merit(self, score: float) -> float:
-        """Return the RMSE with the other sign."""
+        """Return minus the RMSE, because a smaller one is better."""
         return -score
 
     def is_worthwhile(self, score: float) -> bool:
-        """Return whether an RMSE is below that of a constant answer, or 0."""
-        return score < self.constant or score == 0
+        """Return whether an RMSE is below that of a constant answer, or equal to 0."""
+        return score < self.constant_score or score == 0
 
     @property
-    def tolerated(self) -> float:
-        """The nominal RMSE, and ``RMSE_TOLERANCE`` of it more."""
-        return self.nominal * (1 + RMSE_TOLERANCE)
+    def worst_tolerated_score(self) -> float:
+        """The nominal RMSE times 1 + ``RMSE_TOLERANCE``."""
+        return self.nominal_score * (1 + RMSE_TOLERANCE)
 
-    def offered(self, published: bool = False) -> tuple[str, ...]:
+    def supported_mechanisms(self, published: bool = False) -> tuple[str, ...]:
         """Return the name of the one mechanism for numbers.
 
         Args:
@@ -315,8 +350,17 @@ class NumberEvidence(Evidence):
         return (LaplaceMean.name,)
 
     def mechanism_within(self, name: str, budget: Budget) -> LaplaceMean:
-        """Return ``afford`` of the one mechanism for numbers."""
-        return afford(LaplaceMean, budget, 0)
+        """Return the mechanism for numbers with the largest guarantee per query in a budget.
+
+        Args:
+            name: not read, because there is one mechanism for numbers.
+            budget: the total, and the number of queries among which it is divided.
+
+        Raises:
+            ConfigError: no guarantee fits.
+        """
+        no_classes = 0
+        return afford(LaplaceMean, budget, no_classes)
 
     def expected(self, mechanism: LaplaceMean) -> float:
         """Return the expected RMSE of the numbers that the mechanism would release."""
@@ -346,14 +390,15 @@ def collect_evidence(
     """
     votes = model.number_votes
     if votes is not None:
-        return NumberEvidence(votes, labels, votes.mean_of(votes.sums(features, on_progress)))
+        sums = votes.sums(features, on_progress)
+        return NumberEvidence(votes, labels, answers=votes.mean_of(sums))
     certificates = model.certify(features, on_progress=on_progress)
     return QueryEvidence.from_certificates(certificates, labels, model.problem.classes, counting)
 
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """What one mechanism would give at one budget.
+    """The guarantee and the expected score of one mechanism at one budget.
 
     Attributes:
         mechanism: the mechanism's name.
@@ -383,7 +428,7 @@ class WeightsOption:
     expectation: Callable[[Any], float]
 
     def planned(self, budget: Budget) -> PlannedRelease:
-        """Return what one release of weights that spends a whole budget would give.
+        """Return the guarantee and expected score of one release that spends a whole budget.
 
         Args:
             budget: the total; its number of queries is not read.
@@ -450,11 +495,11 @@ def afford(mechanism: type[M], budget: Budget, classes: int, bounds: Sequence[st
 
 
 def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRelease | None:
-    """Return what answers from one mechanism would give at a budget.
+    """Return the guarantee and expected score of answers from one mechanism at a budget.
 
     Args:
         evidence: what the mechanism reads of the queries.
-        name: the mechanism's name.
+        name: the mechanism's name, one of ``evidence.supported_mechanisms``.
         budget: the total, and the number of queries among which it is divided.
 
     Returns:
@@ -471,9 +516,9 @@ def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRel
 def planned_weights(
     options: Mapping[str, WeightsOption], budgets: Sequence[Budget]
 ) -> list[PlannedRelease]:
-    """Return what each mechanism for weights would give at each budget.
+    """Return the guarantee and expected score of each weights mechanism at each budget.
 
-    Pairs of a mechanism and a budget that is too small for it are left out.
+    A pair of a mechanism and a budget that is too small for it is left out.
 
     Args:
         options: the mechanisms by name (``weights_options``).
@@ -507,7 +552,7 @@ def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta:
     """
 
     def is_accurate(queries: int) -> bool:
-        """Return whether so many queries can share the budget and be accurate enough."""
+        """Return whether so many queries can share the budget and be answered well enough."""
         planned = planned_release(evidence, name, Budget(eps, delta, queries))
         return planned is not None and evidence.is_almost_nominal(planned.expected)
 
@@ -535,18 +580,18 @@ E = TypeVar("E", bound=Evidence, covariant=True)
 
 @dataclass(frozen=True)
 class Plan(Generic[E]):
-    """What private answers to queries with known labels would cost; private.
+    """The expected scores of private answers to queries with known labels; itself private.
 
     Attributes:
         evidence: what mechanisms read of the queries.
         names: the label mechanisms that were compared.
         delta: of every total budget.
-        releases: what every mechanism gives at every budget that is large enough for it.
-        weights: (total eps, expected score, mechanism) of the best release of weights for each
-            eps; None: no mechanism can release this model's weights.
-        one_by_one: total eps -> (how many queries can be answered one by one with almost the
-            model's score, the mechanism), as of ``best_for_one_query``. A total eps that suffices
-            for no query is left out.
+        releases: for every mechanism and every budget that is large enough for it, the guarantee
+            and the expected score.
+        weights: the best release of weights for each total eps that is large enough for one; None:
+            no mechanism can release this model's weights.
+        one_by_one: total eps -> the mechanism that can answer most queries one by one with almost
+            the model's score. A total eps that suffices for no query is left out.
         methods: name of a weights mechanism -> how its expected score is computed.
     """
 
@@ -554,14 +599,16 @@ class Plan(Generic[E]):
     names: tuple[str, ...]
     delta: float
     releases: tuple[PlannedRelease, ...]
-    weights: tuple[tuple[float, float, str], ...] | None
+    weights: tuple[BestWeights, ...] | None
     one_by_one: Mapping[float, BestLabels]
     methods: Mapping[str, AccuracyMethod]
 
     @property
-    def useful_weights(self) -> list[tuple[float, float, str]]:
-        """The entries of ``weights`` that beat a constant answer, or are always right."""
-        return [row for row in self.weights or () if self.evidence.is_worthwhile(row[1])]
+    def useful_weights(self) -> list[BestWeights]:
+        """The entries of ``weights`` whose score is better than a constant answer's, or perfect."""
+        if self.weights is None:
+            return []
+        return [best for best in self.weights if self.evidence.is_worthwhile(best.expected)]
 
 
 def plan(
@@ -577,7 +624,7 @@ def plan(
     counting: Counting = "distance",
     on_progress: OnProgress = lambda progress: None,
 ) -> Plan[Evidence]:
-    """Return what every mechanism gives at every total budget and number of queries.
+    """Return the expected scores of every mechanism at every total budget and number of queries.
 
     Args:
         model: a fitted model.
@@ -599,17 +646,17 @@ def plan(
     RELATIONS[model.problem.settings.relation.name].check_plan()
     evidence = collect_evidence(model, features, labels, counting, on_progress)
     options = weights_options(model, features, labels)
-    names = evidence.offered(published) if names is None else tuple(names)
+    names = evidence.supported_mechanisms(published) if names is None else tuple(names)
     best_labels = {}
     best_weights = []
     for total_eps in eps:
-        best = best_for_one_query(evidence, names, total_eps, delta)
+        best = mechanism_for_most_queries(evidence, names, total_eps, delta)
         if best is not None:
             best_labels[total_eps] = best
-        releases = planned_weights(options, [Budget(total_eps, delta, 1)])
+        releases = planned_weights(options, [Budget(total_eps, delta, queries=1)])
         if releases:
-            best_release = max(releases, key=lambda release: evidence.merit(release.expected))
-            best_weights.append((total_eps, best_release.expected, best_release.mechanism))
+            release = max(releases, key=lambda planned: evidence.merit(planned.expected))
+            best_weights.append(BestWeights(total_eps, release.expected, release.mechanism))
     budgets = [Budget(total_eps, delta, count) for total_eps in eps for count in queries]
     planned_labels = [
         planned_release(evidence, name, budget) for name in names for budget in budgets
@@ -625,10 +672,10 @@ def plan(
     )
 
 
-def best_for_one_query(
+def mechanism_for_most_queries(
     evidence: Evidence, names: Sequence[str], eps: float, delta: float
 ) -> BestLabels | None:
-    """Return how many queries can be answered almost as well as the model answers them.
+    """Return the mechanism that can answer most queries almost as well as the model does.
 
     Args:
         evidence: what the mechanisms read of the queries; ``is_almost_nominal`` says what "almost"
@@ -638,16 +685,17 @@ def best_for_one_query(
         delta: of all queries together.
 
     Returns:
-        (the largest number of queries, the mechanism that reaches it); None: not even one query can
-        be answered so well, or the model does not beat a constant answer.
+        The mechanism with the number of queries; of several with the same number, the first of
+        ``names``. None: not even one query can be answered so well, or the model itself is not
+        better than a constant answer.
     """
-    if not evidence.useful:
+    if not evidence.is_useful:
         return None
     best = None
     most_queries = 0
-    for name in names:  # of equally good mechanisms, the first
+    for name in names:
         queries = max_queries_almost_nominal(evidence, name, eps, delta)
         if queries > most_queries:
             most_queries = queries
-            best = (queries, name)
+            best = BestLabels(queries, name)
     return best

@@ -320,6 +320,7 @@ class RecordSums:
         """
 
         def rows_and_labels() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            """Yield the features u and the labels' rows y of each block of records."""
             for block, labels in self._blocks():
                 rows = centre.shifted_rows(block)
                 yield rows, label_rows(self.target, labels, rows)
@@ -522,7 +523,9 @@ class NoisyStatistics(GaussianWeights):
         inputs = rng.standard_normal((_PUBLIC_INPUTS, head.features.width))
         squared_lengths = np.square(self._project(head, head.phi(inputs))).sum(axis=1)
         length = float(np.sqrt(np.mean(squared_lengths)))
-        return ReleasedCentre.from_total(total, self.noise_scales(head).mean, size, length or 1.0)
+        if length == 0:  # all features of random inputs are 0, so there is no scale to estimate
+            length = 1.0
+        return ReleasedCentre.from_total(total, self.noise_scales(head).mean, size, length)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release weights, which spends ``guarantee`` once.
@@ -696,6 +699,7 @@ def _noise_of_doubles(standard_normal: Callable[[tuple[int, ...]], np.ndarray]) 
     """
 
     def add_noise(values: np.ndarray, sigma: float) -> np.ndarray:
+        """Return an array plus independent N(0, sigma^2) noise."""
         return values + sigma * standard_normal(values.shape)
 
     return add_noise

@@ -122,7 +122,7 @@ class WeightsMechanism:
         output: what is released, which is weights.
         spends: the kind of guarantee that an (eps, delta) total is turned into.
         reads_records: True: weights are solved again from the training records, so the linear head
-            beside an ensemble of votes can be released, too. False: a trained head's own weights
+            of an ensemble of votes can be released, too. False: a trained head's own weights
             are released.
         releases_numbers: True: it also takes labels that are numbers.
         accuracy_method: how ``expectation`` computes the expected accuracy.
@@ -160,8 +160,8 @@ class WeightsMechanism:
                     name=cls.name,
                 )
             )
-        # Weights that are solved from the records again may be those of a head that is only for
-        # releases, as an ensemble of votes has beside it. Others are the model's own.
+        # Weights that are solved from the records again may be those of a separate head that is
+        # only for releases, which an ensemble of votes has. Others are the model's own.
         head = model.linear_head
         if cls.reads_records:
             head = model.release_head
@@ -301,8 +301,8 @@ class WeightsMechanism:
                 "problem again, but this loaded model does not have them: release from the model "
                 "that agt.fit returned, or use agt predict with the run of the model"
             )
-        # Training an ensemble of votes does not check the records against the plan of the head
-        # beside it, so they are checked here.
+        # Training an ensemble of votes does not check the records against the plan of its separate
+        # head, so they are checked here.
         check_unit_rows(units, unit_rows)
         plan_of_one_epoch = replace(head.plan, epochs=1)  # so that each record is in one batch
         return np.concatenate(list(plan_of_one_epoch.batches(units)))
@@ -332,6 +332,7 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     head.check(features)  # called because it raises if the queries have another width
 
     def labels(released: ReleasedWeights) -> np.ndarray:
+        """Return the labels [n] int64 of the queries under released weights."""
         return head.with_weight(torch.from_numpy(released.weight)).predict(features)
 
     return labels

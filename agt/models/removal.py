@@ -61,7 +61,7 @@ from agt.unlearning.newton import (
     RemovableHead,
     promise_after_removal,
     reduce_residual,
-    worst_case,
+    worst_step_increase,
 )
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
@@ -775,7 +775,7 @@ def _take_newton_step(
     # removed records' terms are subtracted from the stored one.
     rows_of_new_hessian = phi if config.factorisation == "fresh" else None
     step = head.remove(erased_phi, erased_targets, rows_of_new_hessian)
-    worst_increase = worst_case(  # of the residual, over all data
+    worst_increase = worst_step_increase(  # of the residual, over all data
         objective.curvature_lipschitz,
         removed=len(erased),
         remaining=head.count,

@@ -1,1 +1,1 @@
-"""Erasure: what is owed when records must go, and what each way of removing them guarantees."""
+"""Erasure of training records: methods of removal, and the guarantee that each of them gives."""

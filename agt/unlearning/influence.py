@@ -1,7 +1,8 @@
 """Which answers of a trained model are the same without one person's records.
 
-The training records with and without a person are two known datasets, so nothing is bounded over
-all neighbours: the answers without the person are computed, by training again as little as can be.
+The training records with and without a person are two known datasets. So, unlike a certificate,
+nothing here bounds all neighbouring datasets: the answers without the person are computed, by
+training as little as possible again.
 
 | model | what is trained again for a person |
 |---|---|
@@ -9,8 +10,8 @@ all neighbours: the answers without the person are computed, by training again a
 | minimisers (``certificate=erm``) | nothing: one Newton step with a proved radius |
 | all others | the model, as ``agt unlearn method=retrain`` does |
 
-The result depends on the records. It is for the data owner or that person alone, and is no evidence
-for a release. Proofs: docs/proofs/influence.md.
+The result depends on the records. It is only for the data owner or that person, and no release may
+be based on it. Proofs: docs/proofs/influence.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +33,15 @@ from agt.models.voting import Votes
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.training.ensemble import assign_shards
-from agt.unlearning.minimiser_influence import MinimisersWithout, is_covered
+from agt.unlearning.minimiser_influence import MinimisersWithout, is_loss_covered
 from agt.unlearning.sisa import retrain_affected
 
 MAX_RETRAINED_PEOPLE = 20
-"""For how many people a minimiser is trained again where the Newton step decides too little."""
+"""The largest number of people for whom a minimiser is trained again.
+
+It is trained again for a person if the Newton step leaves some of the answers undecided; but for
+nobody, if there are more such people than this.
+"""
 
 InfluenceMethod = Literal["nothing", "members", "newton", "retraining"]
 """How the answers without a person were found. ``nothing``: the person has no training record;
@@ -45,7 +50,10 @@ InfluenceMethod = Literal["nothing", "members", "newton", "retraining"]
 
 
 class Outcome(IntEnum):
-    """How a query's answer without a person's records compares with the answer with them."""
+    """How a query's label without a person's records compares with the label with them.
+
+    SAME: it is equal. CHANGED: it is another one. NOT_SHOWN: the method does not decide it.
+    """
 
     SAME = 0
     CHANGED = 1
@@ -58,8 +66,9 @@ class Influence:
 
     Attributes:
         outcomes: [n] int64, an ``Outcome`` for each query.
-        labels: [n] int64 the labels without the records; ``UNANSWERED`` where not shown.
-        method: how they were found.
+        labels: [n] int64, the labels without the records; ``UNANSWERED`` if the outcome is
+            NOT_SHOWN.
+        method: how the labels were found.
         retrained: how many models, or members of an ensemble, were trained without the records.
     """
 
@@ -75,18 +84,33 @@ class Influence:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """The input of a training without one person's records.
+    """The neighbouring dataset without one person's records, as the input of a training.
 
     Attributes:
         problem: the remaining records, with the settings of the training.
         queries: [n, ...] the queries' features, as this problem's dataset scales them.
-        untouched: True if every remaining record, and every query, has the same features as with
-            the person's records.
+        same_features: whether every remaining record and every query has the same features as in
+            the dataset with the person's records. They differ if scales are read off the records.
     """
 
     problem: Problem
     queries: np.ndarray
-    untouched: bool
+    same_features: bool
+
+
+@dataclass(frozen=True)
+class _MemberLabels:
+    """The labels that the members of a voting model give to queries.
+
+    Attributes:
+        votes: the voting model.
+        phi: [n, w] the queries' features as the members take them.
+        labels: [T, n] the labels of the T members.
+    """
+
+    votes: Votes
+    phi: np.ndarray
+    labels: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -94,9 +118,10 @@ class AnsweredModel:
     """A trained model with its records, and its answers to queries.
 
     Attributes:
-        problem: the training records, and the settings as training began with them.
+        problem: the training records, and the settings with which training began.
         model: the trained model.
-        reader: the folder of the model; read only for an ensemble of models.
+        reader: the folder of the model, which is only read if the model is an ensemble of models;
+            None: there is no folder, so all of an ensemble is trained again.
         queries: [n, ...] the queries' features.
     """
 
@@ -113,11 +138,11 @@ class AnsweredModel:
     def influences(
         self,
         people: Sequence[np.ndarray],
-        neighbour_of: Callable[[np.ndarray], Neighbour],
-        reads_no_constants: bool,
+        make_neighbour: Callable[[np.ndarray], Neighbour],
+        constants_are_public: bool,
         on_person: Callable[[int, int], None] = lambda done, people: None,
     ) -> list[Influence]:
-        """Return the answers without each person's records; each person alone, not together.
+        """Return the answers without the records of each person, one person at a time.
 
         Formal guarantees:
             - ``Outcome.SAME`` and ``CHANGED`` say what training without the person's records
@@ -125,38 +150,51 @@ class AnsweredModel:
               machine (Lemmas 1 and 4 of docs/proofs/influence.md).
 
         Args:
-            people: for each person the row numbers of the person's training records.
-            neighbour_of: makes the problem without the records of these row numbers.
-            reads_no_constants: True if no constant of the data (such as a scale) is read off the
-                training records, so that every neighbour is ``untouched``.
-            on_person: called with how many people are done, and how many there are.
+            people: for each person the row numbers of the person's training records; they may be
+                empty.
+            make_neighbour: returns the dataset without the records of some row numbers.
+            constants_are_public: whether no constant of the data (such as a scale) is read off the
+                training records, so that ``same_features`` holds for every neighbour.
+            on_person: called with (how many people are done, how many there are).
+
+        Returns:
+            The influence of each person, in the order of ``people``.
 
         Raises:
             CheckError: training again with everybody's records does not give this model's answers,
                 so that a comparison would not be of the person's records alone.
             ConfigError, DataError, UnsoundError: as training raises.
         """
-        stepped = self._by_newton(people) if reads_no_constants else {}
-        undecided = [index for index, found in stepped.items() if found.count(Outcome.NOT_SHOWN)]
+        by_newton: dict[int, Influence] = {}  # person -> what one Newton step shows
+        if constants_are_public:
+            by_newton = self._influences_by_newton(people)
+        undecided = [
+            person
+            for person, influence in by_newton.items()
+            if influence.count(Outcome.NOT_SHOWN) > 0
+        ]
         may_retrain = len(undecided) <= MAX_RETRAINED_PEOPLE
         influences = []
-        for index, rows in enumerate(people):
-            influence = stepped.get(index)
+        for person, rows in enumerate(people):
+            influence = by_newton.get(person)
             if not len(rows):
-                influence = Influence(np.zeros(len(self.labels), int), self.labels, "nothing")
-            elif influence is None or (index in undecided and may_retrain):
-                influence = self._by_training(neighbour_of(rows), rows)
+                all_same = np.full(len(self.labels), Outcome.SAME, dtype=np.int64)
+                influence = Influence(all_same, self.labels, "nothing")
+            elif influence is None or (person in undecided and may_retrain):
+                influence = self._influence_by_training(make_neighbour(rows), rows)
             influences.append(influence)
             on_person(len(influences), len(people))
         return influences
 
-    def _by_newton(self, people: Sequence[np.ndarray]) -> dict[int, Influence]:
-        """Return what one Newton step shows of each person that has training records.
-
-        Empty if the model is no minimiser that the step is proved for.
+    def _influences_by_newton(self, people: Sequence[np.ndarray]) -> dict[int, Influence]:
+        """Return the influence of each person with training records, as one Newton step shows it.
 
         Args:
             people: for each person the row numbers of the person's training records.
+
+        Returns:
+            Index of the person -> influence, for each person with at least one record. Empty if the
+            model is not a minimiser for which the radius of the step is proved.
         """
         head = self.model.linear_head
         train = self.problem.dataset.train
@@ -165,111 +203,128 @@ class AnsweredModel:
             return {}
         if head.settings.certificate.minimiser_tolerance is None:
             return {}
-        if not is_covered(head.trained.loss):
+        if not is_loss_covered(head.trained.loss):
             return {}
-        with_records = [index for index, rows in enumerate(people) if len(rows)]
+        with_records = [person for person, rows in enumerate(people) if len(rows)]
         if not with_records:
             return {}
-        rows_of_people = [people[index] for index in with_records]
+        rows_of_people = [people[person] for person in with_records]
         phi = head.phi_of_records(train.features)
         minimisers = MinimisersWithout.from_head(head, phi, train.labels, rows_of_people)
         labels, is_proved = minimisers.labels(head.phi(self.queries))
-        found = {}
-        for index, without, proved in zip(with_records, labels, is_proved, strict=True):
-            found[index] = self._influence(without, "newton", shown=proved)
-        return found
+        influences = {}
+        for index, person in enumerate(with_records):
+            influences[person] = self._compare_labels(
+                labels[index], "newton", is_shown=is_proved[index]
+            )
+        return influences
 
-    def _by_training(self, neighbour: Neighbour, rows: np.ndarray) -> Influence:
+    def _influence_by_training(self, neighbour: Neighbour, rows: np.ndarray) -> Influence:
         """Return the answers without a person's records, by training without them.
 
+        Only the affected members are trained if the model has members and features stay the same,
+        or if it is an ensemble of models with a folder; otherwise the whole model.
+
         Args:
-            neighbour: the problem without the records.
+            neighbour: the dataset without the records.
             rows: the row numbers of the records.
+
+        Raises:
+            CheckError: training with all records does not give this model's answers.
         """
-        votes = self.model.shard_votes
-        if votes is not None and neighbour.untouched:
-            return self._by_shards(votes, neighbour, rows)
+        members = self._member_labels
+        if members is not None and neighbour.same_features:
+            return self._influence_by_members(members, neighbour, rows)
         if self.problem.settings.ensembled and self.reader is not None:
             retrained = retrain_affected(neighbour.problem, self.reader)
-            if retrained.changed:
+            differences = ", ".join(retrained.environment_differences)
+            if differences:
                 raise CheckError(
                     "members that are trained now would differ from the stored ones even without "
-                    f"a change of the records ({', '.join(retrained.changed)}): use the machine "
-                    "and the software of the training"
+                    f"a change of the records ({differences}): use the machine and the software of "
+                    "the training"
                 )
             labels = retrained.model.predict(neighbour.queries)
-            return self._influence(labels, "members", len(retrained.trained))
-        self._check_repeats()
+            return self._compare_labels(labels, "members", len(retrained.trained))
+        if not self._training_repeats:
+            raise _not_repeated("the model")
         labels = fit(neighbour.problem).predict(neighbour.queries)
-        return self._influence(labels, "retraining", 1)
+        return self._compare_labels(labels, "retraining", 1)
 
-    def _by_shards(self, votes: Votes, neighbour: Neighbour, rows: np.ndarray) -> Influence:
-        """Return the answers without a person's records, of members that vote as one model.
+    def _influence_by_members(
+        self, members: _MemberLabels, neighbour: Neighbour, rows: np.ndarray
+    ) -> Influence:
+        """Return the answers without a person's records, by training the affected members again.
 
         Args:
-            votes: the model.
-            neighbour: the problem without the records.
+            members: the labels of all members as trained.
+            neighbour: the dataset without the records.
             rows: the row numbers of the records.
+
+        Raises:
+            CheckError: training these members with all records does not give their labels.
         """
         # Lemma 1 of docs/proofs/influence.md: every other member is the same, bit for bit.
         train = self.problem.dataset.train
         shards = assign_shards(train.units[rows], self.problem.settings.ensemble)
         affected = np.unique(shards).tolist()
-        phi, labels = self._member_labels
-        if not np.array_equal(votes.retrained_labels(train, affected, phi), labels[affected]):
-            raise self._not_repeated("members")
-        without = labels.copy()
-        without[affected] = votes.retrained_labels(neighbour.problem.dataset.train, affected, phi)
+        votes = members.votes
+        repeated = votes.retrained_labels(train, affected, members.phi)
+        if not np.array_equal(repeated, members.labels[affected]):
+            raise _not_repeated("members")
+        remaining = neighbour.problem.dataset.train
+        labels = members.labels.copy()
+        labels[affected] = votes.retrained_labels(remaining, affected, members.phi)
         touches = RELATIONS[self.problem.settings.relation.name].members_changed_per_edit
-        vote = plain_vote(count_votes(without, self.problem.classes), touches=touches)
-        return self._influence(vote.prediction, "members", len(affected))
+        vote = plain_vote(count_votes(labels, self.problem.classes), touches=touches)
+        return self._compare_labels(vote.prediction, "members", len(affected))
 
     @cached_property
-    def _member_labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """The queries as the members take them [n, w], and the members' labels of them [T, n]."""
+    def _member_labels(self) -> _MemberLabels | None:
+        """The members' labels of the queries; None if the model is not one of shards that vote."""
         votes = self.model.shard_votes
-        assert votes is not None  # the caller checked it
+        if votes is None:
+            return None
         phi = votes.phi(self.queries)
-        return phi, votes.labels(phi)
-
-    def _check_repeats(self) -> None:
-        """Raise CheckError unless training again with everybody's records gives these answers."""
-        if not self._repeats:
-            raise self._not_repeated("the model")
+        return _MemberLabels(votes, phi, votes.labels(phi))
 
     @cached_property
-    def _repeats(self) -> bool:
-        """True if training again with everybody's records gives the model's answers."""
+    def _training_repeats(self) -> bool:
+        """Whether training the model again with all records gives its answers to the queries."""
         return np.array_equal(fit(self.problem).predict(self.queries), self.labels)
 
-    def _not_repeated(self, what: str) -> CheckError:
-        """Return the error for a training that does not repeat.
-
-        Args:
-            what: what was trained again: the model, or some members.
-        """
-        return CheckError(
-            f"training {what} again with everybody's records does not give this run's answers, so "
-            "agt cannot tell what the person's records alone change: use the machine and the "
-            "software of the training"
-        )
-
-    def _influence(
+    def _compare_labels(
         self,
         labels: np.ndarray,
         method: InfluenceMethod,
         retrained: int = 0,
-        shown: np.ndarray | None = None,
+        is_shown: np.ndarray | None = None,
     ) -> Influence:
-        """Compare labels without a person's records with the model's labels.
+        """Return the influence of a person, by comparing labels with the model's own labels.
 
         Args:
-            labels: [n] int64, without the person's records.
-            method: how they were found.
+            labels: [n] int64, the labels without the person's records.
+            method: how these labels were found.
             retrained: how many models or members were trained for them.
-            shown: [n] bool, where ``labels`` are known to be right; None: everywhere.
+            is_shown: [n] bool, whether each of the labels is known to be right; None: all are.
         """
-        is_shown = np.ones(len(labels), dtype=bool) if shown is None else shown
+        if is_shown is None:
+            is_shown = np.ones(len(labels), dtype=bool)
         outcomes = np.where(labels == self.labels, Outcome.SAME, Outcome.CHANGED).astype(np.int64)
         outcomes[~is_shown] = Outcome.NOT_SHOWN
         return Influence(outcomes, np.where(is_shown, labels, UNANSWERED), method, retrained)
+
+
+def _not_repeated(subject: str) -> CheckError:
+    """Return the error for a training with all records that does not give a model's answers.
+
+    Without it, a difference of answers would not show what the person's records change.
+
+    Args:
+        subject: what was trained again, for the message: "the model" or "members".
+    """
+    return CheckError(
+        f"training {subject} again with everybody's records does not give this run's answers, so "
+        "agt cannot tell what the person's records alone change: use the machine and the "
+        "software of the training"
+    )

@@ -1,9 +1,9 @@
-"""How far the weights of a minimiser are from those without one person's records: one Newton step.
+"""Approximate weights of a minimiser without each person's records, by one Newton step each.
 
 The weights of ``certificate=erm`` minimise a strongly convex loss. For each person, one Newton step
-leads to approximate weights without the person's records, and a radius bounds the distance from
-there to the weights that training again gives. All people are computed at once, from matrices of
-the size of the weights. Proofs: docs/proofs/influence.md.
+from them gives approximate weights without the person's records, and a radius bounds the distance
+from these to the weights that training again gives. The steps of all people are computed at once,
+from matrices of the size of the weights. Proofs: docs/proofs/influence.md.
 """
 
 import contextlib
@@ -29,11 +29,14 @@ from agt.training.objective import (
 from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
 from agt.training.sensitivity import LinearLoss
 
-REFINEMENTS = 4  # of the solution of each linear system; each multiplies its error by the leverage
+# How often the solution of a linear system is refined. Each time its error is multiplied by the
+# leverage of the person's records.
+REFINEMENTS = 4
 MAX_THIRD_DERIVATIVE = 1 / (6 * math.sqrt(3))  # of the logistic loss in the logit
 MAX_SECOND_DERIVATIVE = 0.25  # of the logistic loss in the logit
-SIGMOID_ROUNDING = 8 * UNIT  # more than the rounding of a computed sigmoid and what follows it
-PEOPLE_AT_ONCE = 256  # whose logits of all queries are in memory together
+# More than the rounding error of a computed sigmoid and of the operations after it.
+SIGMOID_ROUNDING = 8 * UNIT
+PEOPLE_AT_ONCE = 256  # the number of people whose logits of all queries are in memory together
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,10 @@ class MinimisersWithout:
     """Approximate weights of a linear head without each person's records, with their errors.
 
     Attributes:
-        weight: [J, d] float64 w, the trained weights.
-        steps: [P, J, d] float64, what is added to w for each of P people.
-        radii: [P, J] bounds on the l2 distance between w plus the step and the weights that
-            training without the person's records gives, for each output.
+        weight: [J, d] float64, w, the trained weights of the J outputs.
+        steps: [P, J, d] float64, the Newton step from w for each of P people.
+        radii: [P, J], for each person and output, a bound on the l2 distance between w plus the
+            step and the weights that training without the person's records gives.
     """
 
     weight: np.ndarray
@@ -62,19 +65,24 @@ class MinimisersWithout:
         """Compute a step and its radius for each person.
 
         Formal guarantees:
-            - Weights that training returns for the records without a person's are within the
-              radius of w plus the step, for each output (Lemma 3 of docs/proofs/influence.md).
-              This holds if training then uses the same loss, strength and normaliser. It does not
-              rest on how w was found: the gradient at w is measured.
+            - For each output, the weights that training without a person's records returns are
+              within the radius of w plus the step (Lemma 3 of docs/proofs/influence.md). This
+              holds if that training has the same loss, strength and normaliser. It does not depend
+              on how w was computed, because the gradient at w is measured.
 
         Args:
-            head: the trained head, of a kind with a ``minimiser_tolerance``; its loss is not
-                ``softmax`` (``is_covered``).
+            head: the trained head, of a kind with a ``minimiser_tolerance``; its loss has to be
+                covered (``is_loss_covered``).
             features: [n, d] public features of all training records, rows of norm at most 1.
             labels: [n] int64, their labels.
             people: for each person the row numbers of the person's records.
 
+        Raises:
+            ValueError: the head is of a kind without a ``minimiser_tolerance``.
         """
+        tolerance = head.settings.certificate.minimiser_tolerance
+        if tolerance is None:
+            raise ValueError("the head was not trained to a tolerance, so its radius is not known")
         weight = head.trained.weight.numpy()
         outputs, width = weight.shape
         steps = np.zeros((len(people), outputs, width))
@@ -84,7 +92,9 @@ class MinimisersWithout:
         removed = np.concatenate(people)
         owners = np.repeat(np.arange(len(people)), counts)
         for output in range(outputs):
-            problem = _OutputProblem.from_head(head, features, labels, output, gram_matrix)
+            problem = _OutputProblem.from_head(
+                head, features, labels, output=output, gram_matrix=gram_matrix, tolerance=tolerance
+            )
             removed_rows = _RemovedRows(
                 features=np.asarray(features[removed], dtype=np.float64),
                 slopes=problem.slopes[removed],
@@ -102,51 +112,53 @@ class MinimisersWithout:
             phi: [n, d] the public features of the queries, rows of norm at most 1.
 
         Returns:
-            [P, n] int64 labels under w plus the step; [P, n] bool, True where training without the
-            person's records provably gives this label (Lemma 4 of docs/proofs/influence.md).
+            (labels, is_proved): [P, n] int64, the labels that w plus the step gives; and [P, n]
+            bool, whether training without the person's records provably gives this label (Lemma 4
+            of docs/proofs/influence.md).
         """
         queries = phi.astype(np.float64, copy=False)
         people = len(self.steps)
         labels = np.zeros((people, len(queries)), dtype=np.int64)
         is_proved = np.zeros((people, len(queries)), dtype=bool)
-        base = queries @ self.weight.T  # [n, J]
+        trained_logits = queries @ self.weight.T  # [n, J]
         norms = np.linalg.norm(queries, axis=1) * COVER
-        reach = self._reach()
+        error_bounds = self._logit_error_bounds()
         for start in range(0, people, PEOPLE_AT_ONCE):
             chunk = slice(start, start + PEOPLE_AT_ONCE)
-            moved = np.einsum("nd,pjd->pnj", queries, self.steps[chunk], optimize=True)
-            logits = base + moved
-            errors = norms[:, None] * reach[chunk][:, None, :]
-            labels[chunk], is_proved[chunk] = _decide(logits, errors)
+            changes = np.einsum("nd,pjd->pnj", queries, self.steps[chunk], optimize=True)
+            logits = trained_logits + changes
+            errors = norms[:, None] * error_bounds[chunk][:, None, :]
+            labels[chunk], is_proved[chunk] = _labels_within_errors(logits, errors)
         return labels, is_proved
 
-    def _reach(self) -> np.ndarray:
-        """Return bounds [P, J] on how far a logit at features of norm 1 is from that of training.
+    def _logit_error_bounds(self) -> np.ndarray:
+        """Return bounds [P, J] on the error of a logit at features of norm 1.
 
-        Both computed logits are rounded: the one here, and the one of the trained weights.
+        The error is the distance between two computed logits: that of w plus the step, and that of
+        the weights that training without the person's records gives.
         """
         # Lemma 4 of docs/proofs/influence.md: the radius, plus the rounding of both logits.
         width = self.weight.shape[1]
         lengths = np.linalg.norm(self.weight, axis=1) + np.linalg.norm(self.steps, axis=2)
         rounding = 2 * gamma_up(width + 4) * (lengths + self.radii)
-        reach: np.ndarray = (self.radii + rounding) * COVER
-        return reach
+        error_bounds: np.ndarray = (self.radii + rounding) * COVER
+        return error_bounds
 
 
-def is_covered(loss: LinearLoss) -> bool:
+def is_loss_covered(loss: LinearLoss) -> bool:
     """Return whether the radius is proved for a loss: for logistic losses, clamped or not."""
     return loss.kind in ("binary", "one_vs_all")
 
 
-def _decide(logits: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels, and whether no logits within the errors have another label.
+def _labels_within_errors(logits: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels of logits, and whether all logits within some errors have the same label.
 
     Args:
         logits: [P, n, J].
-        errors: [P, n, J] bounds on how far each logit may be from these.
+        errors: [P, n, J] bounds on how far the exact logits may be from these.
 
     Returns:
-        [P, n] int64; [P, n] bool.
+        (labels [P, n] int64, is_certain [P, n] bool).
     """
     people, count, outputs = logits.shape
     labels = labels_of(logits.reshape(-1, outputs)).reshape(people, count)
@@ -161,10 +173,10 @@ def _decide(logits: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True)
 class _RemovedRows:
-    """The records of all people, one row after another.
+    """The records of all people, as seen by one output; a record of two people has two rows.
 
     Attributes:
-        features: [m, d] float64.
+        features: [m, d] float64, the public features of the m rows.
         slopes: [m] the first derivatives of their losses in the logit, at the trained weights.
         curvatures: [m] the second derivatives.
         owners: [m] the index of the person that each record belongs to.
@@ -178,30 +190,31 @@ class _RemovedRows:
     counts: np.ndarray
 
     def sum_by_person(self, factors: np.ndarray) -> np.ndarray:
-        """Return the sum of factor times features over each person's records, [P, d].
+        """Return, for each person, the sum of factor times features over the person's rows, [P, d].
 
         Args:
-            factors: [m], one for each record.
+            factors: [m], one for each row.
         """
         total = np.zeros((len(self.counts), self.features.shape[1]))
         np.add.at(total, self.owners, factors[:, None] * self.features)
         return total
 
     def curvature_times(self, steps: np.ndarray) -> np.ndarray:
-        """Return the Hessian of each person's losses times the person's step, [P, d].
+        """Return, for each person, the Hessian of the person's losses times a vector, [P, d].
 
         Args:
-            steps: [P, d].
+            steps: [P, d], a vector for each person.
         """
-        moved = np.einsum("md,md->m", self.features, steps[self.owners])
-        return self.sum_by_person(self.curvatures * moved)
+        logit_changes = np.einsum("md,md->m", self.features, steps[self.owners])
+        return self.sum_by_person(self.curvatures * logit_changes)
 
 
 @dataclass(frozen=True)
 class _OutputProblem:
-    """The minimisation problem of one output, at its trained weights.
+    """The minimisation problem of one output over all records, expanded at the trained weights w.
 
     The objective is F(w) = sum_j l(y_j, w.x_j) + (s / 2) |w|^2, the sum over all training records.
+    "As computed" means with rounding errors, which the attribute after it bounds.
 
     Attributes:
         strength: s.
@@ -211,15 +224,16 @@ class _OutputProblem:
         slopes: [n] l'_j, the first derivatives of the records' losses in the logit.
         curvatures: [n] l''_j, the second derivatives; 0 where the derivative is clamped.
         slope_error: a bound on the error of each computed slope.
-        curvature_error: the same of each curvature; not where the logit may lie on the other side
-            of a kink, which ``kink_distances`` counts.
+        curvature_error: a bound on the error of each computed curvature, except where the logit may
+            be on the other side of a kink, which ``kink_distances`` takes into account.
         hessian: [d, d] of F at w, as computed.
         hessian_error: a bound on the Frobenius norm of its error.
         gram_matrix: [d, d] the sum of x_j x_j'.
         gram_error: a bound on the Frobenius norm of its error.
-        kink_distances: ascending, the least |D| at which each record's logit may reach a kink of
-            the clamped loss; infinite ones are left out.
-        kink_squares: [k + 1] the sums of the first |x_j|^2 in that order.
+        kink_distances: [k], ascending: for each record whose logit may reach a kink of the clamped
+            loss, the least length of a step at which it may.
+        kink_squares: [k + 1], item i is a bound on the sum of |x_j|^2 over the first i of these
+            records.
     """
 
     strength: float
@@ -245,8 +259,9 @@ class _OutputProblem:
         labels: np.ndarray,
         output: int,
         gram_matrix: np.ndarray,
+        tolerance: float,
     ) -> "_OutputProblem":
-        """Compute what the steps of all people share.
+        """Compute the quantities that the steps of all people share.
 
         Args:
             head: the trained head.
@@ -254,20 +269,21 @@ class _OutputProblem:
             labels: [n] int64, their labels.
             output: the index of the output.
             gram_matrix: [d, d] ``gram`` of the features.
+            tolerance: the bound on the norm of the gradient at which training stops, for the mean
+                loss over the normaliser.
         """
         trained = head.trained
         count, width = features.shape
-        tolerance = head.settings.certificate.minimiser_tolerance
-        assert tolerance is not None  # the caller checked it
         weight = trained.weight.numpy()
         logits, squares = _logits_and_squares(features, weight)
         derivatives = loss_derivative(
             trained.loss, torch.from_numpy(logits), torch.from_numpy(labels)
         )
         slopes = derivatives.numpy()[:, output]
-        shares = expit(logits[:, output])
+        sigmoids = expit(logits[:, output])
         bound = trained.loss.derivative_bound
-        curvatures = np.where(np.abs(slopes) < bound, shares * (1 - shares), 0.0)
+        # Where the derivative is clamped, it is constant, so the second derivative is 0.
+        curvatures = np.where(np.abs(slopes) < bound, sigmoids * (1 - sigmoids), 0.0)
         strength = trained.training.weight_decay * trained.plan.normalizer
         hessian = _weighted_gram(features, curvatures)
         hessian[np.diag_indices(width)] += strength
@@ -306,18 +322,21 @@ class _OutputProblem:
     def step_without(self, removed: _RemovedRows) -> tuple[np.ndarray, np.ndarray]:
         """Return each person's step [P, d], and its radius [P].
 
-        Where the Hessian is not positive definite in floating point, the steps are 0. The radii
-        hold for any steps.
+        If the Hessian is not positive definite in floating point, the steps are 0. The radii are
+        valid for any steps.
+
+        Args:
+            removed: the records of all people.
         """
         # Minus the gradient, at the trained weights, of the problem without the person's records.
         gradients = removed.sum_by_person(removed.slopes) - self.gradient
 
         def remainders_of(steps: np.ndarray) -> np.ndarray:
-            """Return g - H D for each person: what the step D still leaves of the gradient g."""
+            """Return g - H D for each person, with the gradient g that the step D should undo."""
             return gradients - steps @ self.hessian + removed.curvature_times(steps)
 
-        # The inverse of the Hessian with the person's records serves all people. The refinement
-        # accounts for the person's part, and the remainder is measured.
+        # All people share one factorisation, of the Hessian with their records. The refinement
+        # corrects for each person's part of it, and the remainder is measured.
         steps = np.zeros_like(gradients)
         with contextlib.suppress(np.linalg.LinAlgError):
             factor = cho_factor(self.hessian, check_finite=False)
@@ -337,8 +356,8 @@ class _OutputProblem:
 
         Args:
             steps: [P, d].
-            gradients: [P, d] minus the gradients that the steps should undo, as computed.
-            remainders: [P] the norms of what the steps leave of them, as computed.
+            gradients: [P, d], minus the gradients that the steps should undo, as computed.
+            remainders: [P], the norms of g - H D that the steps leave, as computed.
             counts: [P] how many records each person has.
         """
         lengths = np.linalg.norm(steps, axis=1) * COVER
@@ -356,8 +375,9 @@ class _OutputProblem:
         rounding = gamma_up(width + counts.max(initial=0) + 9) * terms
         rounding = rounding + self.hessian_error * lengths
         rounding = rounding + counts * (self.slope_error + self.curvature_error * lengths)
-        left = self.tolerance + self.gradient_error + remainders + rounding
-        radii: np.ndarray = (left + curvature_change + kink_change) / self.strength * COVER
+        remaining_gradient = self.tolerance + self.gradient_error + remainders + rounding
+        gradient_bound = remaining_gradient + curvature_change + kink_change
+        radii: np.ndarray = gradient_bound / self.strength * COVER
         return radii
 
 
@@ -379,18 +399,17 @@ def _logits_and_squares(features: np.ndarray, weight: np.ndarray) -> tuple[np.nd
 
 
 def _kinks_by_step(distances: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return from which length of a step on records may reach a kink of their clamped loss.
+    """Return the lengths of a step from which on each record may reach a kink of its clamped loss.
 
-    A step D moves the logit of a record x by at most |D| |x|.
+    A step D changes the logit of a record x by at most |D| |x|.
 
     Args:
-        distances: [n] lower bounds on how far each record's logit is from a kink; infinite where
-            there is none.
+        distances: [n] lower bounds on the distance of each record's logit from a kink; infinite for
+            a loss without one.
         squares: [n] |x_j|^2, as computed.
 
     Returns:
-        [k] the least |D| of each record that may reach a kink, ascending; and [k + 1] upper bounds
-        on the sums of the first |x_j|^2 in that order.
+        (``kink_distances`` [k], ``kink_squares`` [k + 1]), as ``_OutputProblem`` has them.
     """
     lengths = np.sqrt(squares) * COVER
     may_reach = np.isfinite(distances) & (lengths > 0)
@@ -402,7 +421,7 @@ def _kinks_by_step(distances: np.ndarray, squares: np.ndarray) -> tuple[np.ndarr
 
 
 def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute the sum of weight_j x_j x_j' over records x_j, [d, d].
+    """Return the sum of weight_j x_j x_j' over records x_j, [d, d].
 
     Args:
         features: [n, d] float32 or float64; may be memory-mapped.
@@ -411,6 +430,7 @@ def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
     roots = np.sqrt(weights)
 
     def gram_of_rows(rows: slice) -> tuple[np.ndarray]:
+        """Return the part of the sum over some rows, as a lower triangle."""
         return (lower_gram(float64_rows(features, rows) * roots[rows, None]),)
 
     (total,) = sum_over_rows(len(features), gram_of_rows)
@@ -419,7 +439,7 @@ def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _weighted_sum(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute the sum of weight_j x_j over records x_j, [d].
+    """Return the sum of weight_j x_j over records x_j, [d].
 
     ``sum_rounding`` bounds the rounding error.
 
@@ -429,6 +449,7 @@ def _weighted_sum(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
 
     def sum_of_rows(rows: slice) -> tuple[np.ndarray]:
+        """Return the part of the sum over some rows."""
         return (weights[rows] @ float64_rows(features, rows),)
 
     (total,) = sum_over_rows(len(features), sum_of_rows)
@@ -438,9 +459,9 @@ def _weighted_sum(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _kink_distances(
     logits: np.ndarray, labels: np.ndarray, bound: float, output: int, classes: int
 ) -> np.ndarray:
-    """Return how far each record's logit is at least from a kink of the clamped derivative.
+    """Return a lower bound on the distance of each record's logit from a kink of its loss.
 
-    It is 0 where the computed derivative may be of the other side.
+    The bound is 0 if the computed derivative may be that of the other side of the kink.
 
     Args:
         logits: [n] of one output.
@@ -450,7 +471,7 @@ def _kink_distances(
         classes: the number of classes.
 
     Returns:
-        [n]; infinite if C is at least 1, because then nothing is clamped.
+        [n] distances, at least 0; infinite if C is at least 1, because then nothing is clamped.
     """
     if bound >= 1:
         return np.full(len(logits), np.inf)

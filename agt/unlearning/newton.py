@@ -1,8 +1,8 @@
-"""Certified removal: one Newton step removes records, and bounds the gradient that remains.
+"""Certified removal of records by Newton steps, with a bound on the gradient that remains.
 
-The residual is the norm of the objective's gradient, l2 over all outputs. The weights are within
-residual / strength of the minimiser over the remaining records. The residual starts as training
-measured it. What each method costs, and which residual it leaves:
+The residual is the norm of the objective's gradient, l2 over all outputs. The distance of the
+weights from the minimiser over the remaining records is at most residual / strength. Training
+measures the first residual. The cost of each method, and the residual after it:
 
 | method | reads of the data | the residual afterwards |
 |---|---|---|
@@ -79,7 +79,7 @@ class BoundedMatrix:
         return cls(matrix, error, size)
 
     def remove(self, rows: np.ndarray, sum_error: float) -> None:
-        """Subtract the sum of the outer products r r' over rows r, and update the error bounds.
+        """Subtract the sum of the outer products r r' over rows r, and update all attributes.
 
         Args:
             rows: [m, d] float64.
@@ -143,6 +143,8 @@ class Factor:
     def remove(self, rows: np.ndarray, sum_error: float) -> None:
         """Subtract the outer products r r' of rows r from the Hessian, and update the inverse.
 
+        The inverse is set to None if an update would cost as much as a new inverse, or fails.
+
         Args:
             rows: [m, d] float64.
             sum_error: bound on the Frobenius norm of the error of the computed sum, as for
@@ -166,7 +168,8 @@ class Factor:
     def solve(self, right_side: np.ndarray) -> tuple[np.ndarray, float]:
         """Solve H v = right_side approximately, with a bound on the error that remains.
 
-        The solution is refined until most of its error is rounding.
+        The solution is refined until most of its error is rounding. If the inverse is too
+        inaccurate for that, after many updates, it is computed again and stored.
 
         Args:
             right_side: [d].
@@ -187,6 +190,8 @@ class Factor:
 
     def _refined_solution(self, right_side: np.ndarray) -> tuple[np.ndarray, float, float]:
         """Solve H v = right_side by iterative refinement with the approximate inverse.
+
+        The inverse is computed and stored first if it is None.
 
         Args:
             right_side: [d].
@@ -247,10 +252,6 @@ GOAL_DIVISOR = 64
 NEWTON_STEP = "step"  # one Newton step for the removed records
 REPEATED_STEPS = "polish"  # Newton steps with the stored Hessian, each measuring the residual
 MINIMISATION = "refresh"  # minimising over the remaining records, with new Hessians
-# Codes of the methods of removal in metrics.json and in remarks.
-NEWTON_STEP = "step"  # one Newton step for the removed records
-REPEATED_STEPS = "polish"  # Newton steps with the stored Hessian, each measuring the residual
-MINIMISATION = "refresh"  # minimising over the remaining records, with new Hessians
 MAX_REFRESHES = 30  # iterations of Newton's method; each of the last few squares the error
 
 
@@ -258,8 +259,8 @@ MAX_REFRESHES = 30  # iterations of Newton's method; each of the last few square
 class NewtonStep:
     """Upper bounds on the effect of one Newton step that removes records.
 
-    The step is v with H0 v = f nearly, where H0 is the stored Hessian and f the sum of the removed
-    records' loss gradients. The residual is the norm of the objective's gradient.
+    The step v approximately solves H0 v = f, where H0 is the stored Hessian and f the sum of the
+    removed records' loss gradients. The residual is the norm of the objective's gradient.
 
     Attributes:
         before: bound on the residual before the step.
@@ -281,11 +282,33 @@ class NewtonStep:
     length: float
 
 
+@dataclass(frozen=True)
+class _NewtonMove:
+    """The weights after one Newton step, and upper bounds for each output.
+
+    The step v approximately solves H0 v = f, where H0 is the stored Hessian.
+
+    Attributes:
+        weight: [J, d] w + v, the weights after the step.
+        solve_error: [J] bounds on |H0 v - f|, with the rounding of w + v.
+        curvature_error: [J] bounds on |(A - H0) v|, where A is the Hessian averaged along the step.
+        fresh_curvature_error: [J] the bounds on |(A - H0) v| that would hold if H0 were computed at
+            the weights before the step.
+        length: [J] bounds on |v|.
+    """
+
+    weight: np.ndarray
+    solve_error: np.ndarray
+    curvature_error: np.ndarray
+    fresh_curvature_error: np.ndarray
+    length: np.ndarray
+
+
 @dataclass
 class RemovableHead:
     """A trained linear head from which records are removed in place, with a bound on its gradient.
 
-    ``copy`` it before a removal to be able to undo the removal.
+    A removal changes the head. To be able to undo it, ``copy`` the head before.
 
     Attributes:
         objective: the loss and the strength of the regulariser.
@@ -390,7 +413,7 @@ class RemovableHead:
 
     @property
     def distance(self) -> float:
-        """Bound on |w - w*|, where w* is the exact minimiser over the remaining records."""
+        """A bound on |w - w*|, where w* is the exact minimiser over the remaining records."""
         # COVER (slightly above 1) covers the roundings of this bound itself.
         return self.residual / self.objective.strength * COVER
 
@@ -472,7 +495,7 @@ class RemovableHead:
             is_reached = self.residual <= max(goal, 2 * gradient.error)
             if is_reached or not was_halved:
                 break
-            self.weight, _ = self._newton_move(-gradient.value)
+            self.weight = self._newton_move(-gradient.value).weight
         self.weight = best_weight
         return is_reached
 
@@ -540,7 +563,7 @@ class RemovableHead:
         self.norm = norm * COVER
 
     def _downdate(self, features: np.ndarray) -> None:
-        """Subtract the terms of removed records from the Hessian and the Gram matrix.
+        """Subtract the terms of removed records from the Hessian, the Gram matrix and the count.
 
         Args:
             features: [m, d] float64, of the removed records, whose norms have been checked.
@@ -557,7 +580,9 @@ class RemovableHead:
         self.count -= count
 
     def _step(self, removed_gradient: ComputedGradient, before: float) -> NewtonStep:
-        """Take one Newton step for removed records, and bound the residual that it leaves.
+        """Change the weights by one Newton step for removed records, and bound the new residual.
+
+        ``weight`` and ``residual`` are changed.
 
         Args:
             removed_gradient: the sum of the removed records' loss gradients at the current weights.
@@ -566,41 +591,48 @@ class RemovableHead:
         Raises:
             UnsoundError: the bound is not finite. The weights are then unchanged.
         """
-        moved, bounds = self._newton_move(removed_gradient.value)
-        # Outputs are separate problems, so their bounds add in squares.
-        solved, curved, fresh, length = (
-            float(size) * COVER for size in np.linalg.norm(bounds, axis=1)
-        )
+        move = self._newton_move(removed_gradient.value)
+        solve_error = _combine_outputs(move.solve_error)
+        curvature_error = _combine_outputs(move.curvature_error)
         # Lemma 7 of docs/proofs/removal.md: the residual after the step is at most the one before
         # plus |H0 v - f| plus |(A - H0) v|. Lemma 13 of docs/proofs/removal.md: so residuals of
         # several removals add up.
-        residual_sum = before + removed_gradient.error + solved + curved
+        residual_sum = before + removed_gradient.error + solve_error + curvature_error
         after = residual_sum * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
                 "the bound on the remaining gradient is not finite, so nothing was removed: "
                 "train again"
             )
-        self.weight = moved
+        self.weight = move.weight
         self.residual = after
-        return NewtonStep(before, after, solved + removed_gradient.error, curved, fresh, length)
+        return NewtonStep(
+            before=before,
+            after=after,
+            solve_error=solve_error + removed_gradient.error,
+            curvature_error=curvature_error,
+            fresh_curvature_error=_combine_outputs(move.fresh_curvature_error),
+            length=_combine_outputs(move.length),
+        )
 
-    def _newton_move(self, right_side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _newton_move(self, right_side: np.ndarray) -> _NewtonMove:
         """Return the weights after a Newton step, and bounds on the parts of its error.
 
-        The step is v with H0 v = f nearly, from the weights w to w + v. H0 is the stored Hessian,
-        computed at the weights w0.
+        The step v, from the weights w to w + v, approximately solves H0 v = f. H0 is the stored
+        Hessian, which was computed at the weights w0. The head's weights are not changed.
 
         Args:
             right_side: [J, d] f.
 
-        Returns:
-            (the new weights w + v [J, d], bounds [4, J] for each output). The rows of the bounds
-            are the attributes ``solve_error``, ``curvature_error``, ``fresh_curvature_error`` and
-            ``length`` of ``NewtonStep``.
+        Raises:
+            UnsoundError: the Hessian is not positive definite in floating point.
         """
-        bounds = np.zeros((4, len(right_side)))
-        moved = np.array(self.weight)
+        outputs = len(right_side)
+        weight = np.array(self.weight)
+        solve_errors = np.zeros(outputs)
+        curvature_errors = np.zeros(outputs)
+        fresh_curvature_errors = np.zeros(outputs)
+        lengths = np.zeros(outputs)
         # Lemma 8 of docs/proofs/removal.md: |(A - H0) v|, with A the Hessian averaged along the
         # step, is at most curvature_change times |X v| times the sum of the old and the new
         # weights' distances from w0 (``drift``). X are the features.
@@ -611,39 +643,39 @@ class RemovableHead:
             factor_index = output if len(self.factors) > 1 else 0
             factor = self.factors[factor_index]
             step, solve_error = factor.solve(right_side_of_output)
-            moved[output] += step
-            length = _length(step)
-            moved_length = _length(moved[output])
+            weight[output] += step
+            length = _bound_length(step)
+            new_length = _bound_length(weight[output])
             # Lemma 11 of docs/proofs/removal.md: storing w + v rounds the weights by at most
-            # UNIT |w + v|, which moves the gradient by at most the largest curvature times that.
-            rounding = UNIT * moved_length
-            drift_before = _length(self.weight[output] - self.reference[output])
-            drift_after = _length(moved[output] - self.reference[output])
+            # UNIT |w + v|, which changes the gradient by at most the largest curvature times that.
+            rounding = UNIT * new_length
+            drift_before = _bound_length(self.weight[output] - self.reference[output])
+            drift_after = _bound_length(weight[output] - self.reference[output])
             drift = drift_before + drift_after + rounding
             # The smaller of two bounds on |X v|.
             image_length = min(self.gram.bound_norm(step), self.norm * length)
-            curvature_error = curvature_change * image_length * drift
-            fresh_curvature_error = curvature_change * image_length * length
-            solve_error += largest_curvature * UNIT * moved_length
-            bounds[:, output] = (solve_error, curvature_error, fresh_curvature_error, length)
-        return moved, bounds
+            solve_errors[output] = solve_error + largest_curvature * UNIT * new_length
+            curvature_errors[output] = curvature_change * image_length * drift
+            fresh_curvature_errors[output] = curvature_change * image_length * length
+            lengths[output] = length
+        return _NewtonMove(weight, solve_errors, curvature_errors, fresh_curvature_errors, lengths)
 
 
 def reduce_residual(
     head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowed: float
 ) -> tuple[str, ...]:
-    """Reduce a head's residual to what is allowed, by the cheapest methods that suffice.
+    """Reduce a head's residual to at most ``allowed``, by the cheapest methods that suffice.
 
     Args:
-        head: changed in place.
+        head: the head, which is changed in place.
         features: [n, d] of all remaining records.
         targets: [n, J] as ``Objective.targets`` returns them, of these records.
         allowed: the largest residual that is allowed.
 
     Returns:
         The codes of the methods that were used, in order: ``REPEATED_STEPS``, ``MINIMISATION``,
-            both or none. The residual may still exceed ``allowed``; then only training again with
-            new noise helps.
+        both or none. The residual may still exceed ``allowed``; then only training again with new
+        noise helps.
     """
     goal = allowed / GOAL_DIVISOR
     methods = []
@@ -656,7 +688,7 @@ def reduce_residual(
     return tuple(methods)
 
 
-def worst_case(
+def worst_step_increase(
     curvature_lipschitz: float,
     removed: int,
     remaining: int,
@@ -685,15 +717,23 @@ def worst_case(
     return curvature_lipschitz * math.sqrt(outputs) * remaining * distance**2
 
 
-def _length(vector: np.ndarray) -> float:
+def _bound_length(vector: np.ndarray) -> float:
     """Return an upper bound on the l2 norm of a vector [d]."""
     # COVER (slightly above 1) covers the roundings of this bound itself.
     return float(np.linalg.norm(vector)) * COVER
 
 
-STATES_TOGETHER = (
-    10  # the number of served states for which the promise says how close all together are
-)
+def _combine_outputs(bounds: np.ndarray) -> float:
+    """Return a bound on an l2 norm over all outputs, from bounds [J] on the norm of each output.
+
+    Outputs are separate problems, so the squares of their norms add up.
+    """
+    # With an axis, NumPy adds the squares in a fixed order, and not in that of a BLAS library.
+    return float(np.linalg.norm(bounds, axis=0)) * COVER
+
+
+# The promise states how close this many states of the model are together.
+STATES_TOGETHER = 10
 RESIDUAL_DEPENDS_ON_NOISE = not_held("residual_depends_on_noise")
 NOISE_IN_FLOATING_POINT = not_held("noise_in_floating_point")
 NOISE_IS_EXACT = proved("noise_exact")
@@ -702,13 +742,15 @@ NOISE_FROM_SEED = not_held("noise_from_recorded_seed")
 
 
 def joint_epsilon(eps: float, delta: float, states: int) -> float:
-    """Return the eps at which several served states together are (eps, delta)-close, rounded up.
+    """Return the eps at which several states together are (eps, delta)-close, rounded up.
+
+    A state is the noisy weights after one update, which answer queries.
 
     Args:
-        eps: the eps at which each served state is close to one that was trained without the removed
-            records.
+        eps: the eps at which each state is (eps, delta)-close to one that was trained without the
+            removed records.
         delta: the delta of each state, and of all states together.
-        states: the number of served states, at least 1.
+        states: the number of states, at least 1.
     """
     # Lemma 3 of docs/proofs/masking.md: k states together are as close as two normal distributions
     # sqrt(k) mu apart.
@@ -716,10 +758,11 @@ def joint_epsilon(eps: float, delta: float, states: int) -> float:
 
 
 def promise_after_removal(config: RemovalConfig, residual: float, strength: float) -> Promise:
-    """Return what is promised about a state after a removal by Newton steps.
+    """Return the guarantee for a head's weights after a removal by Newton steps.
 
     Args:
-        config: the settings that the head was trained with.
+        config: the settings that the head was trained with; ``masking`` decides the kind of
+            guarantee.
         residual: bound on the norm of the objective's gradient; at most the removal budget.
         strength: the strength of the objective's regulariser.
     """
@@ -767,7 +810,7 @@ def _promise_without_noise(
 
 
 def _promise_of_loss_noise(config: RemovalConfig, near_minimiser: Fact) -> Promise:
-    """Return the promise for ``masking=loss``: what the paper claims, which is not proved.
+    """Return the promise for ``masking=loss``: the paper's guarantee, which is not proved here.
 
     Args:
         config: the settings, whose eps, delta and seed are read.
@@ -821,7 +864,7 @@ def _promise_of_output_noise(
 
 
 def _output_noise_epsilon(config: RemovalConfig, within: float) -> float:
-    """Return the smallest eps at which the noise on served weights hides a distance.
+    """Return the smallest eps for which the noise makes weights at a distance (eps, delta)-close.
 
     It is 0 if delta suffices without eps, and at most the eps of the settings.
 
@@ -842,7 +885,7 @@ _TERMS_OF_LOSS_NOISE: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noi
 
 
 def _output_noise_terms(config: RemovalConfig) -> tuple[Remark, ...]:
-    """Return the further terms of the promise for ``masking=output``.
+    """Return the terms of the promise for ``masking=output`` that follow its summary.
 
     Args:
         config: the settings, whose eps and delta are read.

@@ -1,4 +1,4 @@
-"""What a removal of records did and guarantees, as values that are stored and verified."""
+"""A removal of records and the guarantee after it, as values that are stored and verified."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -8,7 +8,7 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing, with_code
 from agt.settings import plain_of, schema, validate
-from agt.unlearning.sentences import Remark, in_words, sentences, with_fact
+from agt.unlearning.sentences import Remark, remark_from_text, remark_with_fact, sentences
 
 MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
@@ -22,18 +22,18 @@ class Promise:
     Attributes:
         method: the name of the removal method.
         exact: True: the model equals the one that training without the removed records gives, or
-            its weights are ``within`` a distance of that model's. (For method ``certificate`` only
-            the answers are equal.) False: its distribution is (eps, delta)-close to that of such a
-            model, in both directions.
+            the distance of its weights from that model's is at most ``within``. (For method
+            ``certificate`` only the answers are equal.) False: its distribution is (eps,
+            delta)-close to that of such a model, in both directions.
         eps: the eps of the closeness, at least 0; 0 if exact.
         delta: the delta of the closeness, in [0, 1); 0 if exact.
         adaptive: True: the guarantee also holds for requests that were chosen after seeing what the
             model gave out. False: only for oblivious requests, which were chosen without looking.
-        terms: what is promised and to whom. The first is a summary in one line.
+        terms: the guarantee as remarks, from which sentences are made. The first is a summary.
         assumptions: the facts that the promise depends on, each proved, declared or not held. A
             fact that is not held is shown wherever the removal is reported.
-        within: bound on the l2 distance over all served weights, if the model is exact up to a
-            distance; None: an exact model is equal bit for bit.
+        within: bound on the l2 distance over all weights that answer queries, if the model is exact
+            up to a distance; None: an exact model is equal bit for bit.
 
     Raises:
         ConfigError: ``within`` is given but not ``exact``, eps or delta is above 0 although
@@ -64,9 +64,9 @@ class Promise:
 
     @property
     def proved(self) -> bool:
-        """True if no assumption is known to fail.
+        """Whether the guarantee holds: no assumption is known to fail.
 
-        If False, eps and delta are those that a paper claims, and guarantee nothing.
+        If it does not hold, eps and delta are those that a paper claims without this proof.
         """
         return all(fact.standing is not Standing.VOID for fact in self.assumptions)
 
@@ -80,7 +80,7 @@ class Promise:
           a function of the remaining records and the keys, bit for bit, for any requests. But if
           requests depend on the keys, the model's distribution differs from that with newly drawn
           keys.
-        * ``oblivious``: sequences that were chosen without looking at what the model gave out.
+        * ``oblivious``: sequences that were chosen without seeing any output of the model.
         """
         if self.adaptive:
             return "adaptive"
@@ -96,13 +96,13 @@ class Promise:
 
 @schema
 class RemovalBudget:
-    """A model's removal budget: the error that its noise hides, and the error that there is.
+    """A model's removal budget: the residual that it has, and the largest that its noise hides.
 
-    Errors are residuals: norms of the objective's gradient that training and removals have left.
+    The residual is the norm of the objective's gradient that training and removals have left.
 
     Attributes:
-        spent: bound on the residual now.
-        total: the largest residual that the noise hides.
+        spent: a bound on the residual now.
+        total: the largest residual for which the guarantee holds.
     """
 
     spent: NonNegative
@@ -111,17 +111,17 @@ class RemovalBudget:
 
 @schema
 class Removal:
-    """A report of one removal: what was done, and what is promised.
+    """A report of one removal: the steps of the method, and the guarantee after it.
 
     Attributes:
-        promise: what holds for the model after the removal.
+        promise: the guarantee for the model after the removal.
         records: the number of removed records.
         seconds: wall time of the method, without reading data and writing reports.
         facts: values by name for metrics.json and the removal's report, for example the number of
             members that were trained again, bounds, or the noise.
-        steps: what was done, in order.
+        steps: the steps of the method as remarks, in their order.
         budget: the removal budget afterwards (``CertificateKind.removal_bounds``); None: the method
-            belongs to no kind of certificate and has no budget.
+            has no budget, because it is not that of a kind of certificate.
     """
 
     promise: Promise
@@ -138,7 +138,7 @@ class Removal:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """JSON values of all fields except the promise, which a request log stores separately."""
+        """All fields except the promise, as JSON values by name, as a request log stores them."""
         return {name: value for name, value in plain_of(self).items() if name != "promise"}
 
 
@@ -181,7 +181,7 @@ def promise_with_codes(promise: Mapping[str, Any]) -> dict[str, Any]:
     """
     node = dict(promise)
     if "words" in node:  # the format of earlier versions
-        node["terms"] = [in_words(text) for text in node.pop("words")]
+        node["terms"] = [remark_from_text(text) for text in node.pop("words")]
     facts = node.pop("assumptions", ())
     node["assumptions"] = [with_code(fact) if "why" in fact else fact for fact in facts]
     return node
@@ -200,9 +200,9 @@ def removal_with_codes(plain: Mapping[str, Any]) -> dict[str, Any]:
     """
     node = dict(plain)
     if "words" not in node:  # the format of this version or of the one before
-        node["steps"] = [with_fact(step) for step in node["steps"]]
+        node["steps"] = [remark_with_fact(step) for step in node["steps"]]
         return node
-    node["steps"] = [in_words(text) for text in node.pop("words")]
+    node["steps"] = [remark_from_text(text) for text in node.pop("words")]
     budget = node.pop("allowance", None)
     if budget is not None:
         node["budget"] = {name: value for name, value in budget.items() if name != "unit"}

@@ -1,7 +1,7 @@
-"""Sentences about removals, made from a code and its values when they are shown.
+"""Sentences about removals, which are made from a code and its values when they are shown.
 
-``TEMPLATES`` has one sentence for each code. Records store codes and values, which ``agt verify``
-compares. A sentence is never compared, searched or stored.
+``TEMPLATES`` has the template of one sentence for each code. Records store codes and values, which
+``agt verify`` compares. A sentence is never compared, searched or stored.
 """
 
 from collections.abc import Mapping
@@ -396,10 +396,10 @@ class Remark:
 
 
 def add_templates(templates: Mapping[str, str]) -> None:
-    """Add the sentences of an erasure method that another package's kind of certificate brings.
+    """Add the templates of sentences about a removal method that another package defines.
 
     Args:
-        templates: the new sentences' templates by code.
+        templates: templates by new codes; ``TEMPLATES`` is changed.
 
     Raises:
         ValueError: there is already a sentence for one of the codes.
@@ -412,19 +412,19 @@ def sentences(remarks: tuple[Remark, ...]) -> tuple[str, ...]:
     return tuple(remark.sentence for remark in remarks)
 
 
-def in_words(text: str) -> dict[str, Any]:
-    """Return the JSON value of a remark that an earlier version stored as text."""
+def remark_from_text(text: str) -> dict[str, Any]:
+    """Return the JSON value of a remark for a sentence that an earlier version stored as text."""
     return {"code": IN_WORDS, "values": {"text": text}}
 
 
-def with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a remark in the format of this version.
+def remark_with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON value of a remark of any version in the format of this version.
 
-    Earlier versions stored an assumption that does not hold as a text ``why``. It becomes a fact
-    with a code.
+    Earlier versions stored an assumption that does not hold as a text ``why`` among the values. It
+    is replaced by ``fact``, a fact with a code.
 
     Args:
-        remark: the JSON value, with ``code`` and ``values``.
+        remark: the JSON value, with ``code`` and ``values``; it is not changed.
 
     Raises:
         KeyError, TypeError: the value does not describe a remark.
@@ -435,6 +435,6 @@ def with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
     return {"code": remark["code"], "values": values}
 
 
-def without_words(remarks: tuple[Remark, ...]) -> tuple[Remark, ...]:
-    """Return the remarks that have a code, without those that an earlier version stored as text."""
+def remarks_with_codes(remarks: tuple[Remark, ...]) -> tuple[Remark, ...]:
+    """Return the remarks without those that an earlier version stored as text."""
     return tuple(remark for remark in remarks if remark.code != IN_WORDS)

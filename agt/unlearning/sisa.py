@@ -1,9 +1,9 @@
 """Sharded, isolated, aggregated training (SISA of Bourtoule et al. 2021, without its slices).
 
 After a removal, ``retrain_affected`` trains again only the members of an ensemble whose shard
-(their part of the training records) changed. Until then ``answerable`` returns for which queries
-the vote is certain nevertheless. ``reasons_not_covered`` returns why the certificates of a run do
-not cover removals. Proofs: docs/proofs/sisa.md.
+(their part of the training records) changed. Until then ``answerable`` returns the queries whose
+vote is certain in spite of the pending removal. ``reasons_not_covered`` returns why the
+certificates of a run do not cover removals. Proofs: docs/proofs/sisa.md.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -40,8 +40,8 @@ class Retrained:
     Attributes:
         model: the ensemble on the remaining records.
         trained: the indices of the members that were trained again, in ascending order.
-        removed: how many records the members lost, by what was recorded of each; None if their
-            numbers of records were not recorded.
+        removed: how many records the members lost, computed from the recorded numbers of records;
+            None: these numbers were not recorded.
     """
 
     model: EnsembleModel | VotesModel
@@ -49,25 +49,25 @@ class Retrained:
     removed: int | None = None
 
     @property
-    def changed(self) -> tuple[str, ...]:
-        """The names of what differs between the members' training environments, sorted.
+    def environment_differences(self) -> tuple[str, ...]:
+        """The names of the entries that differ between the members' training environments, sorted.
 
-        An environment holds what a member's bits depend on besides records and settings, for
-        example code version, machine and threads.
+        An environment has what a member's bits depend on in addition to records and settings, for
+        example the code version, the machine and the number of threads.
         """
         environments = [shard.environment for shard in self.model.shards]
         first = environments[0]
-        changed = set()
+        different = set()
         for environment in environments:
             names = {*first, *environment}
-            changed |= {name for name in names if environment.get(name) != first.get(name)}
-        return tuple(sorted(changed))
+            different |= {name for name in names if environment.get(name) != first.get(name)}
+        return tuple(sorted(different))
 
     @property
     def steps(self) -> int:
         """The number of steps in one member's batch plan.
 
-        A minimiser's solver takes another number of steps.
+        For a minimiser it says nothing, because its solver stops at a tolerance.
         """
         return self.model.plan.steps
 
@@ -80,9 +80,9 @@ def retrain_affected(
     A shard is the part of the training records that one member is trained on.
 
     Formal guarantees:
-        - The result has the same bits as an ensemble that is trained again completely, if all else
-          that bits depend on is the same. ``Retrained.changed`` lists what is not (Lemma 1 of
-          docs/proofs/sisa.md).
+        - The result has the same bits as an ensemble that is trained again completely, if the
+          environments of all members are the same (Lemma 1 of docs/proofs/sisa.md).
+          ``Retrained.environment_differences`` lists what differs.
 
     Args:
         problem: the remaining records, and the settings that the ensemble was trained with.
@@ -90,8 +90,8 @@ def retrain_affected(
         on_progress: called after every member that was trained.
 
     Raises:
-        CheckError: the run is no ensemble, a file on its shards is missing or damaged, or its
-            members depend on more than their shards.
+        CheckError: the run is no ensemble, a file on its shards is missing or damaged, or public
+            rows that all members depend on changed.
         ConfigError: another file is missing or damaged.
     """
     if problem.settings.ensemble.members == 1:
@@ -107,6 +107,8 @@ def retrain_affected(
 def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
     """Train again the affected members of an ensemble whose members are models of their own.
 
+    The other members are loaded.
+
     Args and Raises: as of ``retrain_affected``.
     """
     ensemble = problem.settings.ensemble
@@ -114,9 +116,11 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
     with _naming_missing_shards():
         shard_records = [ShardRecord.read(reader.part(member_folder(index))) for index in indices]
     remaining = member_records(problem.dataset.train, ensemble)
-    affected = _changed_shards(shard_records, [fingerprint(shard) for shard in remaining])
+    digests = [fingerprint(records) for records in remaining]
+    affected = _changed_shards(shard_records, digests)
     unaffected = [index for index in indices if index not in affected]
-    members = dict(zip(unaffected, load_members(problem, reader, unaffected), strict=True))
+    loaded = load_members(problem, reader, unaffected)
+    members = dict(zip(unaffected, loaded, strict=True))
     for index, member in members.items():
         shard = problem.dataset.without_records.with_training_records(remaining[index], None)
         _check_features(member, shard)
@@ -125,7 +129,8 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
         members[index] = member
         shard_records[index] = shard_record
     member_models = tuple(members[index] for index in indices)
-    return Retrained(EnsembleModel(problem, member_models, tuple(shard_records)), tuple(affected))
+    model = EnsembleModel(problem, member_models, tuple(shard_records))
+    return Retrained(model, tuple(affected))
 
 
 def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
@@ -136,13 +141,14 @@ def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgre
     with _naming_missing_shards():
         recorded = read_shards(reader, problem.settings.ensemble.members)
     model = load(problem, reader)
-    assert isinstance(model, VotesModel)  # no other model has such a file
+    if not isinstance(model, VotesModel):
+        raise TypeError(f"a {type(model).__name__} does not have its members in one file")
     _check_features(model, problem.dataset)
     records = problem.dataset.train
     remaining = model.shard_records(records)
     affected = _changed_shards(recorded, [shard.digest for shard in remaining])
     removed = _count_lost_records(recorded, remaining, affected, reader)
-    shards = [*recorded]
+    shards = list(recorded)
     for index in affected:
         shards[index] = remaining[index]
     if affected:
@@ -156,21 +162,23 @@ def _count_lost_records(
     affected: Collection[int],
     reader: FileReader,
 ) -> int:
-    """Return how many records the members lost since they were trained.
+    """Return how many records the members lost in total since they were trained.
 
     Args:
-        recorded: what each member was trained on, with its number of records.
-        remaining: the same of the remaining records.
-        affected: the members whose digest changed.
-        reader: the folder of the model, for the error.
+        recorded: each member's shard when it was trained, as the model's file records it.
+        remaining: each member's shard of the remaining records.
+        affected: the indices of the members whose shard changed.
+        reader: the folder of the model, for the message.
 
     Raises:
-        CheckError: a member whose digest did not change has another number of records.
+        CheckError: the file records another number of records for a member whose shard did not
+            change, so the file was altered.
+        ValueError: a shard has no number of records.
     """
     removed = 0
     for index, (before, now) in enumerate(zip(recorded, remaining, strict=True)):
-        assert before.records is not None  # ``read_shards`` and ``shard_records`` count them
-        assert now.records is not None
+        if before.records is None or now.records is None:
+            raise ValueError(f"the number of records of member {index} is not known")
         lost = before.records - now.records
         if lost and index not in affected:
             raise CheckError(
@@ -185,19 +193,22 @@ def _count_lost_records(
 
 
 def _changed_shards(recorded: Sequence[ShardRecord], digests: Sequence[str]) -> list[int]:
-    """Return the members whose shard is not the one that they were trained on, in ascending order.
+    """Return the indices of the members whose shard changed since training, in ascending order.
 
     Args:
-        recorded: what each member was trained on.
-        digests: the fingerprints of the members' shards of the remaining records.
+        recorded: each member's shard when it was trained.
+        digests: the fingerprint of each member's shard of the remaining records.
     """
-    pairs = enumerate(zip(recorded, digests, strict=True))
-    return [index for index, (record, digest) in pairs if record.digest != digest]
+    changed = []
+    for index, (shard, digest) in enumerate(zip(recorded, digests, strict=True)):
+        if shard.digest != digest:
+            changed.append(index)
+    return changed
 
 
 @contextmanager
 def _naming_missing_shards() -> Iterator[None]:
-    """Turn the error of a missing or damaged record of shards into a CheckError."""
+    """Turn errors of reading records of shards, in a block, into CheckError with a remedy."""
     try:
         yield
     except (ConfigError, UnsoundError) as error:
@@ -208,14 +219,15 @@ def _naming_missing_shards() -> Iterator[None]:
 
 
 def _check_features(member: Model, shard: Dataset) -> None:
-    """Raise CheckError unless a stored member computes features as a new member would.
+    """Raise CheckError if a stored member computes other features than a newly trained one would.
 
     Features may depend on public rows. If these changed since the member was trained, every member
     that is trained now would have other features than the stored one.
 
     Args:
         member: a stored member.
-        shard: a data set of the member's records and the public rows as they are now.
+        shard: the dataset from which a new member would be trained: the member's records and the
+            present public rows.
     """
     if not member.has_features_of(shard):
         raise CheckError(
@@ -235,14 +247,14 @@ def reasons_not_covered(
     compared: Collection[Fact] = (),
     public: bool = False,
 ) -> list[Remark]:
-    """Return the reasons why the certificates of a run do not cover removals; empty: they do.
+    """Return the reasons why the certificates of a run do not cover a removal; empty: they do.
 
     Args:
         settings: the settings of the run.
         conditions: the seven conditions a to g of a certificate, as the run recorded them.
-        compared: facts about constants that were compared with those of the remaining records. They
-            hold for this removal, so they need not be proved for every data set.
-        public: True if one of the removed records was declared public.
+        compared: facts about constants of the data that were found to be the same for the remaining
+            records. They hold for this removal, so they need not hold for every dataset.
+        public: whether one of the removed records was declared public.
     """
     relation = RELATIONS[settings.relation.name]
     certificate = settings.certificate
@@ -266,6 +278,8 @@ def reasons_not_covered(
 def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
     """Return every fact that must hold for a certified answer to stay the same after a removal.
 
+    Whether the facts hold is not checked.
+
     Args:
         conditions: the seven conditions a to g of a certificate, as the run recorded them.
     """
@@ -281,7 +295,7 @@ def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
 def answerable(
     distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int = 2
 ) -> np.ndarray:
-    """Return for which queries the vote's label is certain while removals are pending.
+    """Return which queries have a certain label although removals are pending.
 
     Formal guarantees:
         - An answerable query has the label that the ensemble will give it after the removals,
@@ -299,7 +313,7 @@ def answerable(
         classes: C, the number of classes.
 
     Returns:
-        [n] bool.
+        [n] bool, True for an answerable query.
 
     Raises:
         ConfigError: labels or distances do not fit (``count_selected_votes``).
@@ -327,10 +341,10 @@ def answerable(
 
 
 def spread_requests(members: int, requests: int) -> np.ndarray:
-    """Return how many removal requests each member gets if an adversary spreads them evenly.
+    """Return how many removal requests affect each member if an adversary spreads them evenly.
 
-    The adversary knows the public key that assigns units to shards, and sends one request to each
-    member in turn.
+    The adversary knows the public key that assigns units to shards, and requests the removal of one
+    unit of each shard in turn.
 
     Args:
         members: T, the number of members.

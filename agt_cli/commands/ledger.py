@@ -12,14 +12,14 @@ from typing import Any, Literal
 from agt.errors import ConfigError, few
 from agt.ledger.book import Debit, Population
 from agt.ledger.chain import Head
-from agt.ledger.head_file import head_file
-from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
+from agt.ledger.head_file import head_file_path
+from agt.ledger.known import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.ledger.words import budget, clock
+from agt.ledger.words import clock_warnings, describe_budget
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget
@@ -253,7 +253,7 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
         _list(ledger, console)
         allowance = population.allowance
         console.say(
-            f"ledger {ledger.path} was created with the budget {budget(allowance)}, which "
+            f"ledger {ledger.path} was created with the budget {describe_budget(allowance)}, which "
             "cannot be raised later"
         )
         if allowance.delta:
@@ -282,7 +282,7 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     """
     people = config.people()
     folder_or_file = config.second_head
-    head = None if folder_or_file is None else head_file(folder_or_file, config.path)
+    head = None if folder_or_file is None else head_file_path(folder_or_file, config.path)
     declared = config.declared
     if people is None and head is None and not declared:
         raise ConfigError(
@@ -311,8 +311,8 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 
 def _list(ledger: Ledger, console: Console) -> None:
-    """Put a ledger on the list of those that were used here; errors as of ``recognise``."""
-    if note := recognise(ledger):
+    """Put a ledger on the list of those that were used here; errors as of ``put_on_list``."""
+    if note := put_on_list(ledger):
         console.warn(note)
 
 
@@ -337,7 +337,7 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
             "ledger does not count them, so add their privacy losses to the ledger's total "
             "yourself"
         )
-    for line in dict.fromkeys(similar_elsewhere(config.path, people.table)):
+    for line in dict.fromkeys(similar_ledger_warnings(config.path, people.table)):
         console.warn(line)
     if not people.table.people:
         name = people.table.name
@@ -398,7 +398,7 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
         CheckError: it is another ledger than the one that was here (``check_same_ledger``).
     """
     book = ledger.book
-    words = [*ledger.words(), *clock(book)]
+    words = [*ledger.words(), *clock_warnings(book)]
     head = str(book.last.head)
     for line in [*words, f"head: {head}"]:
         console.say(line)
@@ -459,7 +459,7 @@ def _say_guarantee(ledger: Ledger, console: Console) -> None:
         f"no table was admitted yet; to admit one, type agt ledger admit {ledger.path} run=FOLDER"
     )
     name = population.name
-    limit = budget(population.allowance)
+    limit = describe_budget(population.allowance)
     relation = population.relation
     console.say(
         f"ledger {name}: everything that is ever released under this ledger must stay "
@@ -526,9 +526,9 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         book = ledger.verify(config.noted)
         entries = book.last.number
-        debits = book.kinds["debit"]
+        debits = book.kind_counts["debit"]
         answers = book.answered
-        limit = budget(ledger.population.allowance)
+        limit = describe_budget(ledger.population.allowance)
         console.say(
             f"{ledger.path}: no problem found. Number of entries: {entries}, each of which "
             f"contains the hash of the previous one. Number of debits: {debits}; agt computed "

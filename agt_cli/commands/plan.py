@@ -173,7 +173,7 @@ def _report_numbers(
     titles, cells = score_cells(planned, offers, "always the median", number_words)
     title = (
         f"{opened.dataset.name}: expected RMSE of private numbers for each total budget and number "
-        f"of queries (RMSE without noise: {number_words(evidence.nominal)})"
+        f"of queries (RMSE without noise: {number_words(evidence.nominal_score)})"
     )
     simulated = [
         f"The RMSE of {name} is the mean of {method.draws} simulated draws: its weights are "
@@ -280,7 +280,7 @@ def score_cells(
         scores = grid.loc[(eps, mechanism)]
         cells = ["-" if math.isnan(score) else words(score) for score in scores]
         rows.append([f"{eps:g}", mechanism, *cells])
-    constant = words(evidence.constant)
+    constant = words(evidence.constant_score)
     rows.append(["-", constant_name, *(constant for _ in grid.columns)])
     return columns, rows
 

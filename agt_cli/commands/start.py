@@ -734,11 +734,11 @@ def ways(
     release = weights_release(planned)
     if held and release:
         mechanism = release.mechanism
-        constant = evidence.merit(evidence.constant)
-        halfway = (evidence.merit(evidence.nominal) + constant) / 2
+        constant = evidence.merit(evidence.constant_score)
+        halfway = (evidence.merit(evidence.nominal_score) + constant) / 2
         useful = evidence.merit(release.expected) > max(constant, halfway)
         reason = ""
-        if not useful and evidence.useful:
+        if not useful and evidence.is_useful:
             reason = (
                 " (the table has too few rows for this budget, so the answers would not "
                 "be accurate)"
@@ -748,7 +748,8 @@ def ways(
         weights = f"any number of answers, {scoring.expected_words(release.expected)}{reason}"
     if held and count:
         answers = counted(count, "answer")
-        singly = f"{answers}, {scoring.expected_words(evidence.tolerated)}, with mechanism={name}"
+        score = scoring.expected_words(evidence.worst_tolerated_score)
+        singly = f"{answers}, {score}, with mechanism={name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"{scoring.answers}, published one by one within the same total budget: {singly}",

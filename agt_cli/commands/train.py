@@ -175,9 +175,9 @@ def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
     if settings.training.batch.normalizer is None and (question := size_question(dataset)):
         yield question
     if settings.noise is not None:
-        from agt.mechanisms.claims import budget_doubts  # which no other training loads
+        from agt.mechanisms.claims import budget_warnings  # which no other training loads
 
-        yield from budget_doubts(
+        yield from budget_warnings(
             settings.noise.epsilon, settings.noise.delta, dataset.declared_size
         )
 

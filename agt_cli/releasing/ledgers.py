@@ -13,7 +13,7 @@ from agt.errors import ConfigError
 from agt.ledger.ledger import ledgers_in
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
-from agt.ledger.tables import AdmittedTable, sample_of
+from agt.ledger.tables import AdmittedTable, sample_names
 from agt.ledger.unit import Unit
 from agt_cli.process import put
 from agt_cli.report.finished import Run
@@ -24,7 +24,7 @@ EARLIER = "earlier_data"
 which its people are known.
 """
 PEOPLE = "people"
-"""In env.json: ``sample_of`` the units that were trained on, readable with the run's key alone."""
+"""In env.json: ``sample_names`` of the run's units, readable with the run's key alone."""
 
 
 def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
@@ -80,7 +80,7 @@ def veiled(loaded: Dataset, key: HashKey) -> str:
     """What env.json has of the people of a training set: in hexadecimal, under the run's key and
     the data's digest.
     """
-    return _xor(bytes.fromhex("".join(sample_of(loaded.train.units))), key, loaded.digest).hex()
+    return _xor(bytes.fromhex("".join(sample_names(loaded.train.units))), key, loaded.digest).hex()
 
 
 def unveiled(text: str, key: HashKey, digest: str) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
-from agt.ledger.known import recognise
-from agt.ledger.ledger import Ledger, admitted
+from agt.ledger.known import put_on_list
+from agt.ledger.ledger import Ledger, find_matching_table
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
-from agt.ledger.tables import AdmittedTable, sample_of
+from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, existing_ledger
 from agt_cli.process import put
@@ -65,7 +65,7 @@ def payer_of(
         path = existing_ledger(name)
         say_skipped(path.parent)
         with Ledger.open(path, second_head()) as ledger:
-            if note := recognise(ledger):
+            if note := put_on_list(ledger):
                 put(note, "stderr")
             payer = LedgerPayer.checked(ledger, people, run)
             record.environment(ledger=name)
@@ -79,7 +79,7 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
         config: of the run, which the settings are from.
     """
     hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
-    people = sample_of(loaded.train.units)
+    people = sample_names(loaded.train.units)
     table = AdmittedTable(
         loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people
     )
@@ -97,7 +97,7 @@ def _ledgers_of(people: ProtectedPeople) -> tuple[list[str], list[AgtError]]:
         return [], [error]
     for path in paths:
         try:
-            names += [path.stem] if admitted(path, people.table) else []
+            names += [path.stem] if find_matching_table(path, people.table) else []
         except AgtError as error:
             refusals.append(error)
     return names, refusals

@@ -18,7 +18,7 @@ def verdict(plan: Plan) -> str:
 def finding(plan: Plan) -> str:
     """The verdict without its full stop, as a figure's headline has it."""
     nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
-    if not plan.useful_weights and not plan.evidence.useful:
+    if not plan.useful_weights and not plan.evidence.is_useful:
         return (
             "No release is worthwhile here, because always giving the most frequent class is "
             f"at least as accurate ({always}) as the model without noise ({nominal})"
@@ -45,7 +45,7 @@ def finding(plan: Plan) -> str:
 
 def advice(plan: Plan) -> tuple[str, ...]:
     """Return what to use, and what it gives, in a sentence or two."""
-    if not plan.useful_weights and not plan.evidence.useful:
+    if not plan.useful_weights and not plan.evidence.is_useful:
         return (verdict(plan),)
     singly = _singly(plan)
     if plan.weights is None:
@@ -76,7 +76,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
 def _singly(plan: Plan) -> str:
     """Return in words how many queries can be answered one by one."""
     nominal = rate_words(plan.evidence.accuracy)
-    if not plan.evidence.useful:
+    if not plan.evidence.is_useful:
         always = rate_words(plan.evidence.majority)
         return (
             "Labels released one by one would not be more accurate than the majority-class "

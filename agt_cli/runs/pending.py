@@ -28,7 +28,7 @@ import numpy as np
 from agt.certificates.box import Certificates
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
-from agt.ledger.place import take_lock
+from agt.ledger.place import acquire_lock
 from agt.store.atomic import sync_folder
 from agt.store.json_text import parse_object
 from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
@@ -195,7 +195,7 @@ def _append(path: Path, line: str) -> None:
         path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
     )
     try:
-        take_lock(handle, 60.0, str(path))
+        acquire_lock(handle, 60.0, str(path))
         size = os.fstat(handle).st_size
         # somebody died in the middle of a line
         broken = size and os.pread(handle, 1, size - 1) != b"\n"

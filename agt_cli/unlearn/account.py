@@ -22,7 +22,7 @@ from agt.errors import ConfigError
 from agt.settings import Digest, content_of, read_document, schema
 from agt.templates import IN_WORDS
 from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
-from agt.unlearning.sentences import Remark, in_words, sentences, with_fact
+from agt.unlearning.sentences import Remark, remark_from_text, remark_with_fact, sentences
 
 VERSION: Literal["agt.erasure/3"] = "agt.erasure/3"
 VERSION_WITH_TEXT = "agt.erasure/2"  # whose facts are text
@@ -280,7 +280,7 @@ def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:
     removal = removal_with_codes(parts["removal"])
     promise = promise_with_codes(removal["promise"])
     earlier = [
-        {**each, "reasons": [with_fact(reason) for reason in each["reasons"]]}
+        {**each, "reasons": [remark_with_fact(reason) for reason in each["reasons"]]}
         for each in parts["earlier"]
     ]
     return {**parts, "removal": {**removal, "promise": promise}, "earlier": earlier}
@@ -296,7 +296,7 @@ def _from_sentences(parts: dict[str, Any]) -> dict[str, Any]:
     if "budget" in parts:
         done["allowance"] = parts.pop("budget")
     parts["removal"] = {"promise": promise_with_codes(promise), **removal_with_codes(done)}
-    parts["outside"] = [in_words(text) for text in parts["outside"]]
+    parts["outside"] = [remark_from_text(text) for text in parts["outside"]]
     parts["earlier"] = [_earlier_in_words(dict(earlier)) for earlier in parts["earlier"]]
     if "sweep" in parts:
         parts["sweep"] = _search_in_words(dict(parts["sweep"]))
@@ -304,12 +304,12 @@ def _from_sentences(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _earlier_in_words(earlier: dict[str, Any]) -> dict[str, Any]:
-    reasons = [in_words(earlier.pop("why"))]
+    reasons = [remark_from_text(earlier.pop("why"))]
     return {**earlier, "reasons": reasons}
 
 
 def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
-    unlooked = [in_words(text) for text in search["unlooked"]]
+    unlooked = [remark_from_text(text) for text in search["unlooked"]]
     return {
         **search,
         "places": [_place_in_words(dict(place)) for place in search["places"]],
@@ -318,5 +318,5 @@ def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place_in_words(place: dict[str, Any]) -> dict[str, Any]:
-    remarks = [in_words(place.pop("words"))]
-    return {**place, "place": in_words(place["place"]), "remarks": remarks}
+    remarks = [remark_from_text(place.pop("words"))]
+    return {**place, "place": remark_from_text(place["place"]), "remarks": remarks}

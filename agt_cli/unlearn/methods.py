@@ -385,8 +385,8 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
     code = (
-        not_held("members_by_other_code", changed=tuple(done.changed))
-        if done.changed
+        not_held("members_by_other_code", changed=tuple(done.environment_differences))
+        if done.environment_differences
         else SAME_CODE
     )
     facts_of_bits = (SAME_SHARDS, code)

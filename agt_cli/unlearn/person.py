@@ -203,26 +203,28 @@ def compare_people(
     problem = replace(kept, settings=again)
     answered = AnsweredModel(problem, opened.model, finished, opened.queries.features)
     rows_of_people = [person.rows for person in people]
-    reads_no_constants = _reads_no_constants(opened.dataset, settings.source, rows_of_people)
+    constants_are_public = _constants_are_public(opened.dataset, settings.source, rows_of_people)
 
-    def neighbour_of(rows: np.ndarray) -> Neighbour:
-        if not reads_no_constants:
+    def make_neighbour(rows: np.ndarray) -> Neighbour:
+        if not constants_are_public:
             return _read_without(rows, opened, answered, console)
         remaining = replace(kept.dataset, train=kept.dataset.train.take(_kept(rows, opened)))
         without = replace(problem, dataset=replace(remaining, plane=None))
-        return Neighbour(without, opened.queries.features, untouched=True)
+        return Neighbour(without, opened.queries.features, same_features=True)
 
     with console.progress("answers without these people", "person") as report:
         influences = answered.influences(
             rows_of_people,
-            neighbour_of,
-            reads_no_constants,
+            make_neighbour,
+            constants_are_public,
             lambda done, of: report(done, of, done, of),
         )
     return tuple(map(PersonAnswers, people, influences))
 
 
-def _reads_no_constants(dataset: Dataset, source: DataSource, people: Sequence[np.ndarray]) -> bool:
+def _constants_are_public(
+    dataset: Dataset, source: DataSource, people: Sequence[np.ndarray]
+) -> bool:
     """Return whether leaving people out changes no constant that reads other records.
 
     Args:
@@ -280,9 +282,9 @@ def _read_without(
         run = RunWithoutRecords(problem, source, prepared.encoder)
         queries = read_queries(opened.trained.inputs, run)
     remaining = dataset.train.take(_kept(rows, opened))
-    untouched = fingerprint(remaining) == fingerprint(without.train)
-    untouched = untouched and fingerprint(opened.queries) == fingerprint(queries)
-    return Neighbour(problem, queries.features, untouched)
+    same_features = fingerprint(remaining) == fingerprint(without.train)
+    same_features = same_features and fingerprint(opened.queries) == fingerprint(queries)
+    return Neighbour(problem, queries.features, same_features)
 
 
 def _kept(rows: np.ndarray, opened: OpenedRun) -> np.ndarray:

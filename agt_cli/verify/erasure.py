@@ -30,7 +30,7 @@ from agt.settings import plain_of
 from agt.store.manifest import Manifest
 from agt.store.reading import Broken, read_file
 from agt.unlearning.promise import read_promise
-from agt.unlearning.sentences import Remark, without_words
+from agt.unlearning.sentences import Remark, remarks_with_codes
 from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, home_of
 from agt_cli.unlearn.account import ErasureReport, read_account, recorded_in_words
@@ -161,7 +161,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         recorded_fields = plain_of(account)
         derived_fields = plain_of(derived)
     else:
-        derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
+        derived = replace(derived, agt=account.agt, outside=remarks_with_codes(account.outside))
         recorded_fields = _fields_of(account)
         derived_fields = _fields_of(derived)
     check_match(ACCOUNT_FILE, recorded_fields, "the run's request log", derived_fields)
@@ -246,7 +246,7 @@ def _fields_of(account: ErasureReport) -> dict[str, Any]:
 
 def _plain(remarks: tuple[Remark, ...]) -> list[dict[str, Any]]:
     """Return the JSON values of remarks, without their words."""
-    return [plain_of(remark) for remark in without_words(remarks)]
+    return [plain_of(remark) for remark in remarks_with_codes(remarks)]
 
 
 def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:

@@ -16,7 +16,7 @@ from agt.ledger.book import Book, Debit
 from agt.ledger.chain import Head
 from agt.ledger.known import check_same_ledger
 from agt.ledger.ledger import Ledger
-from agt.ledger.words import budget, clock
+from agt.ledger.words import clock_warnings, describe_budget
 from agt.mechanisms.accounts import Account
 from agt.mechanisms.budget import eps_so_far
 from agt.mechanisms.claims import read_claim
@@ -120,13 +120,13 @@ def _opened(path: Path, known: NotedHead) -> Ledger:
     A copy that lies away from its second head is opened without it, if the caller noted a head.
     """
     if isinstance(known, Path):
-        return Ledger.open(path, known, writing=False, away=False)
+        return Ledger.open(path, known, writing=False, as_copy=False)
     is_away = False
     if isinstance(known, Head):
-        with Ledger.open(path, writing=False, away=True) as ledger:
+        with Ledger.open(path, writing=False, as_copy=True) as ledger:
             second_head = ledger.book.head
             is_away = bool(second_head) and not os.path.exists(second_head)
-    return Ledger.open(path, None, writing=False, away=is_away)
+    return Ledger.open(path, None, writing=False, as_copy=is_away)
 
 
 def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
@@ -145,8 +145,8 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
         f"{book.last.number} entries were checked, each linked to the previous one by its hash; "
         "no entry was changed or removed",
     )
-    debits = book.kinds["debit"]
-    allowed = budget(allowance)
+    debits = book.kind_counts["debit"]
+    allowed = describe_budget(allowance)
     findings.ok(
         "budget",
         f"{debits} debits were checked, and the cost of each was recomputed; spent so far: eps = "
@@ -175,7 +175,7 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
             sentences.NO_HEAD,
             "give head=COUNT:HASH, as `agt ledger show` printed it earlier",
         )
-    for line in clock(book):
+    for line in clock_warnings(book):
         findings.note("clock", line)
 
 
@@ -260,7 +260,7 @@ def _compare_stored(
         charge = debit.charge
         if (charge.output, charge.run, charge.guarantee) == expected:
             paid.add(number)
-    stored = None if trained is None else trained.texts_of(ledger.labels_on(paid))
+    stored = None if trained is None else trained.texts_of(ledger.labels_of_debits(paid))
     labels = labels_of(record)
     released = set() if labels is None else set(labels.cast("string").to_pylist())
     if not paid or (stored is not None and released - set(stored)):
@@ -355,7 +355,7 @@ def _compare_labels(
     released = labels_of(record)
     if "answered" not in record.metrics:
         return
-    drawn = ledger.labels_on(debits)
+    drawn = ledger.labels_of_debits(debits)
     newly_drawn = record.metrics["answered"] - record.metrics["stored"]
     in_ledger = len(drawn)
     if in_ledger > newly_drawn:  # a question that came twice was drawn once

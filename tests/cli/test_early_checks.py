@@ -13,7 +13,7 @@ import pytest
 from agt.certificates.settings import CERTIFICATES
 from agt.errors import ConfigError, DataMissing
 from agt.mechanisms.mechanism import MECHANISMS
-from agt.mechanisms.mechanism_config import facts_of
+from agt.mechanisms.mechanism_config import mechanism_facts
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.closed_form import ClosedFormKind
@@ -167,7 +167,7 @@ def test_a_certificate_takes_hidden_layers_where_its_kind_is_no_closed_form() ->
 
 def test_facts_of_mechanisms_are_those_of_their_classes() -> None:
     kinds = (*MECHANISMS.values(), *weights_mechanisms().values(), CertifiedQuantile)
-    facts = {f"{kind.__module__}.{kind.__qualname__}": facts_of(kind) for kind in kinds}
+    facts = {f"{kind.__module__}.{kind.__qualname__}": mechanism_facts(kind) for kind in kinds}
     own = {name: fact for name, fact in facts.items() if name.startswith("agt.")}
     assert own == MECHANISM_FACTS
 

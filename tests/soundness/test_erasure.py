@@ -17,7 +17,13 @@ from agt.errors import UnsoundError
 from agt.facts import declared, not_held
 from agt.fitted import Fitted
 from agt.training.objective import Objective, gram_rounding
-from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, reduce_residual, worst_case
+from agt.unlearning.newton import (
+    BoundedMatrix,
+    Factor,
+    RemovableHead,
+    reduce_residual,
+    worst_step_increase,
+)
 from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, availability, reasons_not_covered, spread_requests
 
@@ -146,7 +152,7 @@ def test_the_bound_is_half_of_the_papers_and_below_the_worst_case():
     )
     assert paper / 2 <= step.curvature_error <= paper / 2 * 1.001
     assert step.curvature_error == pytest.approx(step.fresh_curvature_error)
-    assert step.after - step.before <= worst_case(
+    assert step.after - step.before <= worst_step_increase(
         case.objective.curvature_lipschitz, 1, 299, case.objective.strength
     )
 
@@ -207,14 +213,14 @@ def broken_gamma(case):
 
 
 def broken_drift(case):
-    whole = case.head._newton_move
+    sound_move = case.head._newton_move
 
-    def moved(force):
-        weight, parts = whole(force)
-        parts[1] = parts[2]  # as if the Hessian were of these weights
-        return weight, parts
+    def broken_move(right_side):
+        move = sound_move(right_side)
+        # as if the Hessian were of these weights
+        return replace(move, curvature_error=move.fresh_curvature_error)
 
-    case.head._newton_move = moved
+    case.head._newton_move = broken_move
 
 
 def broken_downdate(case):
@@ -406,7 +412,7 @@ def test_the_worst_case_counts_every_output():
     head = RemovableHead.from_data(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
     step = head.remove(x[:1], t[:1], x[1:])
     counted, of_one = (
-        worst_case(objective.curvature_lipschitz, 1, 49, objective.strength, outputs=j)
+        worst_step_increase(objective.curvature_lipschitz, 1, 49, objective.strength, outputs=j)
         for j in (10, 1)
     )
     assert of_one < step.curvature_error <= counted

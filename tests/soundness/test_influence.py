@@ -65,18 +65,18 @@ def rows_of_people(model: Model) -> list[np.ndarray]:
     return [np.flatnonzero(units == unit) for unit in np.unique(units)[:PEOPLE]]
 
 
-def influences(model: Model, reads_no_constants: bool = True) -> list[Influence]:
+def influences(model: Model, constants_are_public: bool = True) -> list[Influence]:
     """What is said of each person alone."""
 
-    def neighbour_of(rows: np.ndarray) -> Neighbour:
+    def make_neighbour(rows: np.ndarray) -> Neighbour:
         dataset = model.problem.dataset
         kept = np.ones(len(dataset.train), dtype=bool)
         kept[rows] = False
         remaining = replace(dataset, train=dataset.train.take(kept), plane=None)
-        return Neighbour(replace(model.problem, dataset=remaining), QUERIES, untouched=True)
+        return Neighbour(replace(model.problem, dataset=remaining), QUERIES, same_features=True)
 
     answered = AnsweredModel(model.problem, model, None, QUERIES)
-    return answered.influences(rows_of_people(model), neighbour_of, reads_no_constants)
+    return answered.influences(rows_of_people(model), make_neighbour, constants_are_public)
 
 
 KINDS = {

@@ -30,7 +30,7 @@ from agt.errors import CheckError
 from agt.facts import evidence, not_held, proved
 from agt.ledger.book import Charge, Population
 from agt.ledger.chain import START, Head
-from agt.ledger.head_file import SecondHead
+from agt.ledger.head_file import HeadFile
 from agt.ledger.ledger import Ledger
 from agt.ledger.lots import LotPayer
 from agt.ledger.payer import NoPayer
@@ -435,21 +435,21 @@ def test_noise_on_weights_is_what_they_move_over_mu(mu: float) -> None:
 def test_a_second_head_is_synced_as_it_is_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head, synced = SecondHead(tmp_path / "head", START), list[int]()
-    head.start(Head(1, "a" * 64))
-    with head.held(1.0) as (known, move):
+    head, synced = HeadFile(tmp_path / "head", START), list[int]()
+    head.create(Head(1, "a" * 64))
+    with head.locked(1.0) as (known, move):
         monkeypatch.setattr(os, "fsync", synced.append)
         move(Head(2, "b" * 64))
     assert (known.count, len(synced)) == (1, 1)
     assert head.read() == Head(2, "b" * 64)
 
 
-def ledger(folder: Path) -> tuple[Ledger, SecondHead]:
+def ledger(folder: Path) -> tuple[Ledger, HeadFile]:
     people = Population("loans", "one customer", "add_remove", Allowance(1.0))
     made = Ledger.create(
         folder / "a.ledger", people, folder / "head", [AdmittedTable("customers", "d" * 32)]
     )
-    return made, SecondHead(folder / "head", made.book.opening.hash)
+    return made, HeadFile(folder / "head", made.book.opening.hash)
 
 
 CHARGE = Charge(
@@ -459,7 +459,7 @@ CHARGE = Charge(
 
 def test_no_debit_where_the_second_head_is_further(tmp_path: Path) -> None:
     opened, head = ledger(tmp_path)
-    with head.held(1.0) as (known, move):
+    with head.locked(1.0) as (known, move):
         move(Head(known.count + 1, "c" * 64))
     with pytest.raises(CheckError, match="older"):
         opened.debit(CHARGE, 1)
@@ -470,7 +470,7 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     opened, head = ledger(tmp_path)
     known = head.read()
     head.path.unlink()
-    head.start(Head(known.count, "c" * 64))
+    head.create(Head(known.count, "c" * 64))
     with pytest.raises(CheckError, match=str(head.path)):
         opened.debit(CHARGE, 1)
     assert opened.book.spent == Cost()

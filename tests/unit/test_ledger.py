@@ -22,11 +22,11 @@ from agt import sentences
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Debit
 from agt.ledger.chain import START, Entry, Head
-from agt.ledger.head_file import SecondHead
-from agt.ledger.ledger import Exhausted, Ledger, similar
-from agt.ledger.tables import AdmittedTable, keyed, sample_of
-from agt.ledger.unit import EACH, Unit
-from agt.ledger.words import clock
+from agt.ledger.head_file import HeadFile
+from agt.ledger.ledger import Exhausted, Ledger, similar_table_warnings
+from agt.ledger.tables import AdmittedTable, hash_names, sample_names
+from agt.ledger.unit import SINGLE_RECORDS, Unit
+from agt.ledger.words import clock_warnings
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.guarantees import GaussianDP, PureDP
 from agt.relations import RELATIONS
@@ -100,8 +100,8 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
         ):
             ledger.debit(charge(relation="substitute"), 1)
         with pytest.raises(ConfigError, match=r"e{32}"):
-            ledger.check("add_remove", "e" * 32, EACH)
-        ledger.check("add_remove", DATA, EACH)
+            ledger.check("add_remove", "e" * 32, SINGLE_RECORDS)
+        ledger.check("add_remove", DATA, SINGLE_RECORDS)
         ledger.admit(AdmittedTable("accounts", "e" * 32))
         ledger.admit(AdmittedTable("accounts", "e" * 32))
         assert {data: table.name for data, table in ledger.book.tables.items()} == {
@@ -122,9 +122,9 @@ CUSTOMER = Unit("customer", 4)
 def test_a_unit_covers_those_of_its_column_with_fewer_records() -> None:
     assert Unit("customer", 5).covers(CUSTOMER)
     assert CUSTOMER.covers(CUSTOMER)
-    for other in (Unit("customer", 3), Unit("household", 4), EACH, Unit(None, 4)):
+    for other in (Unit("customer", 3), Unit("household", 4), SINGLE_RECORDS, Unit(None, 4)):
         assert not other.covers(CUSTOMER)
-    assert not CUSTOMER.covers(EACH)
+    assert not CUSTOMER.covers(SINGLE_RECORDS)
     for column, rows in ((7, 1), ("customer", 0), ("customer", True), ("customer", 1.5)):
         with pytest.raises(ConfigError, match="unit_"):
             Unit(column, rows)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_a_unit_covers_those_of_its_column_with_fewer_records() -> None:
 def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Path) -> None:
     tables = [AdmittedTable("visits", DATA, unit=CUSTOMER)]
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
-        for unit in (EACH, Unit("customer", 3), Unit("household", 4)):
+        for unit in (SINGLE_RECORDS, Unit("customer", 3), Unit("household", 4)):
             with pytest.raises(
                 ConfigError,
                 match=r"visits.*customer.*unit_rows=4",
@@ -148,7 +148,7 @@ def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Pa
             == ledger.debit(charge(unit=Unit("customer", 9)), 1).size
             == 1
         )
-        (counted,) = ledger.state_with(2).tables
+        (counted,) = ledger.ledger_state_at(2).tables
         assert (counted.name, counted.unit, counted.rows) == ("visits", "customer", 4)
 
 
@@ -167,7 +167,7 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
         (line, _) = ledger.words()
         assert ledger.book.last.body["declared"] == line, "the chain holds what claims say"
-        counted = [(table.name, table.rows) for table in ledger.state_with(4).tables]
+        counted = [(table.name, table.rows) for table in ledger.ledger_state_at(4).tables]
         assert counted == [("visits", 4), ("accounts", 1), ("more", 2)]
         assert ledger.debit(charge(data="e" * 32), 1).size == 1
     with (
@@ -177,7 +177,7 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         ledger.admit(other)
     with Ledger.create(tmp_path / "c" / "loans.ledger", people(unit="one record")) as ledger:
         ledger.admit(other)
-        assert ledger.state_with(2).tables[0].rows == 1
+        assert ledger.ledger_state_at(2).tables[0].rows == 1
 
 
 def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "loans.ledger") as ledger,
         pytest.raises(ConfigError, match=rf"{DATA}.*entry \d"),
     ):
-        ledger.check("add_remove", DATA, EACH)
+        ledger.check("add_remove", DATA, SINGLE_RECORDS)
 
 
 def test_relations_that_go_one_way_have_no_budget() -> None:
@@ -264,7 +264,7 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
 
 
 def named(names: list[str], data: str, **others: Any) -> AdmittedTable:
-    return AdmittedTable("customers", data * 32, people=sample_of(np.array(names)), **others)
+    return AdmittedTable("customers", data * 32, people=sample_names(np.array(names)), **others)
 
 
 @pytest.mark.parametrize(("shared", "by_chance"), [("names", True), ("data", False)])
@@ -274,7 +274,7 @@ def test_a_warning_of_shared_names_alone_says_that_they_may_be_chance(
     names = [f"P{number:05d}" for number in range(300)]
     path = tmp_path / "loans.ledger"
     Ledger.create(path, people(), tables=[named(names, "a")]).close()
-    (warning,) = similar(path, named(names, "b" if shared == "names" else "a"))
+    (warning,) = similar_table_warnings(path, named(names, "b" if shared == "names" else "a"))
     assert ("P00001" in warning) == by_chance
 
 
@@ -304,7 +304,7 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
     with Ledger.create(
         tmp_path / "b.ledger", people(), tables=[named(names[::-1], "b", apart=True)]
     ) as ledger:
-        assert ledger.state_with(2).tables[0].apart
+        assert ledger.ledger_state_at(2).tables[0].apart
         assert ledger.book.last.body["declared"] == ledger.words()[0]
     with Ledger.create(
         tmp_path / "c.ledger", people(), tables=[named([f"x{name}" for name in names], "c")]
@@ -326,7 +326,7 @@ def test_other_populations_have_no_names_in_common_by_chance() -> None:
         one, two = (
             named([f"{side} {trial} {number}" for number in range(400)], side) for side in "ab"
         )
-        found[bool(two.shares_people(replace(one, people=keyed(one.people, salt)), salt))] += 1
+        found[bool(two.shared_people(replace(one, people=hash_names(one.people, salt)), salt))] += 1
     assert found == {False: 40}
 
 
@@ -554,8 +554,8 @@ def test_a_clock_that_runs_backwards_is_told_and_changes_nothing(tmp_path: Path)
         path, lambda n, body: body | {"time": f"2026-01-0{9 if n == 4 else n}T00:00:00+00:00"}
     )
     with Ledger.open(path) as ledger:
-        (told,) = clock(ledger.book)
-        assert clock(ledger.verify()) == [told]
+        (told,) = clock_warnings(ledger.book)
+        assert clock_warnings(ledger.verify()) == [told]
         assert re.findall(r"\d+", told) == ["4", "5"]
         assert ledger.debit(charge(), 1).head.count == 7
 
@@ -655,23 +655,23 @@ def test_a_ledger_ahead_of_its_head_was_killed_between_the_two(
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
     with Ledger.open(path) as ledger, monkeypatch.context() as patch:
-        patch.setattr(SecondHead, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(HeadFile, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             ledger.debit(charge(), 5)
     with Ledger.open(path) as ledger:
         assert (
             ledger.book.last.number,
-            SecondHead(head, ledger.entries()[0].hash).read().count,
+            HeadFile(head, ledger.entries()[0].hash).read().count,
         ) == (7, 6)
         ledger.debit(charge(), 1)
-        assert SecondHead(head, ledger.entries()[0].hash).read() == ledger.book.last.head
+        assert HeadFile(head, ledger.entries()[0].hash).read() == ledger.book.last.head
 
 
 def test_a_torn_write_of_the_head_leaves_the_one_before(tmp_path: Path) -> None:
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
     with Ledger.open(path) as ledger:
-        second = SecondHead(head, ledger.entries()[0].hash)
+        second = HeadFile(head, ledger.entries()[0].hash)
     whole, counts = head.read_bytes(), []
     for block in (0, 4096):
         head.write_bytes(whole[: block + 90] + bytes(30) + whole[block + 120 :])
@@ -730,8 +730,7 @@ def test_a_second_head_moves_and_the_old_one_knows(tmp_path: Path) -> None:
         assert other.head == late / "loans.head", "who had it open moves the new one, too"
     with Ledger.open(path) as ledger:
         assert (
-            SecondHead(late / "loans.head", ledger.entries()[0].hash).read()
-            == ledger.book.last.head
+            HeadFile(late / "loans.head", ledger.entries()[0].hash).read() == ledger.book.last.head
         )
     path.write_bytes(older)
     with pytest.raises(CheckError, match=r"old\.head.*\b6\D+7\b"):
@@ -773,7 +772,7 @@ def test_a_lost_head_is_replaced_and_the_chain_says_so(tmp_path: Path) -> None:
     Ledger.replace_head(path, tmp_path / "next.head")
     with Ledger.open(path) as ledger:
         assert ledger.head == tmp_path / "next.head"
-        ((entry, lost),) = [(move.entry, move.lost) for move in ledger.state_with(7).moved]
+        ((entry, lost),) = [(move.entry, move.lost) for move in ledger.ledger_state_at(7).moved]
         assert (entry, lost) == (7, True)
 
 
@@ -796,7 +795,7 @@ def forged(path: Path, older: bytes, head: str, lost: bool = False) -> None:
         )
         opening = connection.execute("SELECT hash FROM entries WHERE number = 1").fetchone()[0]
     if head:
-        SecondHead(Path(head), opening).start(entry.head)
+        HeadFile(Path(head), opening).create(entry.head)
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -817,10 +816,10 @@ def test_a_forged_move_of_the_second_head_does_not_bring_an_older_copy_back(
         ):
             Ledger.open(path, writing=writing)
     with (
-        Ledger.open(path, away=True) as looked,
+        Ledger.open(path, as_copy=True) as looked,
         pytest.raises(CheckError, match=r"\b7\D+10\b"),
     ):
-        looked.verify(SecondHead(head, looked.entries()[0].hash).read())
+        looked.verify(HeadFile(head, looked.entries()[0].hash).read())
 
 
 def test_a_second_head_is_not_moved_to_no_place(tmp_path: Path) -> None:
@@ -851,8 +850,8 @@ def test_a_moved_head_stands_in_every_claim_and_the_old_one_may_stay_behind(tmp_
         ledger.move_head(late)
         ledger.debit(charge(), 1)
     with Ledger.open(path) as ledger:
-        assert SecondHead(old, ledger.book.opening.hash).read().count == 7, "the move itself"
-        ((entry, source),) = [(move.entry, move.before) for move in ledger.state_with(8).moved]
+        assert HeadFile(old, ledger.book.opening.hash).read().count == 7, "the move itself"
+        ((entry, source),) = [(move.entry, move.before) for move in ledger.ledger_state_at(8).moved]
         assert (entry, source) == (7, str(old))
     old.unlink()
     Ledger.open(path).close()
@@ -865,7 +864,7 @@ def test_given_another_place_both_heads_are_moved(tmp_path: Path) -> None:
     with Ledger.open(path, copy) as ledger:
         last = ledger.debit(charge(), 1).head
         name = ledger.entries()[0].hash
-    assert SecondHead(head, name).read() == SecondHead(copy, name).read() == last
+    assert HeadFile(head, name).read() == HeadFile(copy, name).read() == last
     head.unlink()
     with Ledger.open(path, copy) as ledger:
         ledger.debit(charge(), 1)

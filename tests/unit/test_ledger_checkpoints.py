@@ -17,14 +17,14 @@ from ledgers import charge, edited, keys, new, people, rewritten
 from agt.errors import CheckError
 from agt.ledger import ledger as ledger_module
 from agt.ledger.chain import Entry
-from agt.ledger.head_file import SecondHead
+from agt.ledger.head_file import HeadFile
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.ledger.tables import AdmittedTable
 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "EVERY", 6)
+    monkeypatch.setattr(ledger_module, "CHECKPOINT_INTERVAL", 6)
 
 
 def busy(folder: Path, head: Path | None = None, days: int = 20) -> Path:
@@ -64,8 +64,13 @@ def appended(path: Path, kind: str, **body: Any) -> Entry:
 
 def forged(path: Path, **body: Any) -> Entry:
     """A checkpoint that says that nothing was spent."""
-    with Ledger.open(path, away=True, writing=False) as ledger:
-        state = {**ledger.book.state(), **body, "first": ledger.book.answered + 1, "size": 0}
+    with Ledger.open(path, as_copy=True, writing=False) as ledger:
+        state = {
+            **ledger.book.checkpoint_body(),
+            **body,
+            "first": ledger.book.answered + 1,
+            "size": 0,
+        }
     nothing = {"pure": "0", "square": "0", "leak": "0"}
     return appended(path, "checkpoint", **state, digest=ledger_module.digest_of([]), spent=nothing)
 
@@ -93,8 +98,12 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
     with Ledger.open(path) as short, Ledger.open(path) as whole:
         whole.verify()
         ours, theirs = short.book, whole.book
-        assert theirs.kinds["checkpoint"] >= 5
-        assert sum(ours.kinds.values()) <= ledger_module.EVERY + 2 < sum(theirs.kinds.values())
+        assert theirs.kind_counts["checkpoint"] >= 5
+        assert (
+            sum(ours.kind_counts.values())
+            <= ledger_module.CHECKPOINT_INTERVAL + 2
+            < sum(theirs.kind_counts.values())
+        )
         for name in (
             "spent",
             "last",
@@ -102,12 +111,12 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
             "tables",
             "heads",
             "moved",
-            "earlier_than_before",
+            "backward_entries",
             "checkpoint",
             "opening",
         ):
             assert getattr(ours, name) == getattr(theirs, name), name
-        assert ours.state() == theirs.state()
+        assert ours.checkpoint_body() == theirs.checkpoint_body()
         assert short.stored(list(answers)) == answers
         assert short.words() == whole.words()
         left = whole.population.allowance.max_lot_size(theirs.spent, charge().guarantee, 1000)
@@ -195,7 +204,7 @@ def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_
             ledger.debit(charge(), 1)
         opening = ledger.book.opening.hash
     with Ledger.open(path) as ledger:
-        assert sum(ledger.book.kinds.values()) < 10, (
+        assert sum(ledger.book.kind_counts.values()) < 10, (
             "through the move, the honest checkpoints are believed"
         )
     entry = appended(path, "head", head=str(hers), lost=False)
@@ -207,7 +216,7 @@ def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_
             str(entry.number): entry.hash,
         },
     )
-    SecondHead(hers, opening).start(entry.head)
+    HeadFile(hers, opening).create(entry.head)
     for given in (None, first, second):
         with pytest.raises(CheckError, match=r"entry \d+"):
             Ledger.open(path, given)
@@ -247,16 +256,16 @@ def test_a_clock_that_goes_back_at_a_checkpoint_leaves_the_ledger_as_it_was(
 
     monkeypatch.setattr(ledger_module, "datetime", Clock)
     with new(tmp_path) as ledger:
-        while ledger.book.last.number % ledger_module.EVERY:
+        while ledger.book.last.number % ledger_module.CHECKPOINT_INTERVAL:
             ledger.debit(charge(), 1)
         Clock.seconds -= 60
         ledger.debit(charge(), 1)  # after a checkpoint, which is earlier than the entry before
-        assert ledger.book.kinds["checkpoint"] == 1
+        assert ledger.book.kind_counts["checkpoint"] == 1
     with Ledger.open(ledger.path) as resumed:
-        while resumed.book.kinds["checkpoint"] < 2:
+        while resumed.book.kind_counts["checkpoint"] < 2:
             resumed.debit(charge(), 1)
     with Ledger.open(ledger.path) as whole:
-        assert whole.verify().earlier_than_before == []
+        assert whole.verify().backward_entries == []
 
 
 REWRITTEN: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -285,5 +294,5 @@ def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, wh
         "not fit the entries before it|not have the form|the answers of entry|as many answers as|"
         "not the next ones that its debit paid for|data that the ledger does not count"
     )
-    with pytest.raises(CheckError, match=found), Ledger.open(path, away=True) as ledger:
+    with pytest.raises(CheckError, match=found), Ledger.open(path, as_copy=True) as ledger:
         ledger.verify()

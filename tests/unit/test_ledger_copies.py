@@ -20,7 +20,7 @@ from test_ledger_files import as_nobody, killed
 
 from agt.errors import AgtError, CheckError
 from agt.ledger import ledger as ledgers, store
-from agt.ledger.ledger import Ledger, check_unclaimed
+from agt.ledger.ledger import Ledger, check_no_other_ledger
 from agt.ledger.tables import AdmittedTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -200,8 +200,8 @@ def test_a_file_that_nobody_may_read_is_known_by_its_number(tmp_path: Path) -> N
         assert known["identity"].split()[1:] == [str(path.stat().st_ino), "9"]
         table = AdmittedTable("t", "e" * 32)
         with pytest.raises(CheckError, match="unreadable="):
-            check_unclaimed(tmp_path / "y.ledger", table)
-        check_unclaimed(tmp_path / "y.ledger", table, declared=[known])
+            check_no_other_ledger(tmp_path / "y.ledger", table)
+        check_no_other_ledger(tmp_path / "y.ledger", table, declared=[known])
 
     if os.getuid() == 0:
         for folder in tmp_path.parents:
@@ -215,7 +215,7 @@ def test_a_file_that_nobody_may_read_is_known_by_its_number(tmp_path: Path) -> N
 def test_a_declaration_outlives_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agt.ledger.ledger.EVERY", 3)
+    monkeypatch.setattr("agt.ledger.ledger.CHECKPOINT_INTERVAL", 3)
     with new(tmp_path) as ledger:
         ledger.declare("a" * 16)
         for _ in range(8):

@@ -36,7 +36,7 @@ def test_killed_processes_lose_nothing_and_spend_nothing_twice(
     tmp_path: Path, second: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """scripts/attack_ledger.py at length; with many checkpoints."""
-    monkeypatch.setattr(ledger_module, "EVERY", 9)
+    monkeypatch.setattr(ledger_module, "CHECKPOINT_INTERVAL", 9)
     killed = attack(tmp_path, 7 + second, kills=60, processes=8, capacity=150, second=second)
     assert killed.faults == []
     assert killed.counts["debits"] >= 10
@@ -124,7 +124,7 @@ def test_a_debit_is_synced_then_its_head_is_before_it_returns(tmp_path: Path) ->
     order = [kind for place, kind in enumerate(kinds) if kinds[place - 1 : place] != [kind]]
     assert order == [("write", log), ("sync", log), ("write", head), ("sync", head)]
     (tmp_path / "off").mkdir()
-    broken = 'import agt.ledger.store as store; store._SYNCED = "PRAGMA synchronous=OFF;"'
+    broken = 'import agt.ledger.store as store; store._SYNC_PRAGMAS = "PRAGMA synchronous=OFF;"'
     assert not [
         name
         for call, name in traced(tmp_path / "off", broken)

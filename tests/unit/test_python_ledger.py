@@ -46,8 +46,8 @@ def account(
 ) -> ProcessAccount:
     """The account of this process, as if nothing had been released before, on no ledger either."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-    monkeypatch.setattr(process.PROCESS, "noted", [])
-    monkeypatch.setattr(process.PROCESS, "searched", lambda search: False)
+    monkeypatch.setattr(process.PROCESS, "groups", [])
+    monkeypatch.setattr(process.PROCESS, "is_last_search", lambda search: False)
     return process.PROCESS
 
 
@@ -149,7 +149,7 @@ def test_strict_accounting_refuses_the_second_and_draws_nothing(
         )
         with pytest.raises(agt.PrivacySumError, match=r"\(1, 0\).*ledger=agt"):
             model.release(X[:1], RESPONSE)
-        assert len(account.noted) == 1
+        assert len(account.groups) == 1
     assert account.mode == "warn"
     with pytest.raises(agt.ConfigError, match="accounting"):
         agt.accounting("never")  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def test_a_search_raises_at_its_second_fit_with_the_total_so_far(account: Proces
         match=r"\(1, 1e-05\).*public=True",
     ):
         search.fit(X, Y)
-    assert len(account.noted) == 1
+    assert len(account.groups) == 1
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -172,7 +172,7 @@ def test_a_cross_validation_raises_at_its_second_fit(
     estimator = make_pipeline(FunctionTransformer(), private()) if wrapped else private()
     with pytest.raises(agt.PrivacySumError, match=r"\(4, 1e-05\).*\b1\b"):
         cross_val_score(estimator, X, Y, cv=3)
-    assert len(account.noted) == 1
+    assert len(account.groups) == 1
 
 
 def test_searches_on_public_records_are_not_counted(account: ProcessAccount) -> None:
@@ -180,7 +180,7 @@ def test_searches_on_public_records_are_not_counted(account: ProcessAccount) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error", agt.PrivacySumWarning)
         GridSearchCV(public, {"epsilon": [1.0, 4.0]}, cv=2, error_score="raise").fit(X, Y)
-    assert not account.noted
+    assert not account.groups
 
 
 def test_a_worker_process_of_a_search_refuses_its_first_fit(
@@ -270,22 +270,22 @@ def test_a_thread_of_a_search_refuses_its_first_fit(account: ProcessAccount, sca
         pytest.raises(ValueError, match="PrivacySumError"),
     ):
         cross_val_score(estimator, X, Y, cv=3)
-    assert not account.noted
+    assert not account.groups
 
 
 def test_a_calibration_that_fits_again_raises_at_its_second_fit(account: ProcessAccount) -> None:
     with pytest.raises(agt.PrivacySumError, match=r"\(4, 1e-05\).*\b1\b"):
         CalibratedClassifierCV(make_pipeline(StandardScaler(), private()), cv=3).fit(X, Y)
-    assert len(account.noted) == 1
+    assert len(account.groups) == 1
 
 
 def test_a_search_may_be_used_again_on_other_people_or_public_ones(account: ProcessAccount) -> None:
     search = GridSearchCV(private(), {}, cv=ShuffleSplit(1, random_state=0), refit=False)
     search.fit(X, Y)
     search.fit(X + 1e-2, Y)
-    assert len(account.noted) == 2
+    assert len(account.groups) == 2
     search.set_params(estimator__declared=replace(DECLARED, public=True)).fit(X, Y)
-    assert len(account.noted) == 2
+    assert len(account.groups) == 2
 
 
 def test_a_block_of_strict_accounting_ends_no_other_one(account: ProcessAccount) -> None:
@@ -307,7 +307,7 @@ def test_a_warning_that_is_an_error_leaves_the_release_noted(
         warnings.simplefilter("error")
         with pytest.raises(agt.PrivacySumWarning):
             model.release(X[:1], RESPONSE)
-    assert sum(noted.releases for noted in account.noted) == 2
+    assert sum(noted.releases for noted in account.groups) == 2
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_loop_over_one_model_keeps_one_entry(model: agt.Fitted, account: Proce
     warnings.simplefilter("ignore")
     for _ in range(20):
         model.release(X[:1], RESPONSE)
-    assert [noted.releases for noted in account.noted] == [20]
+    assert [noted.releases for noted in account.groups] == [20]
 
 
 # -- on a ledger

@@ -414,6 +414,16 @@ def test_releases_that_were_reserved_from_one_lot_are_drawn_in_any_order() -> No
     assert lots.left == 0
 
 
+def test_lots_refuse_fewer_answers_than_were_reserved_and_reservations_of_another_payer() -> None:
+    lots = LotPayer(Remembering(budget=4), size=2)
+    claim = judged_labels(AnyRows(), ROWS, RESPONSE, payer=lots).claim
+    reservation = lots.reserve(claim, 2)
+    with pytest.raises(ValueError, match="1 answers for 2 reserved"):
+        lots.keep(reservation, {b"one key": 1})
+    with pytest.raises(TypeError, match="not a reservation of a LotPayer"):
+        lots.keep(Reservation(1), {b"one key": 1})
+
+
 def test_nothing_is_certified_where_nothing_was_reserved() -> None:
     model = AnyRows()
     lots = LotPayer(NoPayer(), maximum=1)

@@ -153,7 +153,7 @@ def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path
         fresh = files(fit(kept.without(remaining)), tmp_path / f"fresh{number}")
         assert files(done.model, tmp_path / f"now{number}") == fresh
         assert set(done.trained) == set(home(people())[~remaining])
-        assert not done.changed
+        assert not done.environment_differences
 
 
 def test_members_in_one_file_are_those_of_a_training_without_the_record(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_members_in_one_file_are_those_of_a_training_without_the_record(tmp_path
         fresh = files(fit(kept.without(remaining)), tmp_path / f"fresh{number}")
         assert files(done.model, tmp_path / f"now{number}") == fresh
         assert set(done.trained) == set(home(people())[~remaining])
-        assert not done.changed
+        assert not done.environment_differences
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "flip"])
@@ -206,7 +206,7 @@ def test_members_of_other_code_are_told_of(tmp_path: Path, monkeypatch: pytest.M
     )
     done = kept.updated(people().units != "u5")
     assert len(done.trained) == 1
-    assert done.changed == ("agt's code",)
+    assert done.environment_differences == ("agt's code",)
 
 
 def test_what_depends_on_more_than_its_shard_is_refused(tmp_path: Path) -> None:
