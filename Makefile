@@ -190,9 +190,10 @@ $(VENV)/.baselines: $(VENV)/.installed
 	$(PIP) --constraint constraints.txt --editable '.[dpsgd]'
 	touch $@
 
+# dev includes dpsgd, so that the baselines need no installation of their own afterwards.
 $(VENV)/.tools: $(VENV)/.installed
 	$(PIP) --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	touch $@ $(VENV)/.baselines
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: none of python3.11, python3.12, python3.13," \
