@@ -1,7 +1,8 @@
 # make run    install into .venv, train and certify the embedded default, say where the figures are
 # make test   the same environment with the test tools: lint, types, tests
 # make test-core  the tests of the core alone (agt/README.md)
-# make sweep  the tests that make test leaves out for their length, each with a faster sibling in make test
+# make sweep  the tests that make test leaves out for their length, each with a faster sibling in make test;
+#             make pytest-all  these and those of make test, in one session, which imports and trains once what both use
 # make audit  the auditor against violations planted on purpose, then small audits of a small run
 # make mutants  mistakes planted on purpose, each of which the tests named in tests/mutants.yaml must notice (ONLY=NAME JOBS=2);
 #             make mutants-check  only that each can still be planted, and that its tests exist
@@ -37,7 +38,7 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke paper adversary faults golden golden-guard messages size triton gpu docs wheel clean
+.PHONY: run test test-core pytest pytest-all lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke paper adversary faults golden golden-guard messages size triton gpu docs wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -49,6 +50,9 @@ test: $(VENV)/.tools
 
 pytest: $(VENV)/.tools
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep'
+
+pytest-all: $(VENV)/.tools
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 # What tests the core and imports nothing of the rest.
 CORE_TESTS = tests/contract/test_layer_rules.py tests/contract/test_losses.py tests/contract/test_products.py \
@@ -109,8 +113,9 @@ DATA ?= $(or $(AGT_DATA),data)
 reproduce-all: $(VENV)/.installed $(VENV)/.baselines
 	set -e; for name in $(EXPERIMENTS); do $(AGT) reproduce $$name data_dir=$(DATA) || test $$? -eq 4; done
 
+# One thread: members of a small ensemble are trained sooner than processes for them have started.
 reproduce-smoke: $(VENV)/.installed $(VENV)/.baselines
-	$(VENV)/bin/python -P scripts/lines.py $(EXPERIMENTS:%='reproduce % profile=smoke')
+	$(VENV)/bin/python -P scripts/lines.py $(EXPERIMENTS:%='reproduce % profile=smoke compute.threads=1')
 
 OUT ?= outputs/paper
 
@@ -185,9 +190,10 @@ $(VENV)/.baselines: $(VENV)/.installed
 	$(PIP) --constraint constraints.txt --editable '.[dpsgd]'
 	touch $@
 
+# dev includes dpsgd, so that the baselines need no installation of their own afterwards.
 $(VENV)/.tools: $(VENV)/.installed
 	$(PIP) --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	touch $@ $(VENV)/.baselines
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: none of python3.11, python3.12, python3.13," \

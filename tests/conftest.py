@@ -16,6 +16,8 @@ from filelock import FileLock
 from hypothesis import settings
 from numba.core.dispatcher import Dispatcher
 
+from agt import provenance
+
 if TYPE_CHECKING:
     from museum import FinishedRuns
 
@@ -41,6 +43,24 @@ def own_releases() -> None:
     """What one test releases about people is no second release of another's."""
     if process := sys.modules.get("agt.ledger.process"):
         process.PROCESS.groups.clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def digested_once() -> None:
+    """Every training and command hashes all of our source files, which no test changes.
+
+    Packages of tests' own are hashed each time.
+    """
+    package_digest, digests = provenance.package_digest, dict[str, str]()
+
+    def digest_of(package: str) -> str:
+        if package not in ("agt", "agt_cli", "agt_audit", provenance.PAPERS):
+            return package_digest(package)
+        if package not in digests:
+            digests[package] = package_digest(package)
+        return digests[package]
+
+    provenance.package_digest = digest_of
 
 
 @pytest.fixture(autouse=True, scope="session")
