@@ -70,6 +70,13 @@ def read_account_of(record: Record) -> ErasureReport | None:
         )
         record.findings.note(ACCOUNT_FILE, words)
         return None
+    if record.environment.get("nothing_erased") is True and not record.holds(ACCOUNT_FILE):
+        words = (
+            f"this folder has no {ACCOUNT_FILE} (the report of an erasure), because the request "
+            "named no training record of the run (unknown=ignore), so nothing was erased"
+        )
+        record.findings.note(ACCOUNT_FILE, words)
+        return None
     with record.findings.looking(ACCOUNT_FILE):
         account = read_account(record.read(ACCOUNT_FILE))
         check_version(account.agt, ACCOUNT_FILE, record)
