@@ -302,6 +302,11 @@ TEMPLATES: dict[str, str] = {
         "but agt cannot erase records from such runs: for each, train a new run after the rows are "
         "deleted from the table, and delete the folder of the old run"
     ),
+    "trained_on_erased_earlier": (
+        "other runs are still trained on records that earlier erasures removed from this run "
+        "({runs:few}): erase those records there too (the other counts are about the records of "
+        "this erasure only)"
+    ),
     "no_other_runs": "no other training run was found there",
     "no_trace_in_runs": (
         "{runs} of the other runs were asked for all records and people of the request, and were "

@@ -46,6 +46,8 @@ OUTSIDE = tuple(
     )
 )
 """What no account shows."""
+TRACES = ("trained_on_erased", "learner_trained_on_erased", "training_stopped")
+"""Codes of remarks that name runs with traces."""
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
@@ -155,6 +157,11 @@ class Place:
     remarks: tuple[Remark, ...]
     searched: Count | None = None
 
+    @property
+    def names_traces(self) -> bool:
+        """Whether a remark names runs with traces."""
+        return any(remark.code in TRACES for remark in self.remarks)
+
 
 @schema
 class TraceSearch:
@@ -246,6 +253,10 @@ class ErasureReport:
             ),
             "no more runs can have been searched than were found": all(
                 place.searched is None or place.searched <= place.runs for place in places
+            ),
+            "a number of traces must come with the runs in which they were found": all(
+                place.searched is None or bool(place.found) == place.names_traces
+                for place in places
             ),
         }
         broken_rules = [rule for rule, holds in rules.items() if not holds]

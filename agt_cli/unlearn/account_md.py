@@ -209,6 +209,8 @@ def _traces(search: TraceSearch) -> str:
         words = "no other training runs were found"
     else:
         words = _traces_in_runs(found, searched, runs, in_places)
+    if any(_has(place, "trained_on_erased_earlier") for place in search.places):
+        words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
         if remark.code == "files_beside_runs":
             words += f"; {remark.sentence}"
@@ -242,6 +244,10 @@ def _traces_in_runs(found: int, searched: int, runs: int, places: str) -> str:
     if missing:
         words += f"; {missing} of {runs} were NOT SEARCHED for all erased records"
     return words
+
+
+def _has(place: Place, code: str) -> bool:
+    return any(remark.code == code for remark in place.remarks)
 
 
 def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
@@ -296,6 +302,11 @@ def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
     elif runs:
         listed = ",".join(f"{folder}/{run}" for run in runs)
         yield f"erase in {len(runs)} other runs, too: agt unlearn -m run={listed} ids=FILE"
+    for run in _names_of(remarks, "trained_on_erased_earlier", "runs"):
+        yield (
+            f"erase in {folder}/{run} the records of earlier requests, too: agt unlearn "
+            f"run={folder}/{run} ids=FILE, with the ids of those requests"
+        )
     for run in _names_of(remarks, "learner_trained_on_erased", "runs"):
         yield (
             f"train {folder}/{run} again without the rows, and delete that folder, because agt "

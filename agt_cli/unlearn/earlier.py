@@ -74,6 +74,21 @@ class Verdict:
     reasons: tuple[Remark, ...]
 
 
+def releases_of_state(digest: str, places: Sequence[Path]) -> list[Path]:
+    """Return the folders of releases that were made from one state of a run.
+
+    Args:
+        digest: of the state.
+        places: the folders of records.
+    """
+    return [
+        made.folder
+        for place in places
+        for made in runs_of(place / "predict", "predict")
+        if (made.folder / SPENT).exists() and made.environment.get("trained_digest") == digest
+    ]
+
+
 def judge_earlier(
     run: Run, log: Log, settings: RunSettings, prepared: Prepared, places: Sequence[Path]
 ) -> tuple[Earlier, ...]:

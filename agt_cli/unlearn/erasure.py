@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import AgtError, counted
+from agt.errors import AgtError, counted, few
 from agt.settings import plain_of
 from agt.store.folder import broken_as_config_error
 from agt.unlearning.promise import MethodName, Removal
@@ -27,9 +27,9 @@ from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
 from agt_cli.unlearn.account import OUTSIDE, VERSION, Asked, ErasureReport, StateChange, Waiting
 from agt_cli.unlearn.account_md import account_markdown
-from agt_cli.unlearn.earlier import judge_earlier
+from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, RequestKind
-from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, removal_metrics
+from agt_cli.unlearn.methods import METHODS, ErasureJob, check_can_train, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import SEARCHED_RUNS, TraceTargets, search, searched_runs
 
@@ -172,6 +172,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
     method = chosen(order.choice, settings, run, order.fresh)
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
         return _before(run, settings, log, console)
+    check_can_train(method, run)
     known = TrainingRecords.of(run, settings)
     if order.ids is not None:
         ids = read_ids(order.ids, known.source)
@@ -227,6 +228,15 @@ def _carried_out(
     job = ErasureJob(
         run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
     )
+    releases = releases_of_state(run.digest, order.places)
+    if releases:
+        count = counted(len(releases), "release was", "releases were")
+        console.note(
+            f"note: {count} made from the present state of this run ({few(releases)}). After this "
+            "command, agt verify can no longer recompute their claims. If you have not kept the "
+            "page that it writes (agt verify FOLDER page=FILE), stop now with Ctrl-C and write it "
+            "first"
+        )
     targets = TraceTargets.of(known, request, run)
     searched = {} if order.rehearse else searched_runs(targets, run.folder, order.places)
     with NextState(run) as record:

@@ -26,7 +26,7 @@ import numpy as np
 
 from agt.data.erasure import load_without_erased
 from agt.data.records import Records
-from agt.errors import AgtError
+from agt.errors import AgtError, ConfigError
 from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt.store.reading import Broken
 from agt.training.checkpoint import RUN_FILE
@@ -48,6 +48,7 @@ from agt_cli.unlearn.log import (
     as_words,
     places,
 )
+from agt_cli.unlearn.methods import own_learner_of
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
 SEARCHED_RUNS = "searched_runs"
@@ -106,6 +107,7 @@ class TraceTargets:
             otherwise.
         entries: of the request log, the requests that the update carried out, except the one that
             is being carried out.
+        earlier_entries: of the request log, the requests that earlier updates carried out.
         unnamed_people: number of an entry -> how many people of that request have test records
             only and are not among ``ids``, because no file keeps their names.
         named_people: how many people with test records only are among ``ids``.
@@ -120,6 +122,7 @@ class TraceTargets:
     known_by_unit: frozenset[str] = frozenset()
     columns: NameColumns | None = NameColumns(None, None)
     entries: tuple[RequestEntry, ...] = ()
+    earlier_entries: tuple[RequestEntry, ...] = ()
     unnamed_people: Mapping[int, int] = field(default_factory=dict)
     named_people: int = 0
     named_by: By = "id"
@@ -152,6 +155,7 @@ class TraceTargets:
             known_by_unit=_words_of_units(known, ids) & asked,
             columns=NameColumns.of(run.config),
             entries=known.log.pending,
+            earlier_entries=known.log.done,
             unnamed_people=_people_without_training(known.log.pending),
             named_people=request.untrained,
             named_by=request.by,
@@ -179,6 +183,7 @@ class TraceTargets:
             known_by_unit=frozenset(words[by_unit].tolist()),
             columns=NameColumns.of(run.config),
             entries=batch,
+            earlier_entries=log.entries[: len(log.entries) - len(batch)],
             unnamed_people=_people_without_training(batch),
             test_rows=int(is_requested.sum()),
         )
@@ -234,6 +239,8 @@ class RunSearch:
         records: its own hashes of erased records that it has.
         records_missing: how many erased records it was not asked for.
         people_missing: how many people with test records only it was not asked for.
+        of_earlier_updates: how many records it has that earlier updates erased, as far as these
+            were found in it then.
         had_traces: the hashes that an earlier search found in it.
         reason: why it could not be asked for names; None: it could.
         own_learner: it was trained by a learner of the user's own, which agt cannot erase from.
@@ -243,6 +250,7 @@ class RunSearch:
     records: tuple[str, ...] = ()
     records_missing: int = 0
     people_missing: int = 0
+    of_earlier_updates: int = 0
     had_traces: frozenset[str] = frozenset()
     reason: Unsearched | None = None
     own_learner: bool = False
@@ -480,6 +488,9 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
         yield Remark("trained_on_erased", {"runs": others})
     if learners:
         yield Remark("learner_trained_on_erased", {"runs": learners})
+    earlier = tuple(name for name, answer in answers.items() if answer.of_earlier_updates)
+    if earlier:
+        yield Remark("trained_on_erased_earlier", {"runs": earlier})
     clean = [answer for answer in answers.values() if answer.complete and not answer.records]
     if clean:
         yield Remark("no_trace_in_runs", {"runs": len(clean)})
@@ -520,10 +531,11 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
         key = HashKey.of(run)
     is_key = key is not None and key.check == index.key
     asked_until = max(
-        (e.number for e in targets.entries if _searched_in(e, index.key).get("complete") is True),
+        (e.number for e in targets.entries if _asked_for_all(e, index.key)),
         default=0,
     )
     before = _found_before(targets.entries).get(index.key, frozenset())
+    of_earlier = _found_before(targets.earlier_entries).get(index.key, frozenset())
     rows = _rows_hashed(index, before)
     if key is not None and is_key:
         rows = np.union1d(rows, _rows_named(index, key, targets.ids))
@@ -535,18 +547,15 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
         reason = "key_gone"
     elif (records_missing or people_missing) and not targets.could_be_named(columns):
         reason = "named_otherwise"
-    certificate = config.get("certificate")
-    own_learner = isinstance(certificate, Mapping) and isinstance(
-        certificate.get("learner"), Mapping
-    )
     return RunSearch(
         index.key,
         as_words(index.ids[rows]),
         records_missing,
         people_missing,
+        len(_rows_hashed(index, of_earlier)),
         before,
         reason,
-        own_learner,
+        own_learner_of(config) is not None,
     )
 
 
@@ -573,18 +582,40 @@ def _rows_hashed(index: Index, hashes: frozenset[str]) -> np.ndarray:
     return places(index.ids, np.frombuffer(content, dtype=np.uint8).reshape(-1, SIZE))
 
 
-def _searched_in(entry: RequestEntry, key: str) -> Mapping[str, Any]:
-    """Return what an entry keeps of the search in the run with this key; empty: nothing."""
-    searched = entry.facts.get(SEARCHED_RUNS, {})
-    return dict(searched.get(key, {}))
+def _searches_of(entry: RequestEntry) -> dict[str, tuple[bool, frozenset[str]]]:
+    """Return what an entry keeps of the search: the key of a run -> (complete, its records).
+
+    Raises:
+        ConfigError: the entry has something else in its place.
+    """
+    try:
+        searches = {
+            str(key): (search["complete"] is True, frozenset(search["records"]))
+            for key, search in entry.facts.get(SEARCHED_RUNS, {}).items()
+        }
+        for _, hashes in searches.values():
+            if any(len(bytes.fromhex(word)) != SIZE for word in hashes):
+                raise ValueError("a hash has the wrong length")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"entry {entry.number} of the request log was altered or damaged after agt wrote it "
+            f"({SEARCHED_RUNS}: {error}). Restore the run's folder from a backup"
+        ) from None
+    return searches
+
+
+def _asked_for_all(entry: RequestEntry, key: str) -> bool:
+    """Return whether the run with this key was asked for all when an entry was written."""
+    complete, _ = _searches_of(entry).get(key, (False, frozenset()))
+    return complete
 
 
 def _found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
     """Return for each run, by its key, its own hashes of the erased records that it had."""
     found = dict[str, frozenset[str]]()
     for entry in entries:
-        for key, searched in entry.facts.get(SEARCHED_RUNS, {}).items():
-            found[key] = found.get(key, frozenset()) | frozenset(searched["records"])
+        for key, (_, hashes) in _searches_of(entry).items():
+            found[key] = found.get(key, frozenset()) | hashes
     return found
 
 

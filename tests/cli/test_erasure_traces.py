@@ -4,7 +4,7 @@ none where nothing was searched.
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from records import reseal
 
+from agt.errors import ConfigError
 from agt_cli.cli import main
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import kept_head, settings_of
@@ -107,11 +108,12 @@ def erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 A, B = Path("outputs/train/a"), Path("outputs/train/b")
 
 
-def forget_search(run: Path) -> None:
+def forget_search(run: Path, instead: Mapping[str, Any] = {}) -> None:
     """Make the request log what an earlier version wrote, which kept nothing of the search."""
     log = Log()
     for entry in Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries:
         facts = {name: entry.facts[name] for name in ("removal", "training", "untrained")}
+        facts |= instead
         log = log.append(replace(entry, facts=facts))
     (run / REQUEST_LOG_FILE).write_bytes(log.content)
     key = (run / KEY_FILE).read_bytes()
@@ -314,6 +316,33 @@ def test_the_second_of_two_erasures_is_about_its_own_records(erased: list[str]) 
     assert counts(unlearn(A, LATER)) == (1, 1, 3)
 
 
+def test_traces_of_an_earlier_erasure_are_not_forgotten_by_the_account_of_a_later_one(
+    erased: list[str],
+) -> None:
+    write_table()
+    other = next(name for name in people_of(A) if name not in erased)
+    Path("more.txt").write_text(other)
+    unlearn(B, "outputs/unlearn/b", "ids=more.txt")
+    account = unlearn(A, LATER, "ids=more.txt")
+    assert counts(account) == (1, 1, 0)
+    assert "trained_on_erased_earlier" in codes(account)
+    assert "EARLIER" in "\n".join(account_lines(account))
+    unlearn(B, "outputs/unlearn/c", "ids=ids.txt")
+    assert "trained_on_erased_earlier" not in codes(unlearn(A, "outputs/unlearn/again"))
+
+
+def test_a_number_of_traces_that_was_changed_alone_is_refused(erased: list[str]) -> None:
+    node = json.loads(Path("outputs/unlearn/first/account.json").read_text())
+    node["sweep"]["places"][0]["found"] = 0
+    with pytest.raises(ConfigError, match="traces"):
+        read_account(json.dumps(node).encode())
+
+
+def test_a_search_in_the_log_that_is_none_is_refused(erased: list[str]) -> None:
+    forget_search(A, {"searched_runs": {"0" * 32: {"complete": True, "records": ["no hash"]}}})
+    assert main(["unlearn", f"run={A}", "-q"]) == 2
+
+
 def test_requests_that_waited_keep_what_was_found_when_they_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,3 +419,79 @@ def test_an_old_account_that_searched_for_nothing_says_so() -> None:
     assert not says_none(account)
     assert account.asked.people_requested == 3
     assert read_account(account.content) == account
+
+
+STUMP = """
+def stump(x, y):
+    return lambda queries: (queries[:, 0] > 0) * 1
+"""
+
+
+def test_a_run_with_a_learner_of_ones_own_is_not_sent_to_agt_unlearn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_table()
+    Path("stump_of_test.py").write_text(STUMP)
+    train(str(A))
+    votes = ("certificate=votes", "ensemble.members=3")
+    own = "certificate.learner._target_=stump_of_test.stump"
+    settings = [word for word in SETTINGS if not word.startswith(("model", "training"))]
+    line = ["train", *settings, *PEOPLE, *votes, own, f"hydra.run.dir={B}"]
+    assert main(line) == 0
+    Path("ids.txt").write_text(people_of(A)[0])
+    account = unlearn(A, LATER, "ids=ids.txt")
+    assert counts(account) == (1, 1, 3)
+    assert codes(account) == {"learner_trained_on_erased"}
+    tasks = open_tasks(account, ["outputs"])
+    assert not any("agt unlearn run=outputs/train/b" in task for task in tasks)
+    assert any("outputs/train/b" in task and "delete" in task for task in tasks)
+
+
+def test_people_who_are_in_no_run_are_an_answer_where_the_owner_says_so(
+    erased: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (B / "manifest.json").read_bytes()
+    Path("strangers.txt").write_text("nobody\nnothing")
+    line = ["unlearn", f"run={B}", "ids=strangers.txt", "-q", "hydra.run.dir=outputs/unlearn/no"]
+    write_table()
+    assert main(line) == 2
+    assert "unknown=ignore" in capsys.readouterr().err
+    shutil.rmtree("outputs/unlearn/no")
+    assert main([*line, "unknown=ignore"]) == 0
+    assert (B / "manifest.json").read_bytes() == before
+    assert not Path("outputs/unlearn/no/account.json").exists()
+    assert main(["verify", "outputs/unlearn/no", "-q"]) == 0
+    Path("some.txt").write_text("\n".join(["nobody", *erased]))
+    account = unlearn(B, LATER, "ids=some.txt", "unknown=ignore")
+    assert (account.asked.people_requested, account.asked.ids_not_in_data) == (2, 1)
+    assert main(["verify", LATER, "-q"]) == 0
+
+
+def test_several_runs_are_erased_from_by_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B))
+    Path("ids.txt").write_text(people_of(A)[0])
+    assert main(["unlearn", "-m", f"run={A},{B}", "ids=ids.txt", "sweep=both", "-q"]) == 0
+    write_table(without=[people_of(A)[0]])
+    assert main(["unlearn", "-m", f"run={A},{B}", "sweep=again", "-q"]) == 0
+    accounts = sorted(Path("outputs/unlearn").glob("again*/*/account.json"))
+    assert [counts(read_account(path.read_bytes())) for path in accounts] == [(1, 1, 0)] * 2
+
+
+def test_deleted_rows_are_said_to_be_expected_and_declarations_are_listed_once(
+    erased: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    unlearn(A, LATER)
+    capsys.readouterr()
+    assert main(["verify", LATER, "-q"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "expected after an erasure" in said
+    assert said.index("not checked: ") < said.index("what depends on what")
+    assert said.index("checks check") < said.index("what depends on what")
+    assert ": not checked ├" not in said

@@ -521,7 +521,7 @@ def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked
 FIELDS: dict[str, tuple[Callable[[Any], object], str]] = {
     "records": (
         lambda account: account["asked"].update(people=2),
-        "asked.people_with_training_records",
+        "asked.people_requested",
     ),
     "a method's number": (
         lambda account: account["done"]["facts"].update(residual=0.0),
