@@ -21,6 +21,7 @@ from agt_cli.runs.prepare import kept_head, settings_of
 from agt_cli.unlearn.account import ErasureReport, read_account
 from agt_cli.unlearn.account_md import account_lines, account_markdown, open_tasks
 from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE, Log
+from agt_cli.unlearn.traces import NameColumns
 
 SETTINGS = (
     "dataset=table",
@@ -227,7 +228,7 @@ def empty_index(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "code"),
-    [
+    [  # the ids of these cases are killers of mutants
         (empty_index, "index_unreadable"),
         (lambda run: (run / "manifest.json").unlink(), "index_unreadable"),
         (lambda run: (run / "records.bin").unlink(), "no_index"),
@@ -267,6 +268,20 @@ def test_a_run_that_names_its_records_by_other_columns_is_not_called_searched(
     account = unlearn(A, LATER, "ids=ids.txt")
     assert counts(account) == (1, 0, 0)
     assert codes(account) == {"named_otherwise"}
+
+
+def test_names_are_shared_only_by_the_same_column() -> None:
+    columns = NameColumns("id", "person")
+    assert columns.shares_ids(NameColumns("id", None))
+    assert columns.shares_ids(NameColumns("person", "id"))
+    assert columns.shares_units(NameColumns("person", None))
+    for other in (NameColumns(None, None), NameColumns("number", "client")):
+        assert not columns.shares_ids(other)
+        assert not columns.shares_units(other)
+    by_content = NameColumns(None, None)
+    assert by_content.shares_ids(NameColumns(None, "person"))
+    assert not by_content.shares_ids(columns)
+    assert not by_content.shares_units(columns)
 
 
 def test_rows_deleted_before_the_request_are_searched_for_by_the_person_alone(

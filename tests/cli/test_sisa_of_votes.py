@@ -1,6 +1,7 @@
 """agt unlearn method=sisa on runs of certificate=votes, of numbers and of classes."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -231,15 +232,11 @@ def test_labels_that_were_made_from_released_weights_are_listed(table: None) -> 
     trained((*NUMBERS, "dataset.from_data=[]"), "run")
     release = ["mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"]
     assert main(["predict", "run=run", *release, "hydra.run.dir=outputs/predict/r", "-q"]) == 0
-    made = "release=outputs/predict/r/release"
-    for folder in ("labels", "moved"):
-        line = [made, "inputs=t.csv", f"hydra.run.dir=outputs/predict/{folder}", "-q"]
-        assert main(["predict", *line]) == 0
-        Path("outputs/predict/r").rename("copy")
-        made = "release=copy/release"
-    Path("copy/release").rename("elsewhere")
-    Path("copy").rename("outputs/predict/r")
-    Path("elsewhere").rename("outputs/predict/r/release")
+    shutil.copytree("outputs/predict/r/release", "copy")
+    for folder, weights in (("labels", "outputs/predict/r/release"), ("moved", "copy")):
+        line = [f"release={weights}", "inputs=t.csv", f"hydra.run.dir=outputs/predict/{folder}"]
+        assert main(["predict", *line, "-q"]) == 0
+    shutil.rmtree("copy")
     assert unlearn("ids=ids.txt", "hydra.run.dir=account") == 0
     earlier: dict[str, Any] = {each["name"]: each for each in account()["earlier"]}  # type: ignore[misc]
     assert earlier["predict/labels"]["reasons"][0]["code"] == "made_from_release"
