@@ -279,6 +279,16 @@ TEMPLATES: dict[str, str] = {
         "all releases listed here together are ({eps:.6g}, {delta:.6g})-differentially private "
         "for the erased people"
     ),
+    "weights_stand": (
+        "these weights were trained on the erased records, too, and their guarantee bounds what "
+        "they reveal about them. Whether to go on using and publishing them (`agt predict "
+        "release=...`), or to release weights of the updated run instead, is for the owner to "
+        "decide"
+    ),
+    "made_from_release": (
+        "these {given} answers were computed from the weights that {release} released, so they "
+        "stand or are void as those weights are"
+    ),
     # The search for traces.
     "other_runs": "other training runs (their files records.bin)",
     "trained_on_erased": (
@@ -287,9 +297,62 @@ TEMPLATES: dict[str, str] = {
     "none_trained_on_erased": (
         "none of the other runs that were searched is trained on an erased record"
     ),
+    "learner_trained_on_erased": (
+        "other runs with a learner of your own are still trained on erased records ({runs:few}), "
+        "but agt cannot erase records from such runs: for each, train a new run after the rows are "
+        "deleted from the table, and delete the folder of the old run"
+    ),
+    "trained_on_erased_earlier": (
+        "other runs are still trained on records that earlier erasures removed from this run "
+        "({runs:few}): erase those records there too (the other counts are about the records of "
+        "this erasure only)"
+    ),
+    "no_other_runs": "no other training run was found there",
+    "no_trace_in_runs": (
+        "{runs} of the other runs were asked for all records and people of the request, and were "
+        "trained on none of them"
+    ),
+    "traces_cleared": (
+        "of these, {runs} had traces when the records were erased here, and have none any more"
+    ),
+    "runs_gone": (
+        "{runs} runs that were trained on erased records when these were erased here are no longer "
+        "there, so agt cannot tell whether they were deleted or moved"
+    ),
+    "runs_not_searched": (
+        "{runs} of the other runs were NOT SEARCHED for {forgotten} of the {erased} erased "
+        "records, so they may still be trained on them. The data no longer contain the rows of "
+        "these records, and agt stores only keyed hashes of their ids, under another key in each "
+        "run"
+    ),
+    "runs_not_searched_for_people": (
+        "{runs} of the other runs were NOT SEARCHED for {units:people} of whom this run had test "
+        "records only, so they may still be trained on their records. Ids of such people are "
+        "stored nowhere"
+    ),
+    "named_otherwise": (
+        "{runs} of the other runs were NOT SEARCHED, because their data name records and people by "
+        "other columns (dataset.id and dataset.unit) than the data of this run, so they may still "
+        "be trained on erased records"
+    ),
+    "index_unreadable": (
+        "{runs} of the other runs were NOT SEARCHED, because their file records.bin is not the one "
+        "that the run was finished with, or the run is not finished"
+    ),
+    "no_index": (
+        "{runs} folders with a trained model were NOT SEARCHED, because they have no file "
+        "records.bin (saved models, and runs of very old versions of agt)"
+    ),
+    "training_running": (
+        "a training is running in {folders:few}, so agt cannot tell whether it uses the erased "
+        "records: when it has ended, erase the records there too"
+    ),
+    "folders_not_listed": (
+        "{count} folders were NOT SEARCHED, because agt may not list their files"
+    ),
     "key_gone": (
-        "{runs} of the other runs that were found cannot be checked for erased records, because "
-        "their key file (unlearning/key) is missing"
+        "{runs} of the other runs were NOT SEARCHED, because their key file (unlearning/key) is "
+        "missing or is not theirs"
     ),
     "training_stopped": (
         "training was stopped before its end in {folders:few}, so agt cannot tell whether these "
@@ -313,6 +376,19 @@ TEMPLATES: dict[str, str] = {
     ),
     "no_rows_in_own_data": (
         "the run's own data do not contain a row of any erased record any more"
+    ),
+    "test_rows_in_own_data": (
+        "the run's own data files still contain {rows} test records of the people who requested "
+        "erasure, which training did not use. Only the owner of the data may delete these rows"
+    ),
+    "test_rows_not_looked_for": (
+        "the run's own data files were not searched for rows of {units:people} of whom they had "
+        "test records only, because ids of such people are stored nowhere"
+    ),
+    "releases_handed_on": (
+        "labels that were computed from released weights (`agt predict release=...`) are listed "
+        "among the earlier results only if their record lies in output_dir and the weights lie "
+        "where they were read"
     ),
     "file_of_ids": (
         "the file that lists the ids to erase was not deleted: delete it when it is no longer "

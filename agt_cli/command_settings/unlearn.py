@@ -9,11 +9,12 @@ from agt_cli.renamed import with_new_name
 from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
 
 By = Literal["id", "unit"]
+UnknownIds = Literal["refuse", "ignore"]
 METHOD_CHOICES = ("auto", "certificate", "newton", "sisa", "retrain")
 """``method`` of agt unlearn: what ``agt_cli.unlearn.methods.METHODS`` has, or the cheapest."""
 UNLEARN_KEYS = (
     *("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse"),
-    *("compute", "output_dir"),
+    *("unknown", "compute", "output_dir"),
 )
 UNLEARN_FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
@@ -21,7 +22,12 @@ UNLEARN_FLAGS = ("forbid_retraining", "fresh", "rehearse")
 def check_unlearn(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt unlearn, but for the run and the ids."""
     only_keys(config, UNLEARN_KEYS)
-    for key, choices, free in (("method", METHOD_CHOICES, False), ("by", get_args(By), True)):
+    choices_of_keys = (
+        ("method", METHOD_CHOICES, False),
+        ("by", get_args(By), True),
+        ("unknown", get_args(UnknownIds), False),
+    )
+    for key, choices, free in choices_of_keys:
         value = config.get(key)
         if value not in choices and not (free and value is None):
             hint = nearest(str(value), choices)

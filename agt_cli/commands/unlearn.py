@@ -14,8 +14,16 @@ from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.unlearn.account_md import account_lines, exception_lines
-from agt_cli.unlearn.erasure import ErasureOrder, account, erase, reporting_change, write
+from agt_cli.unlearn.account_md import account_lines, exception_lines, open_tasks
+from agt_cli.unlearn.erasure import (
+    ErasureOrder,
+    NothingErased,
+    account,
+    erase,
+    reporting_change,
+    write,
+    write_nothing_erased,
+)
 from agt_cli.unlearn.rehearsal import rehearse
 
 
@@ -40,6 +48,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         config["fresh"],
         Path(str(config["output_dir"])),
         config["rehearse"],
+        config["unknown"] == "ignore",
     )
 
 
@@ -50,12 +59,19 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         return rehearse(order, record, console)
     with run_lock(order.folder):
         erased = erase(order, console)
+        if isinstance(erased, NothingErased):
+            return _nothing_erased(erased, record, console)
         with reporting_change(erased.words, console, lambda: bool(erased.words)):
             told = account(order, erased)
-            write(told, erased, record)
+            write(told, erased, record, order.place_names)
             digest = record.finish()
     for line in (*account_lines(told), *exception_lines(told)):
         console.say(line)
+    tasks = open_tasks(told, order.place_names)
+    if tasks:
+        console.say("what is left to do:")
+        for number, task in enumerate(tasks, 1):
+            console.say(f"  {number}. {task}")
     console.say(f"run folder: {order.folder}")
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
@@ -64,3 +80,18 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         "them as digest=...: then agt refuses the run, or the account, if it was changed"
     )
     return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}
+
+
+def _nothing_erased(nothing: NothingErased, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Write the record of a request that concerns no training record, and say so.
+
+    Returns:
+        What ``--json`` prints.
+    """
+    words = write_nothing_erased(nothing, record)
+    digest = record.finish()
+    console.say(words)
+    console.say(f"run folder: {nothing.run.folder} (not changed)")
+    console.say(f"digest: {nothing.run.digest}")
+    console.say(f"record: {record.folder}, {digest}")
+    return {"metrics": record.metrics, "digest": nothing.run.digest, "record_digest": digest}

@@ -3,7 +3,7 @@ writes at most a page.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from agt_cli.report.markdown import (
     plain,
     report_page,
 )
-from agt_cli.verify.folders import VerifiedItem
+from agt_cli.verify.folders import Declared, VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 
@@ -150,29 +150,63 @@ def headline(subject: VerifiedItem) -> str:
     return f"VERIFIES: {name}"
 
 
-def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch:
+def tree(
+    subject: VerifiedItem,
+    above: VerifiedItem | None = None,
+    declared_above: Sequence[Declared] = (),
+) -> TreeBranch:
     """What it rests on, as far as anybody could look: a line, and the branches below it.
 
     Args:
+        subject: what was looked at.
         above: what rests on it; conditions that stand alike are not told twice.
+        declared_above: declarations that were listed before, and are not listed again.
     """
     parts: list[TreeBranch] = [(line, ()) for line in subject.claims] if above is None else []
+    new = [each for each in subject.declared if each not in declared_above]
     if subject.conditions and (above is None or above.conditions != subject.conditions):
-        proved = ", ".join(
-            f"{c.letter} {excerpt(c.name)}"
-            for c in subject.conditions
-            if c.standing is Standing.PROVED
-        )
-        lines = [f"proved by code: {proved}"] if proved else []
-        lines += [f"{words}: declared" for words in subject.declared]
-        void = (c for c in subject.conditions if c.standing is Standing.VOID)
-        lines += map(_unmet_words, void)
         parts.append(
-            ("which conditions of a privacy guarantee are met", [(line, ()) for line in lines])
+            (
+                "which conditions of a privacy guarantee are met",
+                [(line, ()) for line in _condition_lines(subject, new)],
+            )
         )
-    parts += [tree(part, subject) for part in subject.rests_on]
+    listed = [*declared_above, *new]
+    for part in subject.rests_on:
+        parts.append(tree(part, subject, listed))
+        listed += [each for each in part.declared if each not in listed]
     digest = f", {subject.digest[:19]}..." if subject.digest else ""
-    return f"{subject.name}{digest}: {subject.state}", parts
+    return f"{subject.name}{digest}: {_state_words(subject)}", parts
+
+
+def _condition_lines(subject: VerifiedItem, new: Sequence[Declared]) -> list[str]:
+    """Return the conditions of an item by their standing, a line each.
+
+    Args:
+        subject: the item.
+        new: its declarations that were not listed before.
+    """
+    proved = ", ".join(
+        f"{c.letter} {excerpt(c.name)}" for c in subject.conditions if c.standing is Standing.PROVED
+    )
+    lines = [f"proved by code: {proved}"] if proved else []
+    lines += [f"{each.words}: declared" for each in new]
+    listed = len(subject.declared) - len(new)
+    if listed:
+        declarations = counted(listed, "declaration")
+        lines.append(f"{declarations} as listed above")
+    void = (c for c in subject.conditions if c.standing is Standing.VOID)
+    return [*lines, *map(_unmet_words, void)]
+
+
+def _state_words(subject: VerifiedItem) -> str:
+    """Return the state of an item's own checks; of one of which only some were made, how many."""
+    if subject.state is not CheckState.UNCHECKED:
+        return str(subject.state)
+    missing = sum(check.state is CheckState.UNCHECKED for check in subject.checks)
+    if missing == len(subject.checks):
+        return str(subject.state)
+    return f"ok, but {missing} of {len(subject.checks)} checks could not be made"
 
 
 def _unmet_words(condition: Condition) -> str:
@@ -209,6 +243,16 @@ def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
     return [check.cells for check in checks]
 
 
+def not_checked(subject: VerifiedItem) -> list[str]:
+    """Return what could not be checked, of an item and of what it rests on, a line each."""
+    return [
+        check.told if part is subject else f"{part.name}: {check.told}"
+        for part in subject.every
+        for check in part.checks
+        if check.state is CheckState.UNCHECKED
+    ]
+
+
 def say(subject: VerifiedItem, console: Console) -> None:
     """On a terminal."""
     console.say(headline(subject))
@@ -216,10 +260,12 @@ def say(subject: VerifiedItem, console: Console) -> None:
         console.say(f"  {check.state} {check.name}: {check.told}")
     if subject.problems:
         console.say(f"  {PROBLEMS_REMEDY}")
+    for line in not_checked(subject):
+        console.say(f"  not checked: {line}")
     for name, value in subject.facts:
         console.say(f"  {name}: {value}")
-    console.tree("what depends on what", tree(subject))
     console.table("checks", CHECK_COLUMNS, rows(subject))
+    console.tree("what depends on what", tree(subject))
     console.say("what agt verify does not show:")
     for line in limits(subject):
         console.say(f"  - {line}")
@@ -231,17 +277,19 @@ def markdown(subject: VerifiedItem) -> str:
         (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 1000))
         for c in subject.conditions
     ]
+    missing = not_checked(subject)
     return document(
         f"# {plain(headline(subject))}",
         *([f"{capital(PROBLEMS_REMEDY)}."] if subject.problems else []),
+        *(["Not checked:", missing] if missing else []),
         *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
-        "## What each claim depends on",
-        "\n".join(_bullets(tree(subject))),
         "## Checks",
         markdown_table(
             CHECK_COLUMNS,
             [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)],
         ),
+        "## What each claim depends on",
+        "\n".join(_bullets(tree(subject))),
         *(
             ["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, conditions)]
             if conditions

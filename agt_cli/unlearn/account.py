@@ -11,9 +11,12 @@ Formal guarantees
     (agt/unlearning/sentences.py). What it says of a guarantee is the method's own ``Promise``. What
     it repeats, agt verify compares.
     Accounts of the form agt.erasure/1 held sentences beside numbers, those of agt.erasure/2 facts
-    as text: they are read, and their sentences stay text.
+    as text: they are read, and their sentences stay text. Those of agt.erasure/3 are read under the
+    names of now, and a search that they call one although no erased record could be looked for is
+    read as none.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -24,7 +27,8 @@ from agt.templates import IN_WORDS
 from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
 from agt.unlearning.sentences import Remark, remark_from_text, remark_with_fact, sentences
 
-VERSION: Literal["agt.erasure/3"] = "agt.erasure/3"
+VERSION: Literal["agt.erasure/4"] = "agt.erasure/4"
+VERSION_WITH_SHORT_NAMES = "agt.erasure/3"  # whose counts of people have other names
 VERSION_WITH_TEXT = "agt.erasure/2"  # whose facts are text
 VERSION_IN_WORDS = "agt.erasure/1"
 PENDING: MethodName = "certificate"  # the method that replaces no state
@@ -42,6 +46,8 @@ OUTSIDE = tuple(
     )
 )
 """What no account shows."""
+TRACES = ("trained_on_erased", "learner_trained_on_erased", "training_stopped")
+"""Codes of remarks that name runs with traces."""
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
@@ -49,27 +55,40 @@ Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+
 
 @schema
 class Asked:
-    """The request.
+    """The request, counted.
+
+    A person is a unit of protection: whoever has the records of one unit, or, in data without
+    units, a record.
 
     Attributes:
-        people: whose erasure was asked for in this command: units of protection, records where each
-            is its own.
-        records: of theirs that the run had been trained on.
-        by: what the ids of the request named: records, or units with all of their records.
-        hashes: keyed hashes that were noted in the request log for it.
+        people_requested: people whose erasure this request asks for and who have a record in the
+            run's data: the sum of the next two.
+        people_with_training_records: those of them of whom a record was trained on and is named.
+        people_with_test_records_only: the others. Training used none of the records that the
+            request names of them.
+        training_records: records of the request that the run was trained on.
+        test_records: records of the request in the test part of the data, which training did not
+            use; None: not recorded, as in accounts of earlier versions.
+        by: what the ids of the request name: records, or units with all of their records.
+        hashes_in_log: keyed hashes that the request log has for it: one for each training record,
+            and one for each unit, where units are not the records themselves.
         time: when it was noted.
-        pending: people whose erasure had been asked for before, and was carried out only now.
-        untrained: ids, beside those of ``people``, that are of test records alone: nothing was
-            trained on them.
+        people_pending_before: people whose erasure had been requested earlier, and was carried out
+            only now.
+        ids_not_in_data: ids that name no record of the run's data, and that the request allowed
+            (``unknown=ignore``).
     """
 
-    people: Count
-    records: Count
+    people_requested: Count
+    people_with_training_records: Count
+    people_with_test_records_only: Count
+    training_records: Count
     by: Literal["id", "unit"]
-    hashes: Count
+    hashes_in_log: Count
     time: Time
-    pending: Count = 0
-    untrained: Count = 0
+    people_pending_before: Count = 0
+    test_records: Count | None = None
+    ids_not_in_data: Count = 0
 
 
 @schema
@@ -95,17 +114,20 @@ class StateChange:
 
 @schema
 class Earlier:
-    """An answer, a certificate or a release that was made from an earlier state.
+    """A certification or a release that was made from an earlier state of the run.
 
     Attributes:
         name: of its folder, with the command's.
-        stands: it may be relied on as before; else it is void.
+        answers_standing: how many of its answers may be relied on as before. Released weights are
+            one answer.
+        answers_void: how many may not.
         reasons: why, at least one.
         state: the digest of the run that it was made from; None: not recorded.
     """
 
     name: str
-    stands: bool
+    answers_standing: Count
+    answers_void: Count
     reasons: Annotated[tuple[Remark, ...], Field(min_length=1)]
     state: Digest | None = None
 
@@ -121,15 +143,24 @@ class Place:
 
     Attributes:
         place: what it is.
-        files: how many runs were asked; up to version 0.6.0 also how many files were read.
-        found: traces in them.
-        remarks: what was found.
+        runs: how many other runs lie there, and trainings that were stopped; in accounts up to
+            version 0.6.0, how many files were read.
+        searched: how many of these were compared with every record and person of the request; None:
+            not recorded, as in accounts of versions up to 0.7.0.
+        found: traces in them. If not all were searched, 0 does not say that there are none.
+        remarks: what was found, and what was not searched.
     """
 
     place: Remark
-    files: Count
+    runs: Count
     found: Count
     remarks: tuple[Remark, ...]
+    searched: Count | None = None
+
+    @property
+    def names_traces(self) -> bool:
+        """Whether a remark names runs with traces."""
+        return any(remark.code in TRACES for remark in self.remarks)
 
 
 @schema
@@ -170,7 +201,7 @@ class ErasureReport:
         removal: what the method did and promises; of a request that is noted and pending, no record
             is removed.
         state: the run before and after.
-        earlier: answers from earlier states, each standing or void.
+        earlier: what was made from earlier states, with how many answers stand.
         outside: what this account does not show.
         training: seconds that training the run took; None: not recorded.
         sweep: the search for traces; None: none was made.
@@ -182,7 +213,7 @@ class ErasureReport:
         ConfigError: it contradicts itself.
     """
 
-    schema: Literal["agt.erasure/3"]
+    schema: Literal["agt.erasure/4"]
     agt: str
     asked: Asked
     removal: Removal
@@ -195,7 +226,8 @@ class ErasureReport:
     abstained: Count | None = None
 
     def __post_init__(self) -> None:
-        state, updated = self.state, self.updated
+        state, updated, asked = self.state, self.updated, self.asked
+        places = () if self.sweep is None else self.sweep.places
         removed, budget = self.removal.records, self.removal.budget
         rules = {
             (
@@ -214,6 +246,18 @@ class ErasureReport:
             "the removal budget that was spent must not exceed the total removal budget": budget
             is None
             or budget.spent <= budget.total,
+            "the people who requested erasure must be those with training records and those with "
+            "test records only": (
+                asked.people_requested
+                == asked.people_with_training_records + asked.people_with_test_records_only
+            ),
+            "no more runs can have been searched than were found": all(
+                place.searched is None or place.searched <= place.runs for place in places
+            ),
+            "a number of traces must come with the runs in which they were found": all(
+                place.searched is None or bool(place.found) == place.names_traces
+                for place in places
+            ),
         }
         broken_rules = [rule for rule, holds in rules.items() if not holds]
         if broken_rules:
@@ -263,11 +307,15 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
         ConfigError: it is in no such form.
     """
     version = node.get("schema")
-    forms = {VERSION_IN_WORDS: _from_sentences, VERSION_WITH_TEXT: _from_text_of_facts}
+    forms: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        VERSION_IN_WORDS: _from_sentences,
+        VERSION_WITH_TEXT: _from_text_of_facts,
+        VERSION_WITH_SHORT_NAMES: dict,
+    }
     if version not in forms:
         return node
     try:
-        return forms[version]({**node, "schema": VERSION})
+        return _with_names_of_now(forms[version]({**node, "schema": VERSION}))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"account.json was altered or damaged after agt wrote it (format {version}: an "
@@ -320,3 +368,85 @@ def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
 def _place_in_words(place: dict[str, Any]) -> dict[str, Any]:
     remarks = [remark_from_text(place.pop("words"))]
     return {**place, "place": remark_from_text(place["place"]), "remarks": remarks}
+
+
+OLD_NAMES = {
+    "people": "people_with_training_records",
+    "untrained": "people_with_test_records_only",
+    "records": "training_records",
+    "hashes": "hashes_in_log",
+    "pending": "people_pending_before",
+}
+"""Entries of ``asked`` in agt.erasure/3 -> their names now."""
+
+
+def _with_names_of_now(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return an account of agt.erasure/3 under the names of now.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is in no such form.
+    """
+    asked = {OLD_NAMES.get(name, name): value for name, value in parts["asked"].items()}
+    asked = {"people_with_test_records_only": 0, "ids_not_in_data": 0, **asked}
+    asked["people_requested"] = (
+        asked["people_with_training_records"] + asked["people_with_test_records_only"]
+    )
+    parts = {**parts, "asked": asked, "earlier": _one_for_each_folder(parts["earlier"])}
+    if "sweep" in parts:
+        parts["sweep"] = _search_of_now(parts["sweep"])
+    return parts
+
+
+def _one_for_each_folder(earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the earlier results of an account of agt.erasure/3, one for each folder.
+
+    That form had one entry for the answers of a folder that stand, and one for those that are void.
+    How many there are of each, only the reasons said.
+    """
+    counts = {
+        "answers_stand": "stable",
+        "answers_lost": "lost",
+        "answers_not_covered": "given",
+        **dict.fromkeys(("group_pure", "group_approximate", "group_gaussian"), "releases"),
+    }
+    merged = dict[tuple[str, str | None], dict[str, Any]]()
+    for old in earlier:
+        first = old["reasons"][0]
+        answers = first["values"].get(counts.get(first["code"], ""), 1)
+        result = {name: value for name, value in old.items() if name not in ("stands", "reasons")}
+        result |= {"answers_standing": 0, "answers_void": 0, "reasons": []}
+        result = merged.setdefault((old["name"], old.get("state")), result)
+        if not isinstance(old["stands"], bool):
+            raise ValueError(f"stands = {old['stands']!r}")
+        result["answers_standing" if old["stands"] else "answers_void"] += answers
+        result["reasons"] = [*result["reasons"], *old["reasons"]]
+    return list(merged.values())
+
+
+def _search_of_now(search: dict[str, Any]) -> dict[str, Any]:
+    """Return the search of an account of agt.erasure/3 with the number of runs that were searched.
+
+    That form counted every run as looked at, also where no erased record could be looked for,
+    because the data did not have it any more.
+    """
+    forgotten = any(
+        remark["code"] == "erased_forgotten" and remark["values"]["forgotten"]
+        for remark in search["unlooked"]
+    )
+    places = []
+    for old in search["places"]:
+        place = {**old, "runs": old["files"]}
+        del place["files"]
+        codes = {remark["code"]: remark.get("values", {}) for remark in old["remarks"]}
+        if IN_WORDS not in codes:
+            stopped = len(codes.get("training_stopped", {}).get("folders", ()))
+            unsearched = stopped + codes.get("key_gone", {}).get("runs", 0)
+            place["searched"] = 0 if forgotten else old["files"] - unsearched
+            if not place["searched"]:
+                place["remarks"] = [
+                    remark
+                    for remark in old["remarks"]
+                    if remark["code"] != "none_trained_on_erased"
+                ]
+        places.append(place)
+    return {**search, "places": places}

@@ -1,11 +1,11 @@
 """The account of an erasure as its owner reads it: one page, and a few lines for the console."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from agt.errors import counted, few
 from agt.templates import upward
 from agt.unlearning.promise import Promise
-from agt.unlearning.sentences import Remark, sentences
+from agt.unlearning.sentences import Value, sentences
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
@@ -36,6 +36,13 @@ REQUESTS = {
 }
 
 
+NEW_SEEDS = (
+    "only if somebody may have chosen who requests erasure by answers of the model, or by its "
+    "keys. Requests that people made for reasons of their own do not need it. It has to be given "
+    "together with the request, and trains everything again"
+)
+
+
 def headline(account: ErasureReport) -> str:
     """Return in one line what happened."""
     people = _who_asked(account.asked)
@@ -55,31 +62,43 @@ def headline(account: ErasureReport) -> str:
 def _who_asked(asked: Asked) -> str:
     """Return how many people asked in this command, and how many had asked before it."""
     parts = []
-    if asked.people or not asked.pending:
-        people = counted(asked.people + asked.untrained, "person", "people")
+    if asked.people_requested or not asked.people_pending_before:
+        people = counted(asked.people_requested, "person", "people")
         now = f"{people} requested erasure"
-        if asked.untrained:
+        if asked.people_with_test_records_only:
             now = (
-                f"{now} (for {asked.untrained} of them, the data has only test records, which "
-                "training did not use)"
+                f"{now} (for {asked.people_with_test_records_only} of them, the data has only test "
+                "records, which training did not use)"
             )
         parts.append(now)
-    if asked.pending:
-        people_before = counted(asked.pending, "person", "people")
+    if asked.people_pending_before:
+        people_before = counted(asked.people_pending_before, "person", "people")
         parts.append(f"{people_before} had requested erasure earlier")
     return ", and ".join(parts)
 
 
+def _requested(asked: Asked) -> str:
+    """Return when the request was noted, and how many records it names."""
+    time = f"{asked.time[:19].replace('T', ' ')} UTC"
+    training = counted(asked.training_records, "training record")
+    records = training
+    if asked.test_records is not None:
+        test = counted(asked.test_records, "test record")
+        records = f"{training} and {test}, which training did not use"
+    unknown = ""
+    if asked.ids_not_in_data:
+        ids = counted(asked.ids_not_in_data, "further id")
+        unknown = f"; {ids} of the request name no record of this run's data"
+    return f"{time}, for {records} (the request gave the {asked.by} of each record){unknown}"
+
+
 def summary(account: ErasureReport) -> dict[str, str]:
     """Return what an account says, a line for each of its parts."""
-    asked = account.asked
-    time = f"{asked.time[:19].replace('T', ' ')} UTC"
-    records = counted(asked.records, "record")
-    rows = {
-        "requested": f"{time}, for {records} (the request gave the {asked.by} of each record)",
-        "guaranteed": _guaranteed(account.removal.promise),
-        "duration": f"{account.removal.seconds:.3g} s",
-    }
+    promise = account.removal.promise
+    rows = {"requested": _requested(account.asked), "guaranteed": _guaranteed(promise)}
+    if account.updated and promise.requests == "adaptive for fixed keys":
+        rows["is new_seeds=true needed"] = NEW_SEEDS
+    rows["duration"] = f"{account.removal.seconds:.3g} s"
     if account.updated and account.training is not None:
         seconds = f"{account.training:.3g}"
         rows["duration"] += f"; the last training of this run took {seconds} s"
@@ -146,36 +165,176 @@ def _answered_meanwhile(waiting: Waiting) -> str:
 
 
 def _earlier_counts(earlier: Sequence[Earlier]) -> str:
-    """Return how many earlier answers may be relied on; one folder may hold some of both kinds."""
-    standing = {answer.name for answer in earlier if answer.stands}
-    void = {answer.name for answer in earlier if not answer.stands}
+    """Return how many earlier results may be relied on, and how many of their answers."""
+    if not earlier:
+        return "no earlier answers were found in the folders next to the run"
+    in_part = [each for each in earlier if each.answers_standing and each.answers_void]
     counts = {
-        "stand": len(standing - void),
-        "void": len(void - standing),
-        "stand in part": len(standing & void),
+        "stand": sum(not each.answers_void for each in earlier),
+        "void": sum(not each.answers_standing for each in earlier),
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    return (
-        ", ".join(parts)
-        if parts
-        else ("no earlier answers were found in the folders next to the run")
-    )
+    if in_part:
+        standing = sum(each.answers_standing for each in in_part)
+        void = sum(each.answers_void for each in in_part)
+        parts.append(f"{len(in_part)} in part ({_answers(standing, void)})")
+    results = counted(len(earlier), "earlier result")
+    listed = ", ".join(parts)
+    return f"{results}: {listed}"
+
+
+def _standing(result: Earlier) -> str:
+    """Return how many answers of an earlier result may be relied on."""
+    if not result.answers_void:
+        return "stands"
+    if not result.answers_standing:
+        return "void"
+    return _answers(result.answers_standing, result.answers_void)
+
+
+def _answers(standing: int, void: int) -> str:
+    return f"{standing:,} of {standing + void:,} answers stand, {void:,} void"
 
 
 def _traces(search: TraceSearch) -> str:
-    """Return how many traces were found, in which places, and what could not be searched."""
+    """Return how many traces were found, in how many runs, and how many were not searched."""
     found = sum(place.found for place in search.places)
-    places = list[Remark]()
-    for place in search.places:
-        if place.place not in places:
-            places.append(place.place)
-    count = found if found else "none"
-    searched = few(sentences(tuple(places)))
-    words = f"{count} found in {searched}"
+    runs = sum(place.runs for place in search.places)
+    places = tuple(dict.fromkeys(place.place.sentence for place in search.places))
+    searched = _searched_runs(search.places)
+    in_places = few(places)
+    if searched is None:
+        words = f"{found} found in {in_places}"
+    elif not runs:
+        words = "no other training runs were found"
+    else:
+        words = _traces_in_runs(found, searched, runs, in_places)
+    if any(_has(place, "trained_on_erased_earlier") for place in search.places):
+        words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
         if remark.code == "files_beside_runs":
             words += f"; {remark.sentence}"
     return words
+
+
+def _searched_runs(places: Sequence[Place]) -> int | None:
+    """Return how many runs were asked for all that was erased; None: not recorded."""
+    counts = [place.searched for place in places]
+    if None in counts:
+        return None
+    return sum(count for count in counts if count is not None)
+
+
+def _traces_in_runs(found: int, searched: int, runs: int, places: str) -> str:
+    """Return how many traces were found in so many runs.
+
+    Args:
+        found: how many.
+        searched: how many of the runs were asked for all that was erased.
+        runs: how many there are.
+        places: what they are, in words.
+    """
+    missing = runs - searched
+    if found:
+        words = f"{found} found in {places}"
+    elif searched:
+        words = f"none found in {searched} of {runs} {places}"
+    else:
+        return f"NOT SEARCHED: none of {runs} {places} could be searched for all erased records"
+    if missing:
+        words += f"; {missing} of {runs} were NOT SEARCHED for all erased records"
+    return words
+
+
+def _has(place: Place, code: str) -> bool:
+    return any(remark.code == code for remark in place.remarks)
+
+
+def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
+    """Return what the owner still has to do about the erased records, in this order.
+
+    Args:
+        account: the report of the erasure.
+        folders: the folders of records that were searched, as a command line names them, in the
+            order of the account's places.
+    """
+    if not account.updated:
+        return ["carry the pending requests out: agt unlearn run=... (without ids=...)"]
+    tasks = list[str]()
+    for place, folder in zip(_places(account), folders, strict=False):
+        tasks += _tasks_in_other_runs(place, folder)
+    unlooked = {} if account.sweep is None else {r.code: r for r in account.sweep.unlooked}
+    rows = [
+        f"{unlooked[code].values['rows']} {kind}"
+        for code, kind in (
+            ("rows_in_own_data", "training records"),
+            ("test_rows_in_own_data", "test records"),
+        )
+        if code in unlooked
+    ]
+    if rows:
+        counts = " and ".join(rows)
+        tasks.append(
+            f"delete the rows of {counts} from the data's files, but only after every other run "
+            "is done, because agt finds records in other runs by these rows"
+        )
+    if any(remark.code == "weights_stand" for each in account.earlier for remark in each.reasons):
+        tasks.append(
+            "decide whether released weights that were trained on the erased records go on being "
+            "used (section Answers given earlier)"
+        )
+    if account.earlier:
+        tasks.append(
+            "search files of earlier answers, exports and settings for the ids, for example with "
+            "grep -rlwFf IDS outputs ledgers conf"
+        )
+    if "file_of_ids" in unlooked:
+        tasks.append("last, delete the file of ids")
+    return tasks
+
+
+def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
+    """Yield what is to be done in the other runs of one place, with the command."""
+    remarks = {remark.code: remark.values for remark in place.remarks}
+    runs = _names_of(remarks, "trained_on_erased", "runs")
+    if len(runs) == 1:
+        yield f"erase in the other run, too: agt unlearn run={folder}/{runs[0]} ids=FILE"
+    elif runs:
+        listed = ",".join(f"{folder}/{run}" for run in runs)
+        yield f"erase in {len(runs)} other runs, too: agt unlearn -m run={listed} ids=FILE"
+    for run in _names_of(remarks, "trained_on_erased_earlier", "runs"):
+        yield (
+            f"erase in {folder}/{run} the records of earlier requests, too: agt unlearn "
+            f"run={folder}/{run} ids=FILE, with the ids of those requests"
+        )
+    for run in _names_of(remarks, "learner_trained_on_erased", "runs"):
+        yield (
+            f"train {folder}/{run} again without the rows, and delete that folder, because agt "
+            "cannot erase from a run with a learner of your own"
+        )
+    for stopped in _names_of(remarks, "training_stopped", "folders"):
+        yield f"resume the training in {folder}/{stopped} and erase there, or delete it"
+    for running in _names_of(remarks, "training_running", "folders"):
+        yield f"when the training in {folder}/{running} has ended, erase there, too"
+    if "runs_gone" in remarks:
+        yield (
+            f"make sure that {remarks['runs_gone']['runs']} folders of runs with traces, which are "
+            f"no longer below {folder}, were deleted and not moved"
+        )
+    missing = 0 if place.searched is None else place.runs - place.searched
+    unsearched = missing - len(_names_of(remarks, "training_stopped", "folders"))
+    if unsearched > 0:
+        yield (
+            f"look after the runs below {folder} that were NOT SEARCHED ({unsearched} of "
+            f"{place.runs}): restore the rows and write the account again, or train these runs "
+            "again without the rows and delete the old folders"
+        )
+
+
+def _names_of(remarks: Mapping[str, Mapping[str, Value]], code: str, name: str) -> tuple[str, ...]:
+    """Return the folders that a remark names; none: it is not there."""
+    names = remarks.get(code, {}).get(name, ())
+    return names if isinstance(names, tuple) else ()
 
 
 def account_lines(account: ErasureReport) -> Iterator[str]:
@@ -199,17 +358,29 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
         if not fact.held:
             yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
     for earlier in _named(account):
-        if not earlier.stands:
+        if not earlier.answers_standing:
             yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
+        elif earlier.answers_void:
+            standing = _standing(earlier)
+            yield f"  - earlier result {earlier.name}: {standing}: {earlier.why}"
     for place in _places(account):
         if place.found:
             traces = counted(place.found, "trace")
             remarks = _found(place)
             yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
+        elif place.searched is not None and place.searched < place.runs:
+            remarks = _found(place)
+            yield f"  - NOT SEARCHED, in part or at all: {place.place.sentence}: {remarks}"
 
 
-def account_markdown(account: ErasureReport) -> str:
-    """Return report.md of an erasure: one page."""
+def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_DIR",)) -> str:
+    """Return report.md of an erasure: one page.
+
+    Args:
+        account: the report of the erasure.
+        folders: as in ``open_tasks``.
+    """
+    tasks = open_tasks(account, folders)
     state = account.state
     removal = account.removal
     return document(
@@ -225,12 +396,16 @@ def account_markdown(account: ErasureReport) -> str:
         *_earlier_blocks(account),
         "## What remains of the erased records",
         *_search_blocks(account),
+        "## What is left to do",
+        tasks if tasks else "Nothing that agt knows of.",
         "## What this account does not show",
         sentences(account.outside),
         "## To check it",
         "To compare this folder with the run and its request log, type `agt verify` with the "
         "path of this folder. To be able to detect later whether this folder was changed, "
-        "store elsewhere the digest that `sha256sum manifest.json` prints in this folder.",
+        "store elsewhere the digest that `sha256sum manifest.json` prints in this folder. "
+        "`agt verify` can no longer recompute the claims of releases that were made from the "
+        "earlier state: keep the page that it wrote of them before the erasure.",
         (
             f"digest of the run before the erasure: {state.before}",
             f"digest of the run after the erasure: {state.after}",
@@ -251,25 +426,29 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
     """Yield the table of earlier answers, and how many it leaves out."""
     rows = []
     for answer in _named(account):
-        standing = _strong("stands" if answer.stands else "void")
-        rows.append((answer.name, standing, answer.why))
+        rows.append((answer.name, _strong(_standing(answer)), answer.why))
     if not rows:
         yield "No earlier answers were found in the folders next to the run."
         return
     yield markdown_table(("made before", "now", "why"), rows)
     if len(account.earlier) > len(rows):
-        answers = counted(len(account.earlier) - len(rows), "further answer")
-        yield f"account.json also lists {answers}."
+        results = counted(len(account.earlier) - len(rows), "further result")
+        yield f"account.json also lists {results}."
 
 
 def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     """Yield the table of what was found where, and what was not looked at."""
     rows = []
     for place in _places(account):
-        found = _strong(place.found)
-        rows.append((place.place.sentence, str(place.files), found, _found(place)))
+        searched = "not recorded" if place.searched is None else str(place.searched)
+        found: object = place.found
+        if not place.found and place.searched == 0 and place.runs:
+            found = "not searched"
+        row = (place.place.sentence, str(place.runs), searched, _strong(found), _found(place))
+        rows.append(row)
     if rows:
-        yield markdown_table(("where", "looked at", "found", "what was seen"), rows)
+        columns = ("where", "runs", "searched for everything", "traces found", "what was seen")
+        yield markdown_table(columns, rows)
     else:
         yield "agt did not search for traces of the erased records."
     if account.sweep is not None:
@@ -293,5 +472,5 @@ def _found(place: Place) -> str:
 
 
 def _named(account: ErasureReport) -> Sequence[Earlier]:
-    """Return the earlier answers that are named one by one, the void ones first."""
-    return sorted(account.earlier, key=lambda earlier: earlier.stands)[:NAMED_ANSWERS]
+    """Return the earlier results that are named one by one, those with void answers first."""
+    return sorted(account.earlier, key=lambda earlier: not earlier.answers_void)[:NAMED_ANSWERS]

@@ -22,7 +22,8 @@ Formal guarantees
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -34,11 +35,13 @@ from agt.data.records import Records
 from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Claim, read_claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.output import Output
 from agt.models.portable import CLAIM
 from agt.relations import RELATIONS
+from agt.store.manifest import MANIFEST_FILE
 from agt.unlearning.sentences import Remark, Value
 from agt.unlearning.sisa import reasons_not_covered
-from agt_cli.report.finished import SPENT_FILE as SPENT, Run
+from agt_cli.report.finished import SPENT_FILE as SPENT, Run, manifest_digest
 from agt_cli.report.found import runs_of
 from agt_cli.report.opening import open_run
 from agt_cli.runs.erased import ALIKE
@@ -52,17 +55,45 @@ CERTIFICATES = "certificates.parquet"
 _AT_ONCE = 2**16
 
 
-Verdict = tuple[int, bool, tuple[Remark, ...]]
-"""(how many answers, whether they stand, why): a release of weights or of a number is one
-answer.
-"""
+WEIGHTS_FOLDER = "release"  # of a release of weights: what may be handed on
+UNREADABLE_ENVIRONMENT = "env.json cannot be read"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one earlier result.
+
+    Attributes:
+        standing: how many of its answers stand. A release of weights or of a number is one answer.
+        void: how many are void.
+        reasons: why.
+    """
+
+    standing: int
+    void: int
+    reasons: tuple[Remark, ...]
+
+
+def releases_of_state(digest: str, places: Sequence[Path]) -> list[Path]:
+    """Return the folders of releases that were made from one state of a run.
+
+    Args:
+        digest: of the state.
+        places: the folders of records.
+    """
+    return [
+        made.folder
+        for place in places
+        for made in runs_of(place / "predict", "predict")
+        if (made.folder / SPENT).exists() and made.environment.get("trained_digest") == digest
+    ]
 
 
 def judge_earlier(
     run: Run, log: Log, settings: RunSettings, prepared: Prepared, places: Sequence[Path]
 ) -> tuple[Earlier, ...]:
     """Judge every certification and release below some folders of records that was made from an
-    earlier state of a run.
+    earlier state of a run, and every folder of labels that was made from such a release.
 
     Nothing in their folders is changed.
 
@@ -71,17 +102,37 @@ def judge_earlier(
         log: its requests, with the entry of the present one.
         settings: the run's.
         prepared: its data, with the erased records that the data still has.
+        places: the folders of records.
+
+    Returns:
+        One entry for each folder. A finished folder of which it cannot be read from which run it
+        was made is among them, and is void.
     """
-    judged, befores = list[Earlier](), [entry.before for entry in log.entries]
+    judged = list[Earlier]()
+    befores = [entry.before for entry in log.entries]
+    releases = dict[str, Earlier]()  # digest of released weights -> what became of them
+    made_from_releases = list[Run]()
     for place, command in product(places, COMMANDS):
         for made in runs_of(place / command, command):
+            if not (made.state == "done" or (made.folder / SPENT).exists()):
+                continue
+            name = f"{command}/{made.folder.name}"
+            if not made.environment:
+                error = Remark("record_not_whole", {"error": UNREADABLE_ENVIRONMENT})
+                judged.append(Earlier(name, 0, 1, (error,)))
+                continue
+            if made.environment.get(WEIGHTS_FOLDER):
+                made_from_releases.append(made)
             state = str(made.environment.get("trained_digest", ""))  # before anything is verified
-            if state not in befores or not (made.state == "done" or (made.folder / SPENT).exists()):
+            if state not in befores:
                 continue
             waited = Log(log.entries[: befores.index(state)]).waiting_units
             gone = waited.union(*(entry.units for entry in log.entries[befores.index(state) :]))
+            digest = ""
             try:
                 record = open_run(made.folder, command)
+                weights = record.manifest.files.get(f"{WEIGHTS_FOLDER}/{MANIFEST_FILE}")
+                digest = f"sha256:{weights}" if weights else ""
                 if command == "certify":
                     count, alike = (
                         len(log.erased | log.waiting),
@@ -90,18 +141,42 @@ def judge_earlier(
                     reasons = removal_gaps(
                         settings, prepared, prepared.erased, count, record, alike
                     )
-                    verdicts = list(_certified(record, len(gone), gone == waited, reasons))
+                    verdict = _certified(record, len(gone), gone == waited, reasons)
                 else:
-                    verdicts = list(_released(record, len(gone)))
+                    verdict = _released(record, len(gone))
             except (AgtError, ArrowException) as error:
-                verdicts = [(1, False, (Remark("record_not_whole", {"error": first_line(error)}),))]
-            name = f"{command}/{made.folder.name}"
-            judged += [
-                Earlier(name, stands, reasons, state)
-                for count, stands, reasons in verdicts
-                if count
-            ]
-    return tuple(judged)
+                verdict = Verdict(0, 1, (Remark("record_not_whole", {"error": first_line(error)}),))
+            if verdict.standing or verdict.void:
+                judged.append(Earlier(name, verdict.standing, verdict.void, verdict.reasons, state))
+                if digest:
+                    releases[digest] = judged[-1]
+    return (*judged, *_from_releases(made_from_releases, releases))
+
+
+def _from_releases(
+    made_from_releases: Sequence[Run], releases: Mapping[str, Earlier]
+) -> Iterator[Earlier]:
+    """Yield what became of labels that were computed from released weights.
+
+    They hold as far as the weights do. A folder whose weights lie nowhere any more is left out: by
+    which release it was made cannot be told.
+
+    Args:
+        made_from_releases: the records of ``agt predict release=...``.
+        releases: digest of weights that were released from the run -> what became of them.
+    """
+    for made in made_from_releases:
+        digest = made.config.get("digest")
+        digest = digest or manifest_digest(Path(str(made.environment[WEIGHTS_FOLDER])))
+        release = releases.get(str(digest))
+        if release is None:
+            continue
+        answers = made.metrics.get("n_queries", 1)
+        count = answers if type(answers) is int and answers > 0 else 1
+        standing = count if release.answers_standing else 0
+        reason = Remark("made_from_release", {"given": count, "release": release.name})
+        name = f"predict/{made.folder.name}"
+        yield Earlier(name, standing, count - standing, (reason,), release.state)
 
 
 def group(guarantee: Guarantee, units: int) -> Guarantee | None:
@@ -139,48 +214,56 @@ def removal_gaps(
     )
 
 
-def _certified(
-    record: Run, units: int, answered_without: bool, reasons: list[Remark]
-) -> Iterator[Verdict]:
-    """Args: answered_without: all of these units waited when it answered."""
+def _certified(record: Run, units: int, answered_without: bool, reasons: list[Remark]) -> Verdict:
+    """Return how many answers of a certification stand.
+
+    Args:
+        record: the certification.
+        units: how many people have gone since the state that it was made from.
+        answered_without: all of these people waited when it answered.
+        reasons: why its certificates do not cover the removal; empty: they do.
+    """
     stable = given = 0
     file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
     if "stable_distance" not in file.schema_arrow.names:
         # Numbers move with the records; only their intervals hold, so no answer is the same.
         given = file.metadata.num_rows
-        yield (
-            given,
-            False,
-            (Remark("answers_lost", {"lost": given, "given": given, "units": units}),),
-        )
-        return
+        lost = {"lost": given, "given": given, "units": units}
+        return Verdict(0, given, (Remark("answers_lost", lost),))
     for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
         answered = np.array(batch.column(0).to_pylist(), dtype=object) != ""
         given += int(answered.sum())
         stable += int((answered & ((batch.column(1).to_numpy() >= units) | answered_without)).sum())
     if reasons:
-        yield given, False, (Remark("answers_not_covered", {"given": given}), *reasons)
-        return
-    lost = given - stable
-    yield (
-        stable,
-        True,
-        (Remark("answers_stand", {"stable": stable, "given": given, "units": units}),),
-    )
-    yield lost, False, (Remark("answers_lost", {"lost": lost, "given": given, "units": units}),)
+        return Verdict(0, given, (Remark("answers_not_covered", {"given": given}), *reasons))
+    void = given - stable
+    remarks = []
+    if stable:
+        counts = {"stable": stable, "given": given, "units": units}
+        remarks.append(Remark("answers_stand", counts))
+    if void:
+        remarks.append(Remark("answers_lost", {"lost": void, "given": given, "units": units}))
+    return Verdict(stable, void, tuple(remarks))
 
 
-def _released(record: Run, units: int) -> Iterator[Verdict]:
+def _released(record: Run, units: int) -> Verdict:
+    """Return whether a release stands.
+
+    Args:
+        record: the release.
+        units: how many people have gone since the state that it was made from.
+    """
     if not record.holds(CLAIM):
-        yield 1, False, (Remark("claim_missing" if record.holds(SPENT) else "nothing_new"),)
-        return
+        return Verdict(0, 1, (Remark("claim_missing" if record.holds(SPENT) else "nothing_new"),))
     claim = read_claim(record.read(CLAIM))
     about = group(claim.guarantee, units)
     one_sided = RELATIONS[claim.relation.name].is_one_unit_added_or_removed
     if claim.publishable and one_sided and about is not None:
-        yield claim.releases, True, _group_remarks(claim, about, units)
-        return
-    yield claim.releases, False, (_void(claim, units),)
+        remarks = _group_remarks(claim, about, units)
+        if claim.output is Output.WEIGHTS:
+            remarks = (*remarks, Remark("weights_stand"))
+        return Verdict(claim.releases, 0, remarks)
+    return Verdict(0, claim.releases, (_void(claim, units),))
 
 
 def _void(claim: Claim, units: int) -> Remark:

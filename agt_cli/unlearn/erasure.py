@@ -2,14 +2,14 @@
 time, wholly or not at all.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import AgtError
+from agt.errors import AgtError, counted, few
 from agt.settings import plain_of
 from agt.store.folder import broken_as_config_error
 from agt.unlearning.promise import MethodName, Removal
@@ -17,6 +17,7 @@ from agt_cli.command_settings.unlearn import By
 from agt_cli.places import nothing_requested
 from agt_cli.report.console import Console
 from agt_cli.report.finished import ACCOUNT_FILE, Run, has_pending_commit, manifest_digest
+from agt_cli.report.markdown import capital, document, plain
 from agt_cli.report.next_state import commit
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
@@ -26,11 +27,11 @@ from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
 from agt_cli.unlearn.account import OUTSIDE, VERSION, Asked, ErasureReport, StateChange, Waiting
 from agt_cli.unlearn.account_md import account_markdown
-from agt_cli.unlearn.earlier import judge_earlier
+from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, RequestKind
-from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, removal_metrics
+from agt_cli.unlearn.methods import METHODS, ErasureJob, check_can_train, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
-from agt_cli.unlearn.traces import TraceTargets, search
+from agt_cli.unlearn.traces import SEARCHED_RUNS, TraceTargets, search, searched_runs
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class ErasureOrder:
         may_retrain, fresh: as in ``ErasureJob``.
         output_dir: where this command writes.
         rehearse: on a copy of the run alone.
+        may_be_unknown: ids that name no record of the run's data are left out; False: refused.
     """
 
     folder: Path
@@ -59,6 +61,16 @@ class ErasureOrder:
     fresh: bool
     output_dir: Path
     rehearse: bool = False
+    may_be_unknown: bool = False
+
+    @property
+    def place_names(self) -> tuple[str, ...]:
+        """The same folders as ``places``, as a command line in the present folder names them."""
+        here = Path.cwd()
+        return tuple(
+            str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
+            for place in self.places
+        )
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -98,6 +110,19 @@ class ErasureOutcome:
         return self.log.entries[-1]
 
 
+@dataclass(frozen=True)
+class NothingErased:
+    """A request of which no record is in the training part of the run's data.
+
+    Attributes:
+        run: which is not changed.
+        request: who was asked for.
+    """
+
+    run: Run
+    request: Request
+
+
 @contextmanager
 def reporting_change(
     change: str, console: Console, decided: Callable[[], bool] = lambda: True
@@ -125,10 +150,14 @@ def reporting_change(
         raise
 
 
-def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
+def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingErased:
     """Find out who asks, what is owed, and do it. The caller holds the run (``run_lock``).
 
     Where nobody asks, and nothing is to be carried out: what the last entry of the log did.
+
+    Returns:
+        What was done; ``NothingErased`` if, with ``order.may_be_unknown``, no id names a training
+        record. Then nothing was changed, and what is pending is still pending.
 
     Raises:
         ConfigError, DataError: nothing is asked for, or the request, the run or its data is not
@@ -143,9 +172,11 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     method = chosen(order.choice, settings, run, order.fresh)
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
         return _before(run, settings, log, console)
+    check_can_train(method, run)
     known = TrainingRecords.of(run, settings)
     if order.ids is not None:
-        request = request_for(known, read_ids(order.ids, known.source), order.by, order.ids)
+        ids = read_ids(order.ids, known.source)
+        request = request_for(known, ids, order.by, order.ids, order.may_be_unknown)
     elif known.log.pending:
         request = Request(known.by, (), (), 0)
     else:
@@ -153,6 +184,8 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")
+    if order.ids is not None and not request.records:
+        return NothingErased(run, request)
     return _carried_out(order, method, settings, known, request, run, console)
 
 
@@ -195,11 +228,29 @@ def _carried_out(
     job = ErasureJob(
         run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
     )
+    releases = releases_of_state(run.digest, order.places)
+    if releases:
+        count = counted(len(releases), "release was", "releases were")
+        console.note(
+            f"note: {count} made from the present state of this run ({few(releases)}). After this "
+            "command, agt verify can no longer recompute their claims. If you have not kept the "
+            "page that it writes (agt verify FOLDER page=FILE), stop now with Ctrl-C and write it "
+            "first"
+        )
+    targets = TraceTargets.of(known, request, run)
+    searched = {} if order.rehearse else searched_runs(targets, run.folder, order.places)
     with NextState(run) as record:
         removal = METHODS[method](job, record, console)
         record.environment(**environment_facts(run, prepared))
         promise, training = plain_of(removal.promise), float(run.metrics["seconds_training"])
-        facts = {"removal": removal.plain, "training": training, "untrained": request.untrained}
+        facts = {
+            "removal": removal.plain,
+            "training": training,
+            "untrained": request.untrained,
+            "test_records": request.test_records,
+            "unknown": request.unknown,
+            SEARCHED_RUNS: searched,
+        }
         states = (run.digest, record.state, known.key.check)
         names = (request.by, request.records, request.units)
         log = known.log.append(
@@ -224,9 +275,7 @@ def _carried_out(
         lambda: has_pending_commit(run.folder) or manifest_digest(run.folder) == digest,
     ):
         commit(run.folder)
-    return ErasureOutcome(
-        run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request), words
-    )
+    return ErasureOutcome(run, settings, prepared, log, digest, lambda: targets, words)
 
 
 def account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
@@ -274,14 +323,20 @@ def derive_account(
         found: what the log does not tell, as in ``ErasureReport``: earlier, sweep, abstained.
     """
     pending, (run, digest, left) = entry.kind == "pending", after
+    test_only = entry.facts.get("untrained", 0)
     asked = Asked(
-        people=len(entry.units),
-        records=len(entry.records),
+        people_requested=len(entry.units) + test_only,
+        people_with_training_records=len(entry.units),
+        people_with_test_records_only=test_only,
+        training_records=len(entry.records),
         by=entry.by,
-        hashes=len({*entry.records, *entry.units}),
+        hashes_in_log=len({*entry.records, *entry.units}),
         time=entry.time,
-        pending=0 if pending else len(Log(log.entries[: entry.number - 1]).waiting_units),
-        untrained=entry.facts.get("untrained", 0),
+        people_pending_before=0
+        if pending
+        else len(Log(log.entries[: entry.number - 1]).waiting_units),
+        test_records=entry.facts.get("test_records"),
+        ids_not_in_data=entry.facts.get("unknown", 0),
     )
     state = StateChange(
         run, entry.before, digest, left + removal.records, left, str(log.head), entry.number
@@ -305,8 +360,17 @@ def derive_account(
     )
 
 
-def write(account: ErasureReport, erased: ErasureOutcome, record: RunRecord) -> None:
-    """Write account.json, the page, and the numbers."""
+def write(
+    account: ErasureReport, erased: ErasureOutcome, record: RunRecord, folders: Sequence[str]
+) -> None:
+    """Write account.json, the page, and the numbers.
+
+    Args:
+        account: the report of the erasure.
+        erased: what was done.
+        record: where it is written.
+        folders: that were searched, as a command line names them.
+    """
     record.write(ACCOUNT_FILE, account.content)
     told: dict[str, Any] = {
         "trained_run": str(erased.run.folder.resolve()),
@@ -314,4 +378,45 @@ def write(account: ErasureReport, erased: ErasureOutcome, record: RunRecord) -> 
     }
     record.environment(**told, dataset=erased.run.environment.get("dataset"))
     record.add_metrics(**removal_metrics(erased.entry.removal))
-    record.report(account_markdown(account))
+    record.report(account_markdown(account, folders))
+
+
+def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
+    """Write the record of a request that no training record belongs to; return it in a line.
+
+    The run is not changed and has no entry of it, so there is no account.
+
+    Args:
+        nothing: the request.
+        record: where it is written.
+    """
+    request = nothing.request
+    run = nothing.run
+    record.environment(
+        trained_run=str(run.folder.resolve()),
+        trained_digest=run.digest,
+        nothing_erased=True,
+        dataset=run.environment.get("dataset"),
+    )
+    record.add_metrics(
+        removed=0,
+        ids_requested=request.asked,
+        ids_not_in_data=request.unknown,
+        people_with_test_records_only=request.untrained,
+        test_records=request.test_records,
+    )
+    ids = counted(request.asked, "requested id")
+    test_people = counted(request.untrained, "person", "people")
+    test_records = counted(request.test_records, "test record")
+    words = (
+        f"nothing to erase in this run: of {ids}, {request.unknown} name no record of its data, "
+        f"and the others name {test_records} of {test_people}, which training did not use"
+    )
+    name = plain(run.folder.name)
+    page = document(
+        f"# Erasure: {name}",
+        f"**{capital(words)}.** The run was not changed, and its digest is still {run.digest}.",
+        "Other runs were not searched. Delete rows of test records from the data yourself.",
+    )
+    record.report(page)
+    return words

@@ -90,6 +90,7 @@ from agt_cli.runs.prepare import (
     write_trained,
 )
 from agt_cli.runs.queries import conditions_of
+from agt_cli.unlearn.account import PENDING
 from agt_cli.unlearn.earlier import removal_gaps
 from agt_cli.unlearn.log import REQUEST_LOG_FILE
 
@@ -465,6 +466,39 @@ METHODS: dict[MethodName, Method] = {
     "sisa": sisa,
     "retrain": retrain,
 }
+
+
+def own_learner_of(config: Mapping[str, Any]) -> str | None:
+    """Return the full name of the user's own learner that a run's settings name.
+
+    Args:
+        config: the run's settings.
+
+    Returns:
+        The name; None: the run was trained by agt's own code.
+    """
+    certificate = config.get("certificate")
+    learner = certificate.get("learner") if isinstance(certificate, Mapping) else None
+    return str(learner.get("_target_")) if isinstance(learner, Mapping) else None
+
+
+def check_can_train(method: MethodName, run: Run) -> None:
+    """Raise ConfigError if a method would have to import the user's own learner.
+
+    Args:
+        method: the method of erasure.
+        run: from which records are to be erased.
+    """
+    learner = own_learner_of(run.config)
+    if learner is None or method == PENDING:
+        return
+    raise ConfigError(
+        f"method={method} would train again with certificate.learner={learner}, but agt unlearn "
+        "never imports code that a run names. Instead, delete the rows from the table, train a new "
+        f"run with the command that made this one, and then delete the folder {run.folder}. Until "
+        "then, for runs of classes, method=certificate answers only queries whose label the "
+        "removal cannot change"
+    )
 
 
 def chosen(choice: str, settings: RunSettings, run: Run, fresh: bool) -> MethodName:

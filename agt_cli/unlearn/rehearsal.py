@@ -19,7 +19,7 @@ from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.unlearn.erasure import ErasureOrder, erase
+from agt_cli.unlearn.erasure import ErasureOrder, NothingErased, erase
 from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
@@ -40,6 +40,11 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
         copy = copied(run, Path(scratch) / "run")
         with run_lock(copy):
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
+        if isinstance(erased, NothingErased):
+            raise ConfigError(
+                f"ids={order.ids}: no id names a training record of this run, so there is nothing "
+                "to rehearse: leave dry_run=true out"
+            )
         if erased.digest == run.digest:
             raise ConfigError(
                 "there is no request to rehearse: give ids=FILE, because no request is pending"

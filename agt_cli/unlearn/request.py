@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,7 +59,9 @@ class Request:
         asked: how many different ids the file had.
         notes: what its owner should know, in sentences without ids.
         names: the ids as they came, to look for them afterwards; never written anywhere.
-        untrained: how many of the ids are of test records alone.
+        untrained: how many of the people who are named have test records alone.
+        test_records: how many test records the ids name.
+        unknown: how many of the ids name no record of the data, which was allowed.
     """
 
     by: By
@@ -69,6 +71,8 @@ class Request:
     notes: tuple[str, ...] = ()
     names: tuple[str, ...] = field(default=(), repr=False)
     untrained: int = 0
+    test_records: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -184,13 +188,24 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
 
 
 def request_for(
-    known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By | None = None, path: str = INPUT
+    known: TrainingRecords,
+    ids: Sequence[tuple[str, str]],
+    by: By | None = None,
+    path: str = INPUT,
+    may_be_unknown: bool = False,
 ) -> Request:
     """The records that ids name.
 
     Args:
+        known: the run's training records.
+        ids: each with the words for its place.
         by: what they name; None: units where the data has some, else records.
         path: where they came from, for messages.
+        may_be_unknown: ids that name no record of the data are counted and left out; False: they
+            are refused.
+
+    Returns:
+        The request. It names no record if, with ``may_be_unknown``, no id names a training record.
 
     Raises:
         ConfigError: an id that names no training record, or one that was asked for before; or too
@@ -202,8 +217,28 @@ def request_for(
     unique = dict(reversed(ids))
     unique = {word: unique[word] for word, _ in ids}
     hits = _hits(known, list(unique), by)
-    notes = [*known.notes, *_missed(known, unique, hits, tests, by, path)]
     count = len(ids)
+    unknown_notes: tuple[str, ...] = ()
+    unknown = 0
+    if may_be_unknown:
+        is_unknown = [
+            not len(rows) and _why(known, word, "", tests)[0] == "unknown"
+            for word, rows in zip(unique, hits, strict=True)
+        ]
+        unknown = sum(is_unknown)
+        if unknown:
+            unknown_notes = (
+                f"ids={path}: {unknown} of {len(unique)} ids are not in the data of this run. They "
+                "were left out, because unknown=ignore",
+            )
+        hits = [rows for rows, left_out in zip(hits, is_unknown, strict=True) if not left_out]
+        unique = {
+            word: place
+            for (word, place), left_out in zip(unique.items(), is_unknown, strict=True)
+            if not left_out
+        }
+    missed = _missed(known, unique, hits, tests, by, path, may_be_unknown)
+    notes = [*known.notes, *unknown_notes, *missed]
     repeated = count - len(unique)
     if repeated:
         notes.append(
@@ -215,6 +250,13 @@ def request_for(
             f"ids={path}: blanks before or after {trimmed} of {count} ids were ignored, because "
             "no id in the data has such blanks"
         )
+    is_test = np.isin(test.units if by == "unit" else test.ids, list(unique))
+    test_records = int(is_test.sum())
+    if may_be_unknown and not any(map(len, hits)):
+        untrained = len(np.unique(test.units[is_test]))
+        asked = len(unique) + unknown
+        names = tuple(unique)
+        return Request(by, (), (), asked, tuple(notes), names, untrained, test_records, unknown)
     wanted = np.unique(np.concatenate([hit[~known.waiting[hit]] for hit in hits]))
     rows = known.row[wanted]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
@@ -232,8 +274,23 @@ def request_for(
     _check_left(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     units = records if known.index.units is None else as_words(known.index.units[chosen])
-    untrained = sum(not len(hit) for hit in hits)  # whatever else names nothing was refused
-    return Request(by, records, units, len(unique), tuple(notes), tuple(unique), untrained)
+    untrained = _people_without(known, np.unique(test.units[is_test]), units)
+    asked = len(unique) + unknown
+    names = tuple(unique)
+    return Request(by, records, units, asked, tuple(notes), names, untrained, test_records, unknown)
+
+
+def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str, ...]) -> int:
+    """Return how many of some people with test records are none of the units of a request.
+
+    Args:
+        known: the run's training records.
+        people: the units of the test records that a request names.
+        units: keyed hashes of the units of the training records that it names.
+    """
+    kind: Literal["record", "unit"] = "record" if known.index.units is None else "unit"
+    hashes = as_words(known.key.names(people, kind))
+    return len(set(hashes) - set(units))
 
 
 def _trimmed(
@@ -267,9 +324,19 @@ def _missed(
     tests: set[str],
     by: By,
     path: str,
+    may_be_test_only: bool,
 ) -> Iterator[str]:
     """Refuse ids that name nothing; a note of those that are of test records alone, where others
     name something.
+
+    Args:
+        known: the run's training records.
+        ids: id -> the words for its place.
+        hits: for each id, the places in the index that it names.
+        tests: the names that test records have.
+        by: what the ids name.
+        path: where they came from.
+        may_be_test_only: ids of test records alone are no mistake, also where no other is given.
     """
     sorts: dict[str, list[str]] = {}
     for (word, place), rows in zip(ids.items(), hits, strict=True):
@@ -300,7 +367,10 @@ def _missed(
                 )
         unknown = counted("unknown")
         kind = "unit" if by == "unit" else "record"
-        remedies = ["write the ids as they are in the data"]
+        remedies = [
+            "write the ids as they are in the data, or, if these people may be missing from this "
+            "run, give unknown=ignore"
+        ]
         if known.index.units is not None:
             other, meaning = ("id", "records") if by == "unit" else ("unit", "units (people)")
             remedies.append(f"If these are ids of {meaning}, give by={other}")
@@ -323,7 +393,7 @@ def _missed(
     if "test" in sorts:
         of_test = counted("test")
         words = f"ids={path}: {of_test} are ids of test records, which training did not use"
-        if len(sorts["test"]) == len(ids):
+        if len(sorts["test"]) == len(ids) and not may_be_test_only:
             raise ConfigError(
                 f"{words}. There is nothing to erase from the model. Delete the rows of these "
                 "records from the data yourself; the run does not need these rows"

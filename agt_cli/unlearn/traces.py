@@ -4,29 +4,92 @@ Other training runs are asked by their own index of records whether they were tr
 training that was stopped has no index yet: its checkpoint is named, whoever it was trained on.
 Files beside runs are not searched.
 
+A run names records by hashes under its own key. So it can only be asked for an id, which is known
+while a request is carried out, and afterwards as long as the data has the record's row. What was
+found then is therefore kept in the request log of the run that was erased from
+(``SEARCHED_RUNS``): by the key of each other run, that run's own hashes of the erased records. An
+account that is written again looks for these hashes in the other run's index. A run that was
+neither asked now nor then is listed as not searched.
+
 What is found is told by counts and by places below the folders searched; no id is written anywhere.
 """
 
-from collections.abc import Iterable, Sequence
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from agt.data.erasure import load_without_erased
 from agt.data.records import Records
-from agt.errors import AgtError
+from agt.errors import AgtError, ConfigError
+from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt.store.reading import Broken
 from agt.training.checkpoint import RUN_FILE
 from agt.unlearning.sentences import Remark
+from agt_cli.command_settings.unlearn import By
 from agt_cli.report.audit_files import SHADOWS
-from agt_cli.report.finished import CHECKPOINTS, Run
+from agt_cli.report.finished import CHECKPOINTS, COMMIT, NEXT, Run
+from agt_cli.report.opening import STATUS_FILE
 from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.account import Place, TraceSearch
-from agt_cli.unlearn.log import RECORD_INDEX_FILE, HashKey, Index, Log, places
+from agt_cli.unlearn.log import (
+    RECORD_INDEX_FILE,
+    SIZE,
+    HashKey,
+    Index,
+    Log,
+    RequestEntry,
+    as_words,
+    places,
+)
+from agt_cli.unlearn.methods import own_learner_of
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
+
+SEARCHED_RUNS = "searched_runs"
+"""In the facts of a request's entry: the key of another run -> ``complete``, whether that run was
+asked for all that the update erases, and ``records``, its own hashes of those that it has.
+"""
+MODELS_WITHOUT_INDEX = ("train", "agt.save")
+"""Who writes folders with a model, of which those without an index cannot be asked."""
+Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise"]
+"""Why a run could not be asked for names; each is the code of a sentence."""
+
+
+@dataclass(frozen=True)
+class NameColumns:
+    """How a run's data name records and people.
+
+    Attributes:
+        id, unit: the columns; None: records are named by a hash of their content, or by the dataset
+            itself, and each is its own unit.
+    """
+
+    id: str | None
+    unit: str | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "NameColumns | None":
+        """Return those that a run's settings name; None: its settings name no dataset."""
+        dataset = config.get("dataset")
+        if not isinstance(dataset, Mapping):
+            return None
+        return cls(dataset.get("id"), dataset.get("unit"))
+
+    def shares_ids(self, other: "NameColumns") -> bool:
+        """Return whether an id of a record of this run names the same record in the other."""
+        if self.id is None:
+            return other.id is None
+        return self.id in (other.id, other.unit)
+
+    def shares_units(self, other: "NameColumns") -> bool:
+        """Return whether a unit of this run has the same name in the other."""
+        return self.unit is not None and self.unit in (other.id, other.unit)
 
 
 @dataclass(frozen=True)
@@ -34,44 +97,240 @@ class TraceTargets:
     """Erased records, as other trainings are asked for them.
 
     Attributes:
-        ids: of the erased records, and of units of which no record is left, as the data has them.
+        ids: names of the erased records, and of units of which no record is left, as the data has
+            them; and of people whose records are test records only.
         rows: how many of the erased records still have a row in the run's own data.
-        forgotten: how many of the erased records nobody can ask for any more.
-        erased: how many records were erased.
+        erased: keyed hashes of all records that the update erased.
+        known_by_id: those of them whose id is among ``ids``.
+        known_by_unit: those of them whose unit is among ``ids``.
+        columns: how the run's data name records; None: not known, so every run may name them
+            otherwise.
+        entries: of the request log, the requests that the update carried out, except the one that
+            is being carried out.
+        earlier_entries: of the request log, the requests that earlier updates carried out.
+        unnamed_people: number of an entry -> how many people of that request have test records
+            only and are not among ``ids``, because no file keeps their names.
+        named_people: how many people with test records only are among ``ids``.
+        named_by: what they are named by.
+        test_rows: how many test records of the people still have a row in the run's own data.
     """
 
     ids: Sequence[str]
     rows: int = 0
-    forgotten: int = 0
-    erased: int = 0
+    erased: frozenset[str] = frozenset()
+    known_by_id: frozenset[str] = frozenset()
+    known_by_unit: frozenset[str] = frozenset()
+    columns: NameColumns | None = NameColumns(None, None)
+    entries: tuple[RequestEntry, ...] = ()
+    earlier_entries: tuple[RequestEntry, ...] = ()
+    unnamed_people: Mapping[int, int] = field(default_factory=dict)
+    named_people: int = 0
+    named_by: By = "id"
+    test_rows: int = 0
 
     @classmethod
-    def of(cls, known: TrainingRecords, request: Request) -> "TraceTargets":
-        """Return the targets of an update that was carried out.
+    def of(cls, known: TrainingRecords, request: Request, run: Run) -> "TraceTargets":
+        """Return the targets of an update that is carried out.
 
         Args:
-            known: the records as they were before it.
-            request: the request that was carried out.
+            known: the records as they are before it.
+            request: the request that is carried out.
+            run: the run that they are erased from.
         """
-        train, asked = known.data.train, known.log.waiting | set(request.records)
+        asked = known.log.waiting | set(request.records)
+        train = known.data.train
         gone = np.array(
             [known.index.words[place] in asked for place in known.place.tolist()], dtype=bool
         )
-        erased, left = train.take(gone), train.take(~gone)
-        return cls(_ids_of(erased, (left, known.data.test), request.names), len(erased))
+        erased = train.take(gone)
+        test = known.data.test
+        is_requested = np.isin(test.units if request.by == "unit" else test.ids, request.names)
+        is_requested |= _is_test_of(test, known.key, known.log.pending)
+        ids = _ids_of(erased, (train.take(~gone), test.take(~is_requested)), request.names)
+        return cls(
+            ids=ids,
+            rows=len(erased),
+            erased=frozenset(asked),
+            known_by_id=frozenset(as_words(known.key.names(ids, "record"))) & asked,
+            known_by_unit=_words_of_units(known, ids) & asked,
+            columns=NameColumns.of(run.config),
+            entries=known.log.pending,
+            earlier_entries=known.log.done,
+            unnamed_people=_people_without_training(known.log.pending),
+            named_people=request.untrained,
+            named_by=request.by,
+            test_rows=int(is_requested.sum()),
+        )
 
     @classmethod
     def later(cls, run: Run, settings: RunSettings, log: Log) -> "TraceTargets":
-        """Of a run's last update, when all that is known of its records is what the data still
-        has.
-        """
+        """Return the targets of a run's last update, when only what the data still has is known."""
         key, batch = key_of(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
         parted = load_without_erased(stated(run, settings), named(key, log.erased))
         erased = parted.erased.take(named(key, hashes)(parted.erased.ids, parted.erased.units))
         rest = parted.rest
-        ids = _ids_of(erased, (rest.train, rest.test))
-        return cls(ids, len(erased), len(hashes) - len(erased), len(hashes))
+        is_requested = _is_test_of(rest.test, key, batch)
+        ids = _ids_of(erased, (rest.train, rest.test.take(~is_requested)))
+        words = _words_in_order(key.names(erased.ids, "record"))
+        by_id = np.isin(erased.ids, ids)
+        by_unit = np.isin(erased.units, ids)
+        return cls(
+            ids=ids,
+            rows=len(erased),
+            erased=hashes,
+            known_by_id=frozenset(words[by_id].tolist()),
+            known_by_unit=frozenset(words[by_unit].tolist()),
+            columns=NameColumns.of(run.config),
+            entries=batch,
+            earlier_entries=log.entries[: len(log.entries) - len(batch)],
+            unnamed_people=_people_without_training(batch),
+            test_rows=int(is_requested.sum()),
+        )
+
+    def records_missing(self, other: NameColumns | None, asked_until: int) -> int:
+        """Return how many of the erased records another run cannot be asked for.
+
+        Args:
+            other: how that run's data name records; None: it cannot be asked for names.
+            asked_until: the number of the last entry when it was asked for all; 0: it never was.
+        """
+        return len(self.erased - self._covered(other, asked_until))
+
+    def _covered(self, other: NameColumns | None, asked_until: int) -> frozenset[str]:
+        covered = [frozenset(e.records) for e in self.entries if e.number <= asked_until]
+        if self._shares("id", other):
+            covered.append(self.known_by_id)
+        if self._shares("unit", other):
+            covered.append(self.known_by_unit)
+        return frozenset().union(*covered)
+
+    def people_missing(self, other: NameColumns | None, asked_until: int) -> int:
+        """Return for how many people with test records only another run cannot be asked.
+
+        Args:
+            other: as in ``records_missing``.
+            asked_until: as in ``records_missing``.
+        """
+        unnamed = self.unnamed_people.items()
+        missing = sum(people for number, people in unnamed if number > asked_until)
+        if not self._shares(self.named_by, other):
+            missing += self.named_people
+        return missing
+
+    def could_be_named(self, other: NameColumns | None) -> bool:
+        """Return whether another run names records or people as the run that was erased from."""
+        return self._shares("id", other) or self._shares("unit", other)
+
+    def _shares(self, by: By, other: NameColumns | None) -> bool:
+        if other is None or self.columns is None:
+            return False
+        if by == "unit" and self.columns.unit is not None:
+            return self.columns.shares_units(other)
+        return self.columns.shares_ids(other)
+
+
+@dataclass(frozen=True)
+class RunSearch:
+    """What one other training run answered.
+
+    Attributes:
+        key: which key its index is hashed with; empty: the index cannot be read.
+        records: its own hashes of erased records that it has.
+        records_missing: how many erased records it was not asked for.
+        people_missing: how many people with test records only it was not asked for.
+        of_earlier_updates: how many records it has that earlier updates erased, as far as these
+            were found in it then.
+        had_traces: the hashes that an earlier search found in it.
+        reason: why it could not be asked for names; None: it could.
+        own_learner: it was trained by a learner of the user's own, which agt cannot erase from.
+    """
+
+    key: str = ""
+    records: tuple[str, ...] = ()
+    records_missing: int = 0
+    people_missing: int = 0
+    of_earlier_updates: int = 0
+    had_traces: frozenset[str] = frozenset()
+    reason: Unsearched | None = None
+    own_learner: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was asked for every record and person of the request."""
+        return bool(self.key) and not self.records_missing and not self.people_missing
+
+
+@dataclass(frozen=True)
+class ModelsBelow:
+    """The trainings that lie below a folder, with links followed.
+
+    Attributes:
+        indexed: folders with an index of records.
+        without_index: folders with a model of agt and no index.
+        stopped: checkpoints that trainings left, or write now: of commands, begun or not, and of
+            programs, under any name.
+        running: folders of trainings whose process lives and that have no checkpoint yet.
+        unlisted: how many folders could not be listed.
+    """
+
+    indexed: tuple[Path, ...]
+    without_index: tuple[Path, ...]
+    stopped: tuple[Path, ...]
+    running: tuple[Path, ...]
+    unlisted: int
+
+    @classmethod
+    def of(cls, folder: Path) -> "ModelsBelow":
+        """Walk through a folder, each real folder below it once."""
+        errors = list[OSError]()
+        indexed, without_index = list[Path](), list[Path]()
+        stopped, running = set[Path](), list[Path]()
+        for path, files in _folders_below(folder, errors):
+            is_next_state = path.as_posix().endswith((f"/{NEXT}", f"/{COMMIT}"))
+            if RECORD_INDEX_FILE in files:
+                if not is_next_state:
+                    indexed.append(path)
+            elif MANIFEST_FILE in files and _is_model(path):
+                without_index.append(path)
+            elif STATUS_FILE in files and MANIFEST_FILE not in files and _is_training(path):
+                running.append(path)
+            if path.name == CHECKPOINTS and RUN_FILE in files:
+                stopped.add(path)
+            if any(name.startswith("step=") and name.endswith(".safetensors") for name in files):
+                above = (up for up in (path, *path.parents) if up.name == CHECKPOINTS)
+                stopped.add(next(above, path))
+        return cls(
+            tuple(sorted(indexed)),
+            tuple(sorted(without_index)),
+            tuple(sorted(stopped)),
+            tuple(sorted(path for path in running if path / CHECKPOINTS not in stopped)),
+            len(errors),
+        )
+
+    def without(self, seen: set[Path]) -> "ModelsBelow":
+        """Return these without the folders that were seen elsewhere.
+
+        Args:
+            seen: folders, with links resolved.
+        """
+
+        def unseen(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+            return tuple(path for path in paths if path.resolve() not in seen)
+
+        return ModelsBelow(
+            unseen(self.indexed),
+            unseen(self.without_index),
+            unseen(self.stopped),
+            unseen(self.running),
+            self.unlisted,
+        )
+
+    @property
+    def resolved(self) -> set[Path]:
+        """All these folders, with links resolved."""
+        paths = (*self.indexed, *self.without_index, *self.stopped, *self.running)
+        return {path.resolve() for path in paths}
 
 
 def search(
@@ -86,65 +345,336 @@ def search(
             if it is another.
         ids: the file that the request came in; None, or ``-``: no file.
     """
-    unlooked = [Remark("files_beside_runs"), Remark("other_folders")]
-    if targets.forgotten:
-        counts = {"forgotten": targets.forgotten, "erased": targets.erased}
-        unlooked.append(Remark("erased_forgotten", counts))
+    unlooked = [
+        Remark("files_beside_runs"),
+        Remark("other_folders"),
+        Remark("releases_handed_on"),
+    ]
     if targets.rows:
         unlooked.append(Remark("rows_in_own_data", {"rows": targets.rows}))
     else:
         unlooked.append(Remark("no_rows_in_own_data"))
+    if targets.test_rows:
+        unlooked.append(Remark("test_rows_in_own_data", {"rows": targets.test_rows}))
+    unnamed = sum(targets.unnamed_people.values())
+    if unnamed:
+        unlooked.append(Remark("test_rows_not_looked_for", {"units": unnamed}))
     if ids not in (None, INPUT):
         unlooked.append(Remark("file_of_ids"))
     if any((folder / SHADOWS).exists() for folder in records):
         unlooked.append(Remark("shadow_models"))
-    asked = tuple(other_runs(targets, folder, run.folder) for folder in records)
-    return TraceSearch(asked, tuple(unlooked))
+    return TraceSearch(search_places(targets, records, run.folder), tuple(unlooked))
 
 
-def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
-    """Other training runs, asked by their own index and key whether they were trained on erased
-    records.
-
-    Those that were stopped cannot be asked: each counts as found.
+def searched_runs(
+    targets: TraceTargets, run: Path, folders: Sequence[Path]
+) -> dict[str, dict[str, Any]]:
+    """Return what the request log keeps of the search, as described at ``SEARCHED_RUNS``.
 
     Args:
-        folder: where runs lie.
-        run: the one that was updated.
+        targets: the records that are erased.
+        run: the folder of the run that they are erased from.
+        folders: where other runs lie.
     """
-    runs = [
-        path.parent
-        for path in sorted(folder.rglob(RECORD_INDEX_FILE))
-        if path.parent.resolve() != run.resolve()
-    ]
-    counts = {
-        path: _trained_on(targets, path)
-        for path in runs
-        if "unlearning" not in path.relative_to(folder).parts
-    }
-    hits = {path.relative_to(folder).as_posix(): count for path, count in counts.items() if count}
-    remarks = [
-        Remark("trained_on_erased", {"runs": tuple(hits)})
-        if hits
-        else Remark("none_trained_on_erased")
-    ]
-    if closed := sum(count is None for count in counts.values()):
-        remarks.append(Remark("key_gone", {"runs": closed}))
-    if stopped := tuple(path.relative_to(folder).as_posix() for path in _stopped(folder)):
-        remarks.append(Remark("training_stopped", {"folders": stopped}))
-    found = sum(hits.values()) + len(stopped)
-    return Place(Remark("other_runs"), len(counts) + len(stopped), found, tuple(remarks))
+    found = dict[str, dict[str, Any]]()
+    for folder in folders:
+        for path in ModelsBelow.of(folder).without({run.resolve()}).indexed:
+            answer = ask_run(targets, path)
+            if answer.key and (answer.complete or answer.records):
+                # Copies of one run have one key: each must have been asked for all.
+                before = found.get(answer.key, {"records": [], "complete": True})
+                found[answer.key] = {
+                    "records": sorted({*before["records"], *answer.records}),
+                    "complete": before["complete"] and answer.complete,
+                }
+    return found
 
 
-def _stopped(folder: Path) -> list[Path]:
-    """Checkpoints that trainings left, or write now: of commands, begun or not, and of programs,
-    under any name.
+@dataclass(frozen=True)
+class AnswersBelow:
+    """What the trainings below one folder answered.
+
+    Attributes:
+        folder: where they lie.
+        answers: path below the folder -> the answer of the run that lies there.
+        models: the trainings, without the run that was updated and those of an earlier folder.
     """
-    begun = {path.parent for path in folder.rglob(f"{CHECKPOINTS}/{RUN_FILE}")}
-    states = [(path, path.parents) for path in folder.rglob("step=*.safetensors")]
-    return sorted(
-        begun | {next((p for p in up if p.name == CHECKPOINTS), path.parent) for path, up in states}
+
+    folder: Path
+    answers: Mapping[str, RunSearch]
+    models: ModelsBelow
+
+    def names(self, paths: Iterable[Path]) -> tuple[str, ...]:
+        """Return paths as they are below the folder."""
+        return tuple(path.relative_to(self.folder).as_posix() for path in paths)
+
+
+def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> tuple[Place, ...]:
+    """Ask the other trainings below some folders whether they were trained on erased records.
+
+    Those that were stopped cannot be asked: each counts as found. A run that lies below two of the
+    folders is counted once.
+
+    Args:
+        targets: the erased records.
+        folders: where runs lie.
+        run: the folder of the run that was updated.
+
+    Returns:
+        What was found, an entry for each folder.
+    """
+    seen = {run.resolve()}
+    below = list[AnswersBelow]()
+    for folder in folders:
+        models = ModelsBelow.of(folder).without(seen)
+        seen |= models.resolved
+        answers = {
+            path.relative_to(folder).as_posix(): ask_run(targets, path) for path in models.indexed
+        }
+        below.append(AnswersBelow(folder, answers, models))
+    keys = {answer.key for each in below for answer in each.answers.values()}
+    with_traces = {key for key, hashes in _found_before(targets.entries).items() if hashes}
+    gone = [len(with_traces - keys), *(0 for _ in below[1:])]  # said once
+    return tuple(_place_of(targets, each, count) for each, count in zip(below, gone, strict=False))
+
+
+def _place_of(targets: TraceTargets, below: AnswersBelow, gone: int) -> Place:
+    """Return what was found below one folder.
+
+    Args:
+        targets: the erased records.
+        below: what the trainings there answered.
+        gone: how many runs had traces when the records were erased, and are nowhere now.
+    """
+    models = below.models
+    answers = below.answers
+    remarks = list(_remarks_of(targets, answers))
+    if gone:
+        remarks.append(Remark("runs_gone", {"runs": gone}))
+    if models.without_index:
+        remarks.append(Remark("no_index", {"runs": len(models.without_index)}))
+    if models.stopped:
+        folders = below.names(models.stopped)
+        remarks.append(Remark("training_stopped", {"folders": folders}))
+    if models.running:
+        folders = below.names(models.running)
+        remarks.append(Remark("training_running", {"folders": folders}))
+    if models.unlisted:
+        remarks.append(Remark("folders_not_listed", {"count": models.unlisted}))
+    unasked = (*models.without_index, *models.stopped, *models.running)
+    runs = len(answers) + len(unasked) + models.unlisted + gone
+    if not runs:
+        remarks.append(Remark("no_other_runs"))
+    return Place(
+        place=Remark("other_runs"),
+        runs=runs,
+        found=sum(len(answer.records) for answer in answers.values()) + len(models.stopped),
+        remarks=tuple(remarks),
+        searched=sum(answer.complete for answer in answers.values()),
     )
+
+
+def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iterator[Remark]:
+    """Yield what the runs with an index answered, the traces first.
+
+    Args:
+        targets: the erased records.
+        answers: path of a run -> its answer.
+    """
+    with_traces = {name: answer for name, answer in answers.items() if answer.records}
+    learners = tuple(name for name, answer in with_traces.items() if answer.own_learner)
+    others = tuple(name for name in with_traces if name not in learners)
+    if others:
+        yield Remark("trained_on_erased", {"runs": others})
+    if learners:
+        yield Remark("learner_trained_on_erased", {"runs": learners})
+    earlier = tuple(name for name, answer in answers.items() if answer.of_earlier_updates)
+    if earlier:
+        yield Remark("trained_on_erased_earlier", {"runs": earlier})
+    clean = [answer for answer in answers.values() if answer.complete and not answer.records]
+    if clean:
+        yield Remark("no_trace_in_runs", {"runs": len(clean)})
+    cleared = sum(bool(answer.had_traces) for answer in clean)
+    if cleared:
+        yield Remark("traces_cleared", {"runs": cleared})
+    unsearched = [answer for answer in answers.values() if not answer.complete]
+    without_names = [answer for answer in unsearched if answer.reason is None]
+    records = max((answer.records_missing for answer in without_names), default=0)
+    if records:
+        count = sum(answer.records_missing > 0 for answer in without_names)
+        counts = {"runs": count, "forgotten": records, "erased": len(targets.erased)}
+        yield Remark("runs_not_searched", counts)
+    people = max((answer.people_missing for answer in without_names), default=0)
+    if people:
+        count = sum(answer.people_missing > 0 for answer in without_names)
+        yield Remark("runs_not_searched_for_people", {"runs": count, "units": people})
+    reasons = Counter(answer.reason for answer in unsearched if answer.reason is not None)
+    for reason, count in sorted(reasons.items()):
+        yield Remark(reason, {"runs": count})
+
+
+def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
+    """Ask another training run by its index which of the erased records it was trained on.
+
+    Args:
+        targets: the erased records.
+        run: the folder of the other run, which nothing has verified.
+    """
+    try:
+        index = _sealed_index(run)
+    except (AgtError, Broken, OSError):
+        return RunSearch(records_missing=len(targets.erased), reason="index_unreadable")
+    config = Run.at(run).config
+    columns = NameColumns.of(config)
+    key = None
+    with suppress(AgtError, OSError):
+        key = HashKey.of(run)
+    is_key = key is not None and key.check == index.key
+    asked_until = max(
+        (e.number for e in targets.entries if _asked_for_all(e, index.key)),
+        default=0,
+    )
+    before = _found_before(targets.entries).get(index.key, frozenset())
+    of_earlier = _found_before(targets.earlier_entries).get(index.key, frozenset())
+    rows = _rows_hashed(index, before)
+    if key is not None and is_key:
+        rows = np.union1d(rows, _rows_named(index, key, targets.ids))
+    askable = columns if is_key else None
+    records_missing = targets.records_missing(askable, asked_until)
+    people_missing = targets.people_missing(askable, asked_until)
+    reason: Unsearched | None = None
+    if (records_missing or people_missing) and not is_key:
+        reason = "key_gone"
+    elif (records_missing or people_missing) and not targets.could_be_named(columns):
+        reason = "named_otherwise"
+    return RunSearch(
+        index.key,
+        as_words(index.ids[rows]),
+        records_missing,
+        people_missing,
+        len(_rows_hashed(index, of_earlier)),
+        before,
+        reason,
+        own_learner_of(config) is not None,
+    )
+
+
+def _sealed_index(run: Path) -> Index:
+    """Read the index of a finished run.
+
+    Raises:
+        Broken: it is not the file that the run was finished with, or the run is not finished.
+    """
+    return Index.read(Manifest.open(run).load(run, RECORD_INDEX_FILE, 2**34))
+
+
+def _rows_named(index: Index, key: HashKey, names: Sequence[str]) -> np.ndarray:
+    """[.] the rows of an index whose record or unit has one of these names."""
+    units = index.ids[:0] if index.units is None else index.units
+    by_id = places(index.ids, key.names(names, "record"))
+    by_unit = places(units, key.names(names, "unit"))
+    return np.union1d(by_id, by_unit)
+
+
+def _rows_hashed(index: Index, hashes: frozenset[str]) -> np.ndarray:
+    """[.] the rows of an index whose record has one of these hashes, as the log writes them."""
+    content = bytes.fromhex("".join(sorted(hashes)))
+    return places(index.ids, np.frombuffer(content, dtype=np.uint8).reshape(-1, SIZE))
+
+
+def _searches_of(entry: RequestEntry) -> dict[str, tuple[bool, frozenset[str]]]:
+    """Return what an entry keeps of the search: the key of a run -> (complete, its records).
+
+    Raises:
+        ConfigError: the entry has something else in its place.
+    """
+    try:
+        searches = {
+            str(key): (search["complete"] is True, frozenset(search["records"]))
+            for key, search in entry.facts.get(SEARCHED_RUNS, {}).items()
+        }
+        for _, hashes in searches.values():
+            if any(len(bytes.fromhex(word)) != SIZE for word in hashes):
+                raise ValueError("a hash has the wrong length")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"entry {entry.number} of the request log was altered or damaged after agt wrote it "
+            f"({SEARCHED_RUNS}: {error}). Restore the run's folder from a backup"
+        ) from None
+    return searches
+
+
+def _asked_for_all(entry: RequestEntry, key: str) -> bool:
+    """Return whether the run with this key was asked for all when an entry was written."""
+    complete, _ = _searches_of(entry).get(key, (False, frozenset()))
+    return complete
+
+
+def _found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
+    """Return for each run, by its key, its own hashes of the erased records that it had."""
+    found = dict[str, frozenset[str]]()
+    for entry in entries:
+        for key, (_, hashes) in _searches_of(entry).items():
+            found[key] = found.get(key, frozenset()) | hashes
+    return found
+
+
+def _people_without_training(entries: Sequence[RequestEntry]) -> dict[int, int]:
+    """Return for each entry, by its number, how many people have test records only."""
+    return {entry.number: int(entry.facts.get("untrained", 0)) for entry in entries}
+
+
+def _is_test_of(test: Records, key: HashKey, entries: Sequence[RequestEntry]) -> np.ndarray:
+    """[n] bool: which test records belong to the people of requests that name people."""
+    units = {word for entry in entries if entry.by == "unit" for word in entry.units}
+    if not units:
+        return np.zeros(len(test), dtype=bool)
+    return np.isin(_words_in_order(key.names(test.units, "unit")), list(units))
+
+
+def _words_of_units(known: TrainingRecords, names: Sequence[str]) -> frozenset[str]:
+    """Return the hashes of the training records whose unit has one of these names."""
+    if known.index.units is None:
+        return frozenset()
+    rows = places(known.index.units, known.key.names(names, "unit"))
+    return frozenset(known.index.words[row] for row in rows.tolist())
+
+
+def _words_in_order(hashes: np.ndarray) -> np.ndarray:
+    """[n] str: hashes [n, 16] as the log has them, in their order."""
+    return np.array([row.tobytes().hex() for row in hashes], dtype=str)
+
+
+def _is_model(folder: Path) -> bool:
+    """Return whether a folder's manifest says that agt wrote a model there."""
+    with suppress(Broken, OSError):
+        return Manifest.open(folder).command in MODELS_WITHOUT_INDEX
+    return False
+
+
+def _is_training(folder: Path) -> bool:
+    """Return whether a training works in a folder now."""
+    run = Run.at(folder)
+    return run.command == "train" and run.state == "running"
+
+
+def _folders_below(folder: Path, errors: list[OSError]) -> Iterator[tuple[Path, frozenset[str]]]:
+    """Yield a folder and all below it, each with the names of its files; links are followed.
+
+    Args:
+        folder: where to begin; it may not exist.
+        errors: takes the error of each folder that cannot be listed.
+    """
+    if not folder.exists():
+        return
+    seen = set[tuple[int, int]]()
+    for inside, folders, files in os.walk(folder, onerror=errors.append, followlinks=True):
+        identity = os.stat(inside)
+        if (identity.st_dev, identity.st_ino) in seen:
+            folders.clear()  # a link back; os.walk goes no further
+            continue
+        seen.add((identity.st_dev, identity.st_ino))
+        yield Path(inside), frozenset(files)
 
 
 def _ids_of(
@@ -156,21 +686,3 @@ def _ids_of(
     }
     names = dict.fromkeys((*erased.ids.tolist(), *erased.units.tolist(), *more))
     return tuple(name for name in names if name not in kept)
-
-
-def _trained_on(targets: TraceTargets, run: Path) -> int | None:
-    """How many erased records, or units, another run was trained on; None: it cannot be asked."""
-    with suppress(AgtError, Broken, OSError):
-        key, index, names = (
-            HashKey.of(run),
-            Index.read((run / RECORD_INDEX_FILE).read_bytes()),
-            list(targets.ids),
-        )
-        if key is not None and key.check == index.key:
-            units = index.ids[:0] if index.units is None else index.units
-            hits = (
-                places(index.ids, key.names(names, "record")),
-                places(units, key.names(names, "unit")),
-            )
-            return max(map(len, hits))
-    return None

@@ -70,6 +70,13 @@ def read_account_of(record: Record) -> ErasureReport | None:
         )
         record.findings.note(ACCOUNT_FILE, words)
         return None
+    if record.environment.get("nothing_erased") is True and not record.holds(ACCOUNT_FILE):
+        words = (
+            f"this folder has no {ACCOUNT_FILE} (the report of an erasure), because the request "
+            "named no training record of the run (unknown=ignore), so nothing was erased"
+        )
+        record.findings.note(ACCOUNT_FILE, words)
+        return None
     with record.findings.looking(ACCOUNT_FILE):
         account = read_account(record.read(ACCOUNT_FILE))
         check_version(account.agt, ACCOUNT_FILE, record)
@@ -167,8 +174,11 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     check_match(ACCOUNT_FILE, recorded_fields, "the run's request log", derived_fields)
     record.findings.unchecked(
         "earlier, sweep, abstained",
-        f"the fields 'earlier', 'sweep' and 'abstained' of {ACCOUNT_FILE} could not be checked, "
-        "because the request log does not contain them",
+        f"what {ACCOUNT_FILE} says of earlier results, of other training runs and of unanswered "
+        "queries (its fields 'earlier', 'sweep' and 'abstained') could not be checked, because the "
+        "request log does not contain it",
+        "to have it looked at again, type agt unlearn run=... without ids=..., which writes a new "
+        "account",
     )
     in_words = recorded_in_words(account)
     if in_words:

@@ -37,7 +37,7 @@ from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK,
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
 from agt_cli.runs.pending import ABSTAINED_FILE
 from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
-from agt_cli.unlearn.log import KEY_FILE
+from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE
 
 # of a run with requests to erase: no state's, and so listed nowhere
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
@@ -670,6 +670,26 @@ def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> int:
 
 
 @dataclass(frozen=True)
+class Declared:
+    """Something that a condition needs and a person declared.
+
+    Attributes:
+        letter: of the condition.
+        condition: its name.
+        fact: what was declared.
+    """
+
+    letter: str
+    condition: str
+    fact: Fact
+
+    @property
+    def words(self) -> str:
+        """It as a reader sees it."""
+        return f"{self.letter} {excerpt(self.condition)}: {excerpt(self.fact.declaration, 1000)}"
+
+
+@dataclass(frozen=True)
 class VerifiedItem:
     """Something that was looked at: a run, a release, a file of data, a person's word.
 
@@ -724,15 +744,12 @@ class VerifiedItem:
         return [check for part in self.every for check in part.checks if check.state is state]
 
     @property
-    def declared(self) -> list[str]:
-        """What was declared and not proved, in words."""
-        named = (
-            (f"{c.letter} {excerpt(c.name)}", c.evidence.declarations) for c in self.conditions
-        )
+    def declared(self) -> list[Declared]:
+        """What was declared and not proved."""
         return [
-            f"{name}: {excerpt(fact.declaration, 1000)}"
-            for name, declared in named
-            for fact in declared
+            Declared(condition.letter, condition.name, fact)
+            for condition in self.conditions
+            for fact in condition.evidence.declarations
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -757,8 +774,10 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
         if key != "data_dir"
     }
     if files:
+        erased = record.holds(REQUEST_LOG_FILE)
         return tuple(
-            _data_file(f"dataset.{key} {entry.get('path')}", entry) for key, entry in files.items()
+            _data_file(f"dataset.{key} {entry.get('path')}", entry, erased)
+            for key, entry in files.items()
         )
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
@@ -771,12 +790,13 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     return (VerifiedItem(name, findings.checks),)
 
 
-def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
+def _data_file(name: str, entry: dict[str, Any], erased: bool) -> VerifiedItem:
     """Compare a file of data with its hash at training.
 
     Args:
         name: which setting named it, and its path.
         entry: what env.json has of it: path and sha256.
+        erased: the run has requests for erasure, after which its owner deletes rows.
     """
     findings = Findings()
     path = Path(str(entry.get("path")))
@@ -796,11 +816,16 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
                 "data", f"{name}: the file is the one that was trained on (sha256 {now}...)"
             )
         else:
-            findings.note(
-                "data",
+            changed = (
                 f"{name}: the file CHANGED since training (sha256 {now}... now, {then}... at "
-                "training)",
+                "training)"
             )
+            if erased:
+                changed += (
+                    ". This is expected after an erasure, when rows were deleted from the file; "
+                    "whether anything else changed was not checked"
+                )
+            findings.note("data", changed)
     except (Broken, ValueError) as error:
         findings.unchecked("data", f"{name}: {error}")
     return VerifiedItem(name, findings.checks)

@@ -68,6 +68,10 @@ LABEL_COLUMNS = ["record_id", "label"]
 DATASET_FILE = "dataset.yaml"
 RELEASED_ARRAYS = "released_weights.safetensors"
 MAX_CLASSES = 10_000
+AFTER_ERASURE = (
+    "if an erasure has changed the run since, the page that `agt verify` wrote before the erasure "
+    "shows this check"
+)
 _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"}
 
 
@@ -122,6 +126,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
             "claim",
             "the claim could not be recomputed, because the training run could not be read in "
             "the state that the release used",
+            AFTER_ERASURE,
         )
     with findings.looking("budget" if model is None else "claim"):
         derived = _derive_claim(record, model, claimed, simulated)

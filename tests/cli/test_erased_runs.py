@@ -24,6 +24,7 @@ from agt_cli.report.opening import open_run
 from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import prepare
 from agt_cli.runs.queries import TrainedRun
+from agt_cli.unlearn.account import Earlier
 from agt_cli.unlearn.earlier import group, judge_earlier
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import pending
@@ -223,11 +224,22 @@ def test_certificates_that_do_not_cover_a_removal(
 
 def judged(run: Path, ids: list[str]) -> dict[str, dict[bool, Remark]]:
     """After an erasure of these ids: of each record, why answers stand, and why some are void."""
-    job, _ = erase(run, ids)
-    now, found = open_run(run, "train"), dict[str, dict[bool, Remark]]()
-    for one in judge_earlier(now, Log.of(now), job.settings, job.prepared, [Path("outputs")]):
-        found.setdefault(one.name, {})[one.stands] = one.reasons[0]
+    found = dict[str, dict[bool, Remark]]()
+    for one in earlier_results(run, ids):
+        assert one.name not in found, "one entry for each folder"
+        found[one.name] = {}
+        if one.answers_standing:
+            found[one.name][True] = one.reasons[0]
+        if one.answers_void:
+            found[one.name][False] = one.reasons[1 if one.answers_standing else 0]
     return found
+
+
+def earlier_results(run: Path, ids: list[str]) -> tuple[Earlier, ...]:
+    """What became of earlier results after an erasure of these ids."""
+    job, _ = erase(run, ids)
+    now = open_run(run, "train")
+    return judge_earlier(now, Log.of(now), job.settings, job.prepared, [Path("outputs")])
 
 
 def test_which_earlier_answers_stand(agt: Agt, run: Path) -> None:
@@ -281,6 +293,15 @@ def test_records_that_are_damaged_are_void(agt: Agt, run: Path) -> None:
     now = judged(run, IDS[:1])
     assert len(now) == 1
     assert now[f"certify/{Path(said['run']).name}"][False].code == "record_not_whole"
+
+
+def test_a_record_that_cannot_be_read_is_listed_and_void(agt: Agt, run: Path) -> None:
+    """From which run it was made cannot be told, and so not that it was from none of these."""
+    said, _ = certified(agt, points(LINE))
+    Path(said["run"], "env.json").write_bytes(b"{")
+    (result,) = earlier_results(run, IDS[:1])
+    assert (result.answers_standing, result.answers_void, result.state) == (0, 1, None)
+    assert result.reasons[0].code == "record_not_whole"
 
 
 def test_groups() -> None:

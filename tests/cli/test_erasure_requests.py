@@ -14,9 +14,16 @@ from agt.errors import ConfigError, DataError
 from agt.unlearning.sentences import Remark
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import kept_head, settings_of
+from agt_cli.unlearn.account import Place
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
-from agt_cli.unlearn.traces import TraceTargets, other_runs
+from agt_cli.unlearn.traces import TraceTargets, search_places
 from tests.cli.conftest import Agt
+
+
+def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
+    (place,) = search_places(targets, (folder,), run)
+    return place
+
 
 TABLE = (
     "train",
@@ -205,11 +212,9 @@ def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
         place = other_runs(TraceTargets(()), tmp_path, Path("run"))
-        assert (place.found, place.files) == (number, number)
+        assert (place.found, place.runs) == (number, number)
     stopped = {"folders": ("own", "train/a/checkpoint", "train/b/checkpoint")}
     assert Remark("training_stopped", stopped) in place.remarks
     for name in left:
         (tmp_path / name).unlink()
-    assert other_runs(TraceTargets(()), tmp_path, Path("run")).remarks == (
-        Remark("none_trained_on_erased"),
-    )
+    assert other_runs(TraceTargets(()), tmp_path, Path("run")).remarks == (Remark("no_other_runs"),)

@@ -89,6 +89,7 @@ def test_what_a_folder_names_is_imported_by_nothing(
     Path("gone.txt").write_text(f"{ids[0]}\n")
     said = agt("unlearn", f"run={run}", "ids=gone.txt", "-q", "--json").ended(2)
     assert "my_learner.stump" in said.json["error"]
+    assert f"delete the folder {run}" in said.json["error"], "what can be done instead"
     agt("unlearn", f"run={run}", "ids=gone.txt", "method=certificate", "-q", "--json").ended(0)
     assert "my_learner" not in sys.modules
 

@@ -1,8 +1,10 @@
 """agt unlearn method=sisa on runs of certificate=votes, of numbers and of classes."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -210,12 +212,35 @@ def test_numbers_are_not_answered_around_a_request_that_waits(table: None) -> No
     assert model_files("run") == before
 
 
-def test_a_release_of_weights_of_numbers_stands_for_the_erased_people(table: None) -> None:
+def test_a_release_of_weights_of_numbers_stands_for_the_erased_people(
+    table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     trained((*NUMBERS, "dataset.from_data=[]"), "run")
     release = ["mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"]
     assert main(["predict", "run=run", *release, "hydra.run.dir=outputs/predict/r", "-q"]) == 0
-    assert unlearn("ids=ids.txt", "hydra.run.dir=account") == 0
+    capsys.readouterr()
+    assert main(["unlearn", "run=run", "ids=ids.txt", "hydra.run.dir=account"]) == 0
+    assert "agt verify FOLDER page=FILE" in capsys.readouterr().err, "before it is too late"
     (earlier,) = account()["earlier"]
     assert isinstance(earlier, dict)
-    assert earlier["stands"]
+    assert (earlier["answers_standing"], earlier["answers_void"]) == (1, 0)
+    assert earlier["reasons"][-1]["code"] == "weights_stand"
     assert earlier["reasons"][0]["code"].startswith("group_")
+
+
+def test_labels_that_were_made_from_released_weights_are_listed(table: None) -> None:
+    trained((*NUMBERS, "dataset.from_data=[]"), "run")
+    release = ["mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"]
+    assert main(["predict", "run=run", *release, "hydra.run.dir=outputs/predict/r", "-q"]) == 0
+    shutil.copytree("outputs/predict/r/release", "copy")
+    for folder, weights in (("labels", "outputs/predict/r/release"), ("moved", "copy")):
+        line = [f"release={weights}", "inputs=t.csv", f"hydra.run.dir=outputs/predict/{folder}"]
+        assert main(["predict", *line, "-q"]) == 0
+    shutil.rmtree("copy")
+    assert unlearn("ids=ids.txt", "hydra.run.dir=account") == 0
+    earlier: dict[str, Any] = {each["name"]: each for each in account()["earlier"]}  # type: ignore[misc]
+    assert earlier["predict/labels"]["reasons"][0]["code"] == "made_from_release"
+    assert earlier["predict/labels"]["answers_standing"] == 400
+    assert "predict/moved" not in earlier, "its weights lie nowhere any more"
+    unlooked: Any = account()["sweep"]["unlooked"]
+    assert "releases_handed_on" in {remark["code"] for remark in unlooked}

@@ -87,7 +87,7 @@ def test_the_account_can_be_had_again(agt: Agt, run: Path) -> None:
     assert manifest(run) == state
     assert "entry 4" in again.err
     before, after = account(first), account(again)
-    assert before["asked"] | {"pending": 5} == before["asked"]
+    assert before["asked"] | {"people_pending_before": 5} == before["asked"]
     assert before["abstained"] == 20, "more wait than any distance reaches"
     assert after == before
     agt("verify", json.loads(again.out)["run"], "--json", "-q").ended(0)
@@ -113,7 +113,7 @@ def test_what_stops_the_account_says_that_the_run_was_changed(
     assert manifest(run) != before
     assert "entry 1" in unlearn(agt, rows=range(3)).err
     later = account(unlearn(agt, f"method={method}"))
-    assert (later["asked"]["people"], later["state"]["entry"]) == (3, 1)
+    assert (later["asked"]["people_requested"], later["state"]["entry"]) == (3, 1)
     assert ("waiting" in later) == (method == "certificate")
 
 

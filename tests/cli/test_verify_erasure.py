@@ -20,7 +20,7 @@ from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
 from agt.unlearning.sentences import Remark
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
-from agt_cli.unlearn.account import read_account
+from agt_cli.unlearn.account import OLD_NAMES, read_account
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from cli.conftest import Agt
@@ -236,7 +236,10 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
         {"env.json": lambda env: env["updated"].insert(0, "2001-01-01T00:00:00+00:00")},
         {"env.json": "updated is recorded as"},
     ),
-    "fewer people": account(lambda account: account["asked"].update(people=2), "people"),
+    "fewer people": account(
+        lambda account: account["asked"].update(people_requested=2, people_with_training_records=2),
+        "people",
+    ),
     "adaptive": account(
         lambda account: account["removal"]["promise"].update(adaptive=True), "promise.adaptive"
     ),
@@ -418,6 +421,23 @@ def spoken(remarks: list[dict[str, Any]]) -> list[str]:
     return [Remark(remark["code"], remark["values"]).sentence for remark in remarks]
 
 
+def with_short_names(node: dict[str, Any]) -> dict[str, Any]:
+    """An account under the names of agt.erasure/3."""
+    short = {name: old for old, name in OLD_NAMES.items()}
+    asked = {short[name]: value for name, value in node["asked"].items() if name in short}
+    kept = ("by", "time")
+    asked |= {name: node["asked"][name] for name in kept}
+    earlier = []
+    for one in node["earlier"]:
+        standing, void = one.pop("answers_standing"), one.pop("answers_void")
+        assert not (standing and void)
+        earlier.append({**one, "stands": bool(standing)})
+    for place in node["sweep"]["places"]:
+        place["files"] = place.pop("runs")
+        del place["searched"]
+    return {**node, "schema": "agt.erasure/3", "asked": asked, "earlier": earlier}
+
+
 def write_earlier_form(home: Path) -> None:
     """Write log and account as they were before their sentences became codes, and every seal."""
     run, record = home / "train/h", home / "unlearn/h"
@@ -425,11 +445,13 @@ def write_earlier_form(home: Path) -> None:
     promise, removal = dict(entry.promise), dict(entry.facts["removal"])
     promise["words"], removal["words"] = spoken(promise.pop("terms")), spoken(removal.pop("steps"))
     budget = removal.pop("budget")
-    facts = entry.facts | {"removal": removal | {"allowance": budget | {"unit": "bound on a norm"}}}
+    since = ("test_records", "unknown", "searched_runs")
+    older = {name: value for name, value in entry.facts.items() if name not in since}
+    facts = older | {"removal": removal | {"allowance": budget | {"unit": "bound on a norm"}}}
     log = Log().append(replace(entry, promise=promise, facts=facts))
     (run / REQUEST_LOG_FILE).write_bytes(log.content)
     reseal(run)
-    node = json.loads((record / "account.json").read_text())
+    node = with_short_names(json.loads((record / "account.json").read_text()))
     del node["removal"]
     earlier = [{**one, "why": "; ".join(spoken(one.pop("reasons")))} for one in node["earlier"]]
     places = [
@@ -497,7 +519,10 @@ def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked
 
 
 FIELDS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "records": (lambda account: account["asked"].update(people=2), "asked.people"),
+    "records": (
+        lambda account: account["asked"].update(people=2),
+        "asked.people_requested",
+    ),
     "a method's number": (
         lambda account: account["done"]["facts"].update(residual=0.0),
         "removal.facts.residual",

@@ -188,6 +188,7 @@ predict run=@certified mechanism.eps=1 | 2 | according to status.json, this is a
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: unknown value
+unlearn run=@box unknown=skip ids=@ok.csv | 2 | unknown=skip: unknown value (known: ignore, refuse)
 unlearn run=@box by=name | 2 | by=name: unknown value (known: id, unit)
 unlearn run=@box ids=[C99] | 2 | ids=[...]: | one id per line | printf | ids=-
 unlearn run=@box fresh=maybe | 2 | new_seeds=maybe: give true or false

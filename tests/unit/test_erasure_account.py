@@ -39,7 +39,7 @@ NEWTON = Promise(
 RETRAIN = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
 CERTIFICATE = Promise("certificate", True, 0.0, 0.0, True, (Remark("answers_as_retrained"),))
 
-NOTHING = Place(Remark("other_runs"), 9, 0, (Remark("none_trained_on_erased"),))
+NOTHING = Place(Remark("other_runs"), 9, 0, (Remark("no_trace_in_runs", {"runs": 9}),), 9)
 
 
 def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
@@ -58,10 +58,10 @@ def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
         (Remark("answers_stand", {"stable": 5, "given": 9, "units": 3}),),
         (Remark("claim_missing"),),
     )
-    earlier = (Earlier("predict/one", True, stands, BEFORE), Earlier("certify/two", False, void))
+    earlier = (Earlier("predict/one", 5, 4, stands, BEFORE), Earlier("certify/two", 0, 1, void))
     sweep = TraceSearch((NOTHING,), (Remark("other_folders"),)) if removed else None
     given = {
-        "asked": Asked(20, 20, "id", 20, "2026-11-22T10:00:00.123456+00:00"),
+        "asked": Asked(20, 20, 0, 20, "id", 20, "2026-11-22T10:00:00.123456+00:00"),
         "state": state,
         "training": 3.5,
         "earlier": earlier,
@@ -110,13 +110,16 @@ def test_every_entry_by_name() -> None:
         name for name in names if name.startswith(("Asked", "StateChange", "Earlier", "Place"))
     } == {
         *(
-            "Asked.people",
-            "Asked.records",
+            "Asked.people_requested",
+            "Asked.people_with_training_records",
+            "Asked.people_with_test_records_only",
+            "Asked.people_pending_before",
+            "Asked.training_records",
+            "Asked.test_records",
+            "Asked.ids_not_in_data",
             "Asked.by",
-            "Asked.hashes",
+            "Asked.hashes_in_log",
             "Asked.time",
-            "Asked.pending",
-            "Asked.untrained",
         ),
         *(
             "StateChange.run",
@@ -125,8 +128,9 @@ def test_every_entry_by_name() -> None:
             "StateChange.records_before",
         ),
         *("StateChange.records_after", "StateChange.log", "StateChange.entry"),
-        *("Earlier.name", "Earlier.state", "Earlier.stands", "Earlier.reasons"),
-        *("Place.place", "Place.files", "Place.found", "Place.remarks"),
+        *("Earlier.name", "Earlier.state", "Earlier.reasons"),
+        *("Earlier.answers_standing", "Earlier.answers_void"),
+        *("Place.place", "Place.runs", "Place.searched", "Place.found", "Place.remarks"),
     }
 
 
@@ -146,7 +150,7 @@ def test_every_value_of_a_remark_by_name() -> None:
         "releases",
         "states",
     }
-    counts |= {"runs", "folders", "rows", "erased", "forgotten", "before", "after"}
+    counts |= {"runs", "folders", "rows", "erased", "forgotten", "before", "after", "count"}
     numbers = {
         "within",
         "distance",
@@ -158,7 +162,7 @@ def test_every_value_of_a_remark_by_name() -> None:
         "spent",
         "total",
     }
-    names = {"relation", "certificate", "mechanism", "output", "stages"}
+    names = {"relation", "certificate", "mechanism", "output", "stages", "release"}
     # what does not hold, an error's message, a sentence of an earlier version
     texts = {"fact", "error", "text"}
     found = {
@@ -173,7 +177,7 @@ def test_every_value_of_a_remark_by_name() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("schema", "agt.erasure/4", "version 'agt.erasure/4'"),
+        ("schema", "agt.erasure/5", "version 'agt.erasure/5'"),
         ("removal.promise.eps", math.nan, "NaN"),
         ("removal.promise.eps", -1.0, "eps"),
         ("removal.promise.exact", True, "exact=true"),
@@ -194,9 +198,11 @@ def test_every_value_of_a_remark_by_name() -> None:
         ("state.entry", 4, "entry"),
         ("state.log", "0:00", "log"),
         ("removal.budget.spent", 0.6, "budget"),
-        ("asked.people", -1, "people"),
+        ("asked.people_requested", -1, "people_requested"),
+        ("asked.people_requested", 21, "people who requested erasure"),
+        ("sweep.places.0.searched", 10, "searched"),
         ("asked.time", "today", "time"),
-        ("earlier.0.stands", "perhaps", "stands"),
+        ("earlier.0.answers_void", "perhaps", "answers_void"),
         ("asked.names", ["Ada"], "names"),
         ("removal.steps.0.code", "leap", "leap"),
         ("removal.steps.0.values", {}, "step: .*'records'"),
@@ -228,18 +234,18 @@ def test_for_which_requests(method: Any, exact: bool, adaptive: bool, requests: 
 
 def test_the_page_is_one_page_and_says_it_all() -> None:
     why = (Remark("claim_missing"),)
-    many = tuple(Earlier(f"predict/{n}", n > 0, why, BEFORE) for n in range(40))
+    many = tuple(Earlier(f"predict/{n}", int(n > 0), int(n == 0), why, BEFORE) for n in range(40))
     page = account_markdown(made(earlier=many, abstained=4))
-    assert len(page.splitlines()) < 90
+    assert len(page.splitlines()) < 95
     for words in (
         "20 people requested erasure; 20 records removed from the run",
         "1 assumption is not met",
         "NOT hold for erasure requests that were chosen after looking",
         "0.4 of 0.5 left",
         "39 stand, 1 void",
-        "32 further answers",
+        "32 further results",
         "queries left unanswered until pending erasure requests were carried out: 4 queries",
-        "none found in other training runs",
+        "none found in 9 of 9 other training runs",
         "following places:\n\n- folders outside of output_dir (of this command",
         "What this account does not show",
         LOG,
@@ -265,7 +271,7 @@ def test_traces_are_said_loudly() -> None:
         Remark("trained_on_erased", {"runs": ("train/b",)}),
         Remark("training_stopped", {"folders": ("train/a",)}),
     )
-    sweep = TraceSearch((Place(Remark("other_runs"), 4, 2, found), NOTHING), ())
+    sweep = TraceSearch((Place(Remark("other_runs"), 4, 2, found, 3), NOTHING), ())
     account = made(sweep=sweep)
     (line,) = (line for line in exception_lines(account) if "FOUND 2" in line)
     assert "records.bin" in line

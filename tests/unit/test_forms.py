@@ -60,6 +60,7 @@ def test_the_schema_file_is_the_form(module: Any, file: str, form: type) -> None
             b'{"schema": "agt.erasure/1"}',
             b'{"schema": "agt.erasure/2"}',
             b'{"schema": "agt.erasure/3"}',
+            b'{"schema": "agt.erasure/4"}',
         ),
     ],
 )

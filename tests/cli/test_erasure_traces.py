@@ -1,0 +1,512 @@
+"""What an account says of other runs that were trained on erased records: never that there is
+none where nothing was searched.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from records import reseal
+
+from agt.errors import ConfigError
+from agt_cli.cli import main
+from agt_cli.report.opening import open_run
+from agt_cli.runs.prepare import kept_head, settings_of
+from agt_cli.unlearn.account import ErasureReport, read_account
+from agt_cli.unlearn.account_md import account_lines, account_markdown, open_tasks
+from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE, Log
+from agt_cli.unlearn.traces import NameColumns
+
+SETTINGS = (
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "dataset.classes=[0,1]",
+    "+dataset.numeric={a:[-3,3],b:[-3,3]}",
+    "model=linear",
+    "training.epochs=1",
+    "compute.kernel=reference",
+    "kgrid.max=2",
+    "-q",
+)
+PEOPLE = ("dataset.id=id", "dataset.unit=person", "relation.unit_rows=3")
+WAITING = (
+    *PEOPLE,
+    "dataset.id_permanent=true",
+    "dataset.declared_size=60",
+    "training.chosen_on=public",
+)
+LATER = "outputs/unlearn/later"
+
+
+def write_table(without: Sequence[str] = ()) -> pd.DataFrame:
+    chance = np.random.default_rng(0)
+    names = {
+        "id": [f"rec{row:03}" for row in range(90)],
+        "person": [f"person{row // 3:02}" for row in range(90)],
+    }
+    numbers = {name: chance.normal(size=90) for name in "ab"} | {"y": chance.integers(0, 2, 90)}
+    table = pd.DataFrame(names | numbers)
+    table[~table.person.isin(without)].to_csv("t.csv", index=False)
+    return table
+
+
+def train(folder: str, *more: str) -> Path:
+    assert main(["train", *SETTINGS, *(more or PEOPLE), f"hydra.run.dir={folder}"]) == 0
+    return Path(folder)
+
+
+def unlearn(run: Path, folder: str, *more: str) -> ErasureReport:
+    assert main(["unlearn", f"run={run}", f"hydra.run.dir={folder}", "-q", *more]) == 0
+    return read_account(Path(folder, "account.json").read_bytes())
+
+
+def people_of(run: Path) -> list[str]:
+    """Return the people with training records in a run's data, in order."""
+    opened = open_run(run, "train")
+    data = settings_of(opened.config, kept_head(opened)).source.load()
+    return sorted({*data.train.units.tolist()})
+
+
+def codes(account: ErasureReport) -> set[str]:
+    assert account.sweep is not None
+    return {remark.code for place in account.sweep.places for remark in place.remarks}
+
+
+def counts(account: ErasureReport) -> tuple[int, int | None, int]:
+    """Return the runs, those searched for everything, and the traces."""
+    assert account.sweep is not None
+    (place,) = account.sweep.places
+    return place.runs, place.searched, place.found
+
+
+def says_none(account: ErasureReport) -> bool:
+    text = "\n".join([*account_lines(account), account_markdown(account)])
+    return "none found in" in text or "no_trace_in_runs" in codes(account)
+
+
+@pytest.fixture
+def erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two runs on one table; two people were erased from the first, and then their rows deleted."""
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    first = train("outputs/train/a")
+    train("outputs/train/b")
+    names = people_of(first)[:2]
+    Path("ids.txt").write_text("\n".join(names))
+    account = unlearn(first, "outputs/unlearn/first", "ids=ids.txt")
+    assert counts(account) == (1, 1, 6)
+    write_table(without=names)
+    return names
+
+
+A, B = Path("outputs/train/a"), Path("outputs/train/b")
+
+
+def forget_search(run: Path, instead: Mapping[str, Any] = {}) -> None:
+    """Make the request log what an earlier version wrote, which kept nothing of the search."""
+    log = Log()
+    for entry in Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries:
+        facts = {name: entry.facts[name] for name in ("removal", "training", "untrained")}
+        facts |= instead
+        log = log.append(replace(entry, facts=facts))
+    (run / REQUEST_LOG_FILE).write_bytes(log.content)
+    key = (run / KEY_FILE).read_bytes()
+    (run / KEY_FILE).unlink()  # no manifest lists it
+    reseal(run)
+    (run / KEY_FILE).write_bytes(key)
+
+
+def test_an_account_written_again_keeps_the_traces_after_the_rows_are_deleted(
+    erased: list[str],
+) -> None:
+    account = unlearn(A, LATER)
+    assert counts(account) == (1, 1, 6)
+    assert "trained_on_erased" in codes(account)
+    assert not says_none(account)
+
+
+def test_without_rows_and_without_an_earlier_search_nothing_is_called_searched(
+    erased: list[str],
+) -> None:
+    forget_search(A)
+    account = unlearn(A, LATER)
+    assert counts(account) == (1, 0, 0)
+    assert codes(account) == {"runs_not_searched"}
+    assert not says_none(account)
+    said = "\n".join(account_lines(account))
+    assert "NOT SEARCHED" in said
+    assert "**not searched**" in account_markdown(account)
+    assert any("NOT SEARCHED" in task for task in open_tasks(account, ["outputs"]))
+    assert main(["verify", LATER, "-q"]) == 0
+
+
+def test_traces_are_cleared_when_the_other_run_was_erased_from(erased: list[str]) -> None:
+    unlearn(B, "outputs/unlearn/second", "ids=ids.txt")
+    account = unlearn(A, LATER)
+    assert counts(account) == (1, 1, 0)
+    assert codes(account) == {"no_trace_in_runs", "traces_cleared"}
+
+
+def test_an_erasure_of_others_in_the_other_run_clears_nothing(erased: list[str]) -> None:
+    write_table()
+    Path("others.txt").write_text(people_of(B)[5])
+    unlearn(B, "outputs/unlearn/second", "ids=others.txt")
+    write_table(without=erased)
+    assert counts(unlearn(A, LATER)) == (1, 1, 6)
+
+
+def test_a_request_that_waits_in_the_other_run_clears_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    for folder in (A, B):
+        train(str(folder), *WAITING)
+    Path("ids.txt").write_text(people_of(A)[0])
+    unlearn(A, "outputs/unlearn/first", "ids=ids.txt")
+    unlearn(B, "outputs/unlearn/waiting", "ids=ids.txt", "method=certificate")
+    write_table(without=[people_of(A)[0]])
+    assert counts(unlearn(A, LATER)) == (1, 1, 3)
+
+
+def test_a_run_that_is_gone_is_not_called_searched(erased: list[str]) -> None:
+    B.rename("moved")
+    account = unlearn(A, LATER)
+    assert counts(account) == (1, 0, 0)
+    assert codes(account) == {"runs_gone"}
+    assert not says_none(account)
+    Path("moved").rename("outputs/train/under_another_name")
+    assert counts(unlearn(A, "outputs/unlearn/again")) == (1, 1, 6)
+
+
+def test_a_run_that_was_trained_after_the_erasure_is_not_called_searched(
+    erased: list[str],
+) -> None:
+    """On an older copy of the table, say; the account cannot know."""
+    rows = Path("t.csv").read_bytes()
+    write_table()
+    train("outputs/train/c")
+    Path("t.csv").write_bytes(rows)
+    account = unlearn(A, LATER)
+    assert counts(account) == (2, 1, 6)
+    assert {"trained_on_erased", "runs_not_searched"} <= codes(account)
+
+
+def linked(run: Path) -> None:
+    run.rename("elsewhere")
+    run.symlink_to(Path("elsewhere").resolve(), target_is_directory=True)
+
+
+def linked_above(run: Path) -> None:
+    run.parent.rename("elsewhere")
+    run.parent.symlink_to(Path("elsewhere").resolve(), target_is_directory=True)
+
+
+@pytest.mark.parametrize("move", [linked, linked_above])
+def test_runs_behind_links_are_searched(erased: list[str], move: Callable[[Path], None]) -> None:
+    move(B)
+    assert counts(unlearn(A, LATER)) == (1, 1, 6)
+
+
+def test_a_link_that_leads_back_is_followed_once(erased: list[str]) -> None:
+    Path("outputs/train/loop").symlink_to(Path("outputs").resolve(), target_is_directory=True)
+    assert counts(unlearn(A, LATER)) == (1, 1, 6)
+
+
+def empty_index(run: Path) -> None:
+    head, _, _ = (run / "records.bin").read_bytes().partition(b"\n")
+    node = json.loads(head) | {"records": 0}
+    (run / "records.bin").write_bytes(json.dumps(node).encode() + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [  # the ids of these cases are killers of mutants
+        (empty_index, "index_unreadable"),
+        (lambda run: (run / "manifest.json").unlink(), "index_unreadable"),
+        (lambda run: (run / "records.bin").unlink(), "no_index"),
+    ],
+)
+def test_a_run_that_cannot_be_asked_is_not_called_searched(
+    erased: list[str], damage: Callable[[Path], Any], code: str
+) -> None:
+    damage(B)
+    account = unlearn(A, LATER)
+    assert counts(account)[1:] == (0, 0)
+    assert code in codes(account)
+    assert not says_none(account)
+
+
+def test_a_run_without_its_key_is_asked_by_the_hashes_that_were_kept(erased: list[str]) -> None:
+    (B / "unlearning/key").unlink()
+    assert counts(unlearn(A, LATER)) == (1, 1, 6)
+
+
+def test_a_run_without_its_key_is_not_called_searched(erased: list[str]) -> None:
+    (B / "unlearning/key").unlink()
+    forget_search(A)
+    account = unlearn(A, LATER)
+    assert counts(account) == (1, 0, 0)
+    assert codes(account) == {"key_gone"}
+
+
+def test_a_run_that_names_its_records_by_other_columns_is_not_called_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B), "dataset.id=null")
+    Path("ids.txt").write_text(people_of(A)[0])
+    account = unlearn(A, LATER, "ids=ids.txt")
+    assert counts(account) == (1, 0, 0)
+    assert codes(account) == {"named_otherwise"}
+
+
+def test_names_are_shared_only_by_the_same_column() -> None:
+    columns = NameColumns("id", "person")
+    assert columns.shares_ids(NameColumns("id", None))
+    assert columns.shares_ids(NameColumns("person", "id"))
+    assert columns.shares_units(NameColumns("person", None))
+    for other in (NameColumns(None, None), NameColumns("number", "client")):
+        assert not columns.shares_ids(other)
+        assert not columns.shares_units(other)
+    by_content = NameColumns(None, None)
+    assert by_content.shares_ids(NameColumns(None, "person"))
+    assert not by_content.shares_ids(columns)
+    assert not by_content.shares_units(columns)
+
+
+def test_rows_deleted_before_the_request_are_searched_for_by_the_person_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B))
+    train("outputs/train/by_id", "dataset.id=id")
+    person = people_of(A)[0]
+    Path("ids.txt").write_text(person)
+    write_table(without=[person])
+    account = unlearn(A, LATER, "ids=ids.txt")
+    assert counts(account) == (2, 1, 3)
+    assert {"trained_on_erased", "runs_not_searched"} == codes(account)
+
+
+def test_people_with_test_records_only_are_searched_for_as_long_as_they_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = write_table()
+    train(str(A))
+    train(str(B), *PEOPLE, "dataset.split_salt=another")
+    only_test = sorted(set(table.person) - set(people_of(A)))
+    asked = next(name for name in only_test if name in people_of(B))
+    Path("ids.txt").write_text("\n".join([people_of(A)[0], asked]))
+    first = unlearn(A, "outputs/unlearn/first", "ids=ids.txt")
+    assert first.asked.people_requested == 2
+    assert first.asked.people_with_test_records_only == 1
+    assert (first.asked.training_records, first.asked.test_records) == (3, 3)
+    assert counts(first)[2] >= 3
+    assert counts(unlearn(A, LATER)) == counts(first)
+    forget_search(A)
+    account = unlearn(A, "outputs/unlearn/forgotten")
+    assert counts(account)[1] == 0
+    assert "runs_not_searched_for_people" in codes(account)
+
+
+def test_the_second_of_two_erasures_is_about_its_own_records(erased: list[str]) -> None:
+    unlearn(B, "outputs/unlearn/b", "ids=ids.txt")
+    other = people_of(A)[4]
+    Path("more.txt").write_text(other)
+    unlearn(A, "outputs/unlearn/second", "ids=more.txt")
+    write_table(without=[*erased, other])
+    assert counts(unlearn(A, LATER)) == (1, 1, 3)
+
+
+def test_traces_of_an_earlier_erasure_are_not_forgotten_by_the_account_of_a_later_one(
+    erased: list[str],
+) -> None:
+    write_table()
+    other = next(name for name in people_of(A) if name not in erased)
+    Path("more.txt").write_text(other)
+    unlearn(B, "outputs/unlearn/b", "ids=more.txt")
+    account = unlearn(A, LATER, "ids=more.txt")
+    assert counts(account) == (1, 1, 0)
+    assert "trained_on_erased_earlier" in codes(account)
+    assert "EARLIER" in "\n".join(account_lines(account))
+    unlearn(B, "outputs/unlearn/c", "ids=ids.txt")
+    assert "trained_on_erased_earlier" not in codes(unlearn(A, "outputs/unlearn/again"))
+
+
+def test_a_number_of_traces_that_was_changed_alone_is_refused(erased: list[str]) -> None:
+    node = json.loads(Path("outputs/unlearn/first/account.json").read_text())
+    node["sweep"]["places"][0]["found"] = 0
+    with pytest.raises(ConfigError, match="traces"):
+        read_account(json.dumps(node).encode())
+
+
+def test_a_search_in_the_log_that_is_none_is_refused(erased: list[str]) -> None:
+    forget_search(A, {"searched_runs": {"0" * 32: {"complete": True, "records": ["no hash"]}}})
+    assert main(["unlearn", f"run={A}", "-q"]) == 2
+
+
+def test_requests_that_waited_keep_what_was_found_when_they_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A), *WAITING)
+    train(str(B))
+    person = people_of(A)[0]
+    Path("ids.txt").write_text(person)
+    unlearn(A, "outputs/unlearn/waiting", "ids=ids.txt", "method=certificate")
+    write_table(without=[person])
+    assert counts(unlearn(A, LATER)) == (1, 1, 3)
+
+
+def test_a_copy_of_the_run_from_before_is_found(erased: list[str], tmp_path: Path) -> None:
+    shutil.copytree(B, "outputs/train/copy")
+    assert counts(unlearn(A, LATER)) == (2, 2, 12)
+
+
+def test_an_old_account_that_searched_for_nothing_says_so() -> None:
+    """As version 0.14.0 wrote it."""
+    place = {
+        "place": {"code": "other_runs", "values": {}},
+        "files": 1,
+        "found": 0,
+        "remarks": [{"code": "none_trained_on_erased", "values": {}}],
+    }
+    counted = {"forgotten": 9, "erased": 9}
+    node: dict[str, Any] = {
+        "schema": "agt.erasure/3",
+        "agt": "0.14.0",
+        "asked": {
+            "people": 1,
+            "records": 9,
+            "by": "unit",
+            "hashes": 10,
+            "time": "2026-11-30T02:14:20+00:00",
+            "pending": 0,
+            "untrained": 2,
+        },
+        "removal": {
+            "promise": {
+                "method": "retrain",
+                "exact": True,
+                "eps": 0.0,
+                "delta": 0.0,
+                "adaptive": True,
+                "terms": [{"code": "retrained", "values": {}}],
+                "assumptions": [],
+            },
+            "records": 9,
+            "seconds": 1.0,
+            "facts": {},
+            "steps": [],
+        },
+        "state": {
+            "run": "a",
+            "before": f"sha256:{'a' * 64}",
+            "after": f"sha256:{'b' * 64}",
+            "records_before": 20,
+            "records_after": 11,
+            "log": f"1:{'c' * 64}",
+            "entry": 1,
+        },
+        "earlier": [],
+        "outside": [],
+        "sweep": {
+            "places": [place],
+            "unlooked": [{"code": "erased_forgotten", "values": counted}],
+        },
+    }
+    account = read_account(json.dumps(node).encode())
+    assert counts(account) == (1, 0, 0)
+    assert not says_none(account)
+    assert account.asked.people_requested == 3
+    assert read_account(account.content) == account
+
+
+STUMP = """
+def stump(x, y):
+    return lambda queries: (queries[:, 0] > 0) * 1
+"""
+
+
+def test_a_run_with_a_learner_of_ones_own_is_not_sent_to_agt_unlearn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_table()
+    Path("stump_of_test.py").write_text(STUMP)
+    train(str(A))
+    votes = ("certificate=votes", "ensemble.members=3")
+    own = "certificate.learner._target_=stump_of_test.stump"
+    settings = [word for word in SETTINGS if not word.startswith(("model", "training"))]
+    line = ["train", *settings, *PEOPLE, *votes, own, f"hydra.run.dir={B}"]
+    assert main(line) == 0
+    Path("ids.txt").write_text(people_of(A)[0])
+    account = unlearn(A, LATER, "ids=ids.txt")
+    assert counts(account) == (1, 1, 3)
+    assert codes(account) == {"learner_trained_on_erased"}
+    tasks = open_tasks(account, ["outputs"])
+    assert not any("agt unlearn run=outputs/train/b" in task for task in tasks)
+    assert any("outputs/train/b" in task and "delete" in task for task in tasks)
+
+
+def test_people_who_are_in_no_run_are_an_answer_where_the_owner_says_so(
+    erased: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (B / "manifest.json").read_bytes()
+    Path("strangers.txt").write_text("nobody\nnothing")
+    line = ["unlearn", f"run={B}", "ids=strangers.txt", "-q", "hydra.run.dir=outputs/unlearn/no"]
+    write_table()
+    assert main(line) == 2
+    assert "unknown=ignore" in capsys.readouterr().err
+    shutil.rmtree("outputs/unlearn/no")
+    assert main([*line, "unknown=ignore"]) == 0
+    assert (B / "manifest.json").read_bytes() == before
+    assert not Path("outputs/unlearn/no/account.json").exists()
+    assert main(["verify", "outputs/unlearn/no", "-q"]) == 0
+    Path("some.txt").write_text("\n".join(["nobody", *erased]))
+    account = unlearn(B, LATER, "ids=some.txt", "unknown=ignore")
+    assert (account.asked.people_requested, account.asked.ids_not_in_data) == (2, 1)
+    assert main(["verify", LATER, "-q"]) == 0
+
+
+def test_several_runs_are_erased_from_by_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B))
+    Path("ids.txt").write_text(people_of(A)[0])
+    assert main(["unlearn", "-m", f"run={A},{B}", "ids=ids.txt", "sweep=both", "-q"]) == 0
+    write_table(without=[people_of(A)[0]])
+    assert main(["unlearn", "-m", f"run={A},{B}", "sweep=again", "-q"]) == 0
+    accounts = sorted(Path("outputs/unlearn").glob("again*/*/account.json"))
+    assert [counts(read_account(path.read_bytes())) for path in accounts] == [(1, 1, 0)] * 2
+
+
+def test_deleted_rows_are_said_to_be_expected_and_declarations_are_listed_once(
+    erased: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    unlearn(A, LATER)
+    capsys.readouterr()
+    assert main(["verify", LATER, "-q"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "expected after an erasure" in said
+    assert said.index("not checked: ") < said.index("what depends on what")
+    assert said.index("checks check") < said.index("what depends on what")
+    assert ": not checked ├" not in said
