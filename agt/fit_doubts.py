@@ -8,6 +8,11 @@ from agt.data.frames import Features, as_pandas
 from agt.data.records import Records
 from agt.fit_settings import FIT_ARGUMENTS
 from agt.fitted import Fitted
+from agt.models.constant_answers import (
+    constant_answer_remedy,
+    is_nearly_constant,
+    one_sided_warning,
+)
 from agt.models.doubts import count_certified, sample_records
 from agt.models.number_votes import NumberVotes
 
@@ -47,7 +52,25 @@ def _doubts(model: Fitted) -> Iterator[str]:
         yield from model.model.problem.dataset.notes
         yield from _number_doubts(model.model.number_votes, sample)
     else:
+        yield from one_sided_doubts(model, sample)
         yield from _class_doubts(model, sample)
+
+
+def one_sided_doubts(model: Fitted, sample: Records) -> list[str]:
+    """Return a warning if records point in nearly one direction and are scaled to norm 1.
+
+    It depends on private records, so it must not be published.
+
+    Args:
+        model: a linear head or an ensemble. With ``columns`` there is no warning, because they say
+            how features are scaled.
+        sample: some of its training records.
+    """
+    settings = model.model.problem.settings
+    if model.columns is not None or not settings.certificate.normalises_records:
+        return []
+    doubt = one_sided_warning(sample.features)
+    return [] if doubt is None else [doubt.text(FIT_ARGUMENTS)]
 
 
 def large_feature_doubts(records: Records) -> list[str]:
@@ -69,7 +92,7 @@ def large_feature_doubts(records: Records) -> list[str]:
 
 
 def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
-    """Yield a warning if a frequent class is never predicted, or the majority class is as good.
+    """Yield a warning if answers are nearly constant, or no better than the majority class.
 
     Args:
         model: a model that was just trained.
@@ -82,6 +105,17 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
     # Frequent: more than half of what each class has if all are equally frequent.
     is_frequent = count_of_class > len(sample) / (2 * len(count_of_class))
     never = model.classes[(predicted_count_of_class == 0) & is_frequent].tolist()
+    names = model.classes.tolist()  # Python's own numbers and words, as messages print them
+    if is_nearly_constant(prediction, sample.labels):
+        answer = int(predicted_count_of_class.argmax())
+        is_one_sided = bool(one_sided_doubts(model, sample))
+        remedy = constant_answer_remedy(model.model.problem.settings, is_one_sided=is_one_sided)
+        yield (
+            f"the model answers {names[answer]!r} for {predicted_count_of_class[answer]} of "
+            f"{len(sample)} training records, of which {count_of_class[answer]} have this label, "
+            f"so it is nearly constant. {remedy.text(FIT_ARGUMENTS)}"
+        )
+        return
     if never:
         yield (
             f"on {len(sample)} training records, the model never predicts the classes {never}, "
@@ -92,7 +126,7 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
     correct = int((prediction == sample.labels).sum())
     most_frequent = int(count_of_class.max())
     if correct <= most_frequent < len(sample):
-        most_frequent_class = model.classes[int(count_of_class.argmax())]
+        most_frequent_class = names[int(count_of_class.argmax())]
         yield (
             f"the model labels {correct} of {len(sample)} training records correctly, but always "
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "

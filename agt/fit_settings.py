@@ -169,6 +169,8 @@ FIT_ARGUMENTS = ArgumentNames(
         "model=linear": "network=()",
         "certificate=stability model=linear": "network=()",
         "training.dtype=float64": 'dtype="float64"',
+        "dataset.center=0.5 dataset.public_scaling=true": "x - 0.5 (of queries as well)",
+        "dataset.center=KEY": "x - center (of queries as well)",
         "training.chosen_on=public": "agt.Declared(settings=True)",
         "kgrid=dense": "ks=K, one number",
         "compute=default": "the usual compute",

@@ -153,7 +153,9 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return evidence(split, made_alone, *rows.facts)
 
     def _center(self, columns: ColumnReader) -> np.ndarray | None:
-        """Return the center, float64 in the shape of one vector; None: nothing is subtracted.
+        """Return the center in float64; None: nothing is subtracted.
+
+        It has the shape of one vector, or the shape () if it is one number for all features.
 
         Args:
             columns: the file, which has the center if ``center`` is a key.
@@ -191,15 +193,15 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         Args:
             vectors: [n, d], as ``_content`` returns them.
             columns: the file, for messages.
-            center: float64 in the shape of one vector; None: nothing is subtracted.
+            center: float64 in the shape of one vector, or one number; None: nothing is subtracted.
 
         Raises:
             DataError: the center has another shape, or a row overflows or divides by zero.
         """
-        if center is not None and center.shape != vectors.shape[1:]:
+        if center is not None and center.shape not in ((), vectors.shape[1:]):
             raise DataError(
                 f"{columns.path}: dataset.center has shape {center.shape}, but the vectors have "
-                f"shape {vectors.shape[1:]}: give a center of the same shape"
+                f"shape {vectors.shape[1:]}: give a center of the same shape, or one number"
             )
         changes_nothing = self.center is None and self.scale == 1 and not self.unit_norm
         if changes_nothing and vectors.dtype == np.float32:

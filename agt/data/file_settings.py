@@ -143,7 +143,7 @@ class EmbeddingsSettings(LabelledFileSettings):
         path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes.
         x: the vectors: an npz key, a column of lists, or the prefix of numbered columns.
         is_test: column that marks test records; None: a hash split.
-        center: what is subtracted: an npz key, or the numbers themselves.
+        center: what is subtracted: an npz key, a number for each feature, or one number for all.
         scale: public factor.
         unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
         public_scaling: whoever runs this declares ``center`` public (not computed from training
@@ -158,7 +158,7 @@ class EmbeddingsSettings(LabelledFileSettings):
     label: str = "label"
     x: str = "x"
     is_test: str | None = None
-    center: str | tuple[float, ...] | None = None
+    center: str | float | tuple[float, ...] | None = None
     scale: Positive = 1.0
     unit_norm: bool = False
     public_scaling: bool = False

@@ -66,6 +66,14 @@ class ClosedFormKind(CertificateKind):
         unread |= dict.fromkeys(of_grid, "every k")
         return unread
 
+    @property
+    def normalises_records(self) -> bool:
+        """Whether records keep their directions when they are scaled to norm 1.
+
+        With whitening, or a center of scattering features, the mean of public rows is subtracted.
+        """
+        return not self.features.whiten and not self.features.centers
+
     def with_features(self, features: FeaturesConfig) -> Self:
         """Return a copy of the certificate's settings with the given public feature map.
 

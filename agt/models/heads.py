@@ -424,10 +424,35 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         needed: what else the network must be; empty: it is not known.
     """
     kind = f"an nn.Sequential {needed}".rstrip()
-    return ConfigError(
-        f"model: {origin} has the type {type(network).__name__}, but agt needs {kind}, because "
-        "it computes bounds layer by layer"
+    type_name = type(network).__name__
+    refusal = (
+        f"model: {origin} has the type {type_name}, but agt needs {kind}, because it computes "
+        "bounds layer by layer"
     )
+    inner = _only_sequential_of(network)
+    if inner is not None:
+        refusal += (
+            f". If forward() only calls its inner nn.Sequential, give or return that one: "
+            f"{type_name}().{inner}"
+        )
+    return ConfigError(refusal)
+
+
+def _only_sequential_of(network: object) -> str | None:
+    """Return the attribute of a module that holds its only child, if that is an ``nn.Sequential``.
+
+    Returns:
+        The attribute's name; None for anything else, such as a module with several children, or
+        with parameters of its own beside them.
+    """
+    if not isinstance(network, nn.Module):
+        return None
+    children = list(network.named_children())
+    has_own_parameters = any(True for _ in network.parameters(recurse=False))
+    if len(children) != 1 or has_own_parameters:
+        return None
+    name, child = children[0]
+    return name if type(child) is nn.Sequential else None
 
 
 def _require_plain_layers(network: object, origin: str) -> nn.Sequential:

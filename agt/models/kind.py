@@ -225,6 +225,14 @@ class CertificateKind(CertificateConfig):
         """The settings that have no effect on training: dotted name -> the reason."""
         return {}
 
+    @property
+    def normalises_records(self) -> bool:
+        """Whether a model sees the directions of records only, because each is scaled to norm 1.
+
+        Then records that all point in nearly the same direction are hard to tell apart.
+        """
+        return False
+
     # Checks, before any data is read.
 
     def check(self, settings: "Settings") -> None:

@@ -548,6 +548,11 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
             return self
         return replace(self, strength=recipe.strength)
 
+    @property
+    def normalises_records(self) -> bool:
+        """False without a feature map, because the learner gets the features as they are."""
+        return self.features.map != "none" and super().normalises_records
+
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return these settings with another learner of the user's own, and that learner.
 

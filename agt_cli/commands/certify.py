@@ -328,7 +328,10 @@ def _say(
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
-    console.table(subject.table_title, titles, rows)
+    title = subject.table_title
+    if quality.constant_note:
+        title = f"{title}; {quality.constant_note}"
+    console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
     end = quality.whole.grid_end
     median_distance = median_words(median, trained, end, relation)

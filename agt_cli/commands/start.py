@@ -60,7 +60,7 @@ from agt_cli.report.start_md import (
 )
 from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
-from agt_cli.runs.inspect import Column, Inspection
+from agt_cli.runs.inspect import Column, Inspection, advice_for_arrays
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.table_settings import GROUPS, StartAnswers
@@ -203,6 +203,8 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
 
 def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     """Ask, write the dataset's file, train, and say how good it is and what could be done next."""
+    if settings.file.suffix.lower() == ".npz" and settings.file.is_file():
+        return _say_next_step_for_arrays(settings.file, console)
     settings, inspection = ask(settings, console)
     certificates_only = settings.purpose == "certificates"
     assert inspection.target is not None  # asked for, where it is not evident
@@ -239,6 +241,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     remarks = (
         *(f"{line}." for line in weak_budget_warnings(eps)),
         quality.verdict,
+        quality.explanation,
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
         *_lost(inspection, settings.id_permanent),
         *map(_telling, inspection.features),
@@ -320,6 +323,21 @@ def _comparison(
     return Comparison(
         scoring=scoring, rows=len(test), scores=scores, private=private, eps=settings.eps or 1.0
     )
+
+
+def _say_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
+    """Say which command trains on the vectors of an npz, about which nothing is asked.
+
+    Args:
+        path: the file.
+        console: where it is said.
+    """
+    next_step = advice_for_arrays(path)
+    console.say(
+        f"{path} contains arrays of vectors, not a table, so agt start has no questions about "
+        f"its columns. Next: {next_step}"
+    )
+    return {"next": next_step}
 
 
 def _write_record(settings: StartSettings, summary: Summary) -> RunRecord:

@@ -26,6 +26,11 @@ from agt_cli.composing import composed
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import number_words
+from agt_cli.report.proposed_release import (
+    LABEL_MECHANISMS,
+    QUERIES_MEANING,
+    release_command,
+)
 from agt_cli.report.quality import AnyQuality, Quality, rate_words
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import LOGISTIC_REGRESSION, PROMISED_GAP, scoring_of
@@ -36,6 +41,7 @@ from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
     fit,
+    one_sided_doubt,
     prepared_by_all,
     settings_to_train,
     size_question,
@@ -101,6 +107,12 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
             "answers (docs/recipe.md)"
         )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
+    held = all(condition.held for condition in model.conditions)
+    if held and dataset.target.numeric is None and not settings.noise:
+        votes = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
+        mechanism = LABEL_MECHANISMS[votes]
+        command = release_command(record.folder, mechanism, "1", "1e-5")
+        console.note(f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})")
     result = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
@@ -174,6 +186,9 @@ def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
     """Yield warnings for the data owner before anything is trained or drawn."""
     if settings.training.batch.normalizer is None and (question := size_question(dataset)):
         yield question
+    one_sided = one_sided_doubt(settings, dataset)
+    if one_sided is not None:
+        yield str(one_sided)
     if settings.noise is not None:
         from agt.mechanisms.claims import budget_warnings  # which no other training loads
 
@@ -190,8 +205,9 @@ def _say(
     console: Console,
 ) -> None:
     m = record.metrics
-    if quality.verdict:
-        console.say(quality.verdict)
+    for text in (quality.verdict, quality.explanation):
+        if text:
+            console.say(text)
     reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
     if "moved_by_one_k" in m:
         reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))

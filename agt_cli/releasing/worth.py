@@ -14,10 +14,11 @@ from agt.mechanisms.claims import Claim
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import QueryEvidence
+from agt.models.constant_answers import MINIMUM_RECORDS
 from agt.models.number_votes import NumberVotes
 from agt.release import AnyRelease, LabelRelease, WeightsRelease
 from agt_cli.releasing.request import PredictRequest
-from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
+from agt_cli.report.quality import Judged, Quality, rate_words, right_rate
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
 
@@ -84,7 +85,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     classes = opened.model.problem.classes
     records, labels, about = _sample(opened, request.rows_drawn(release))
     certificates = model.certify(records.features)
-    if labels is not None and len(labels) < FEW_RECORDS:
+    if labels is not None and len(labels) < MINIMUM_RECORDS:
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
     evidence = QueryEvidence.from_certificates(certificates, known, classes, request.terms.counting)
@@ -124,7 +125,7 @@ def _truth_of_test_records(opened: OpenedRun) -> _Truth:
     """Return what training recorded of the test records, which stand for the queries."""
     metrics = opened.trained.finished.metrics
     majority = 0.0
-    if metrics.get("n_test", 0) >= FEW_RECORDS:
+    if metrics.get("n_test", 0) >= MINIMUM_RECORDS:
         majority = metrics.get("test_majority_rate", 0.0)
     return _Truth(metrics.get("test_accuracy", 1.0), metrics.get("test_verdict"), majority)
 
@@ -150,7 +151,7 @@ def _estimate_number_worth(
         mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
         return mechanism.expected_rmse_of(model, means, numbers)
 
-    if labels is None or len(labels) < FEW_RECORDS:
+    if labels is None or len(labels) < MINIMUM_RECORDS:
         # What training recorded of the test records stands for the queries' own labels.
         metrics = request.opened.trained.finished.metrics
         rmse = metrics.get("test_rmse")

@@ -12,10 +12,11 @@ import numpy as np
 
 from agt.data.arrays import ROWS
 from agt.data.records import Records
+from agt.models.constant_answers import MINIMUM_RECORDS
 from agt.models.number_votes import NumberVotes
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, markdown_table
-from agt_cli.report.quality import LEAST, NORMAL_QUANTILE, AnyQuality, Estimate
+from agt_cli.report.quality import NORMAL_QUANTILE, AnyQuality, Estimate
 
 _TITLES = ("answers", "RMSE", "MAE", "R²")
 
@@ -207,7 +208,7 @@ class NumberQuality(AnyQuality):
     @cached_property
     def verdict(self) -> str:
         """What a reader must know first: that a model is of no use; empty: nothing of the kind."""
-        if self.labels is None or len(self.labels) < LEAST:
+        if self.labels is None or len(self.labels) < MINIMUM_RECORDS:
             return ""
         constant = self.baselines["median"]
         model_squares = (self.prediction - self.labels) ** 2

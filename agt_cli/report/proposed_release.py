@@ -13,6 +13,13 @@ QUERIES_MEANING = "FILE: your file of queries."
 WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")
 
 
+LABEL_MECHANISMS = {True: "noisy_argmax", False: "randomized_response"}
+"""Whether an ensemble votes -> the mechanism that is proposed for single labels.
+
+Both take any number of classes. Which one is better depends on private records (``agt plan``).
+"""
+
+
 def release_command(run: Path | str, mechanism: str, eps: str, delta: str) -> str:
     """Return the command that releases answers to a file of queries, without the word agt.
 

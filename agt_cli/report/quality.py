@@ -18,18 +18,17 @@ from functools import cached_property
 import numpy as np
 import scipy  # whose parts load when they are first used
 
+from agt.models.constant_answers import (
+    MINIMUM_RECORDS,
+    advantage_over_constant,
+    is_nearly_constant,
+)
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 
 LEVEL = 0.95  # of every interval
 LARGEST_BELOW_ONE = 0.999  # of three digits
-BEYOND_CONSTANT = (
-    "If a network gives every query the same answer, a linear head with its default settings "
-    "(model=linear certificate=stability) usually does not. Choose other settings on public data "
-    "(agt tune)."
-)
-LEAST = 20  # records below which nothing is said about a model as a whole
-CONSTANT = 0.99  # share of one answer from which a model is called nearly constant
+ALWAYS_CERTIFIED = "A constant answer is always certified, however inaccurate it is"
 CONSOLE_K = 20  # the k of certified shares that the console shows
 CONSOLE_ROWS = 20
 NO_BREAK = "\u00a0"  # an interval stays in one line
@@ -281,6 +280,7 @@ class Judged:
             are.
         distance_warning: that half of the answers have stable distance 0; empty: fewer, or not
             known.
+        constant_remedy: what to change if the model is nearly constant; empty: it is not said.
     """
 
     classes: Sequence[str]
@@ -294,6 +294,7 @@ class Judged:
     grid_end: int | None = None
     rounding_warning: str = ""
     distance_warning: str = ""
+    constant_remedy: str = ""
 
     @property
     def score(self) -> np.ndarray | None:
@@ -377,6 +378,11 @@ class AnyQuality(ABC):
         """What a reader must know first, such as that a model is of no use; empty: nothing."""
 
     @property
+    def explanation(self) -> str:
+        """What a verdict means and how to do better, for whoever trains; empty: nothing."""
+        return ""
+
+    @property
     @abstractmethod
     def rows(self) -> list[dict[str, object]]:
         """The rows of tables/quality.csv."""
@@ -408,7 +414,9 @@ class Quality(AnyQuality):
         advantage: 1 or -1 where accuracy differs from the majority's (sign test on the records
             where just one of the two is right, at the level of the intervals), else 0.
         balanced: mean recall of the classes that occur; None without labels.
-        rounding_warning, distance_warning: as of ``Judged``.
+        constant: whether (nearly) all answers are the same, and hardly better for the others
+            (``is_nearly_constant``).
+        rounding_warning, distance_warning, constant_remedy: as of ``Judged``.
     """
 
     records: str
@@ -418,8 +426,10 @@ class Quality(AnyQuality):
     exceptions: int
     advantage: int
     balanced: float | None
+    constant: bool
     rounding_warning: str = ""
     distance_warning: str = ""
+    constant_remedy: str = ""
 
     @classmethod
     def of(cls, judged: Judged) -> "Quality":
@@ -430,12 +440,17 @@ class Quality(AnyQuality):
             judged.classes[int(answers.argmax())],
             int(answers.sum() - answers.max()),
         )
-        doubts = (judged.rounding_warning, judged.distance_warning)
+        constant = is_nearly_constant(judged.prediction, judged.labels)
+        doubts = (
+            constant,
+            judged.rounding_warning,
+            judged.distance_warning,
+            judged.constant_remedy,
+        )
         if judged.labels is None:
             return cls(judged.records, groups, None, answer, exceptions, 0, None, *doubts)
         often = int(np.bincount(judged.labels).argmax())
-        right, constant = judged.prediction == judged.labels, judged.labels == often
-        advantage = _sign(int((right & ~constant).sum()), int((constant & ~right).sum()))
+        advantage = advantage_over_constant(judged.prediction, judged.labels)
         recalls = [
             g.accuracy.value
             for g in groups
@@ -485,6 +500,11 @@ class Quality(AnyQuality):
     def section(self) -> list[str]:
         """Return the part of a page about accuracy: a title, a table, how to read it."""
         columns, rows = self._table(self.groups, self.whole.certified, space=" ")
+        if self.constant_note:
+            # All records are the first row.
+            notes = [self.constant_note, *("" for _ in rows[1:])]
+            columns = (*columns, "note")
+            rows = [(*row, note) for row, note in zip(rows, notes, strict=True)]
         has_subgroups = any(group.column is not None for group in self.groups)
         title = "## Accuracy by class"
         if has_subgroups:
@@ -513,6 +533,8 @@ class Quality(AnyQuality):
                 f"{self.records}: accuracy {whole.accuracy}; "
                 f"majority-class baseline (always '{self.majority}'): {baseline}"
             )
+        if self.constant_note:
+            title = f"{title}; {self.constant_note}"
         groups = [group for group in self.groups if not group.is_class_of_subgroup]
         ks = [*whole.certified]
         shown_ks = [CONSOLE_K] if CONSOLE_K in ks else ks[-1:]
@@ -556,13 +578,14 @@ class Quality(AnyQuality):
         return tuple(columns), list(zip(*columns.values(), strict=True))
 
     @property
-    def constant(self) -> bool:
-        """(Nearly) one answer to everything, and no better for it.
+    def constant_note(self) -> str:
+        """What stands beside certified shares of a constant model, which look excellent.
 
-        A rare class found is better: that is none.
+        Empty where the model is not nearly constant.
         """
-        n = self.whole.records
-        return self.exceptions <= n * (1 - CONSTANT) and self.advantage < 1 and n >= LEAST
+        if not self.constant:
+            return ""
+        return "nearly constant answer" if self.exceptions else "constant answer"
 
     @cached_property
     def verdict(self) -> str:
@@ -575,7 +598,7 @@ class Quality(AnyQuality):
     def _usefulness(self) -> str:
         n = self.whole.records
         records = f"{self.whole.records:,} {self.records}"
-        if n < LEAST or (self.majority is None and not self.constant):
+        if n < MINIMUM_RECORDS or (self.majority is None and not self.constant):
             return ""
         which = "each of"
         nearly = ""
@@ -590,8 +613,8 @@ class Quality(AnyQuality):
             if self.rounding_warning:
                 return f"{constant} here."
             return (
-                f"{constant} here. A constant answer is always certified, however inaccurate "
-                "it is (there are no labels, so the accuracy is unknown)."
+                f"{constant} here. {ALWAYS_CERTIFIED} (there are no labels, so the accuracy is "
+                "unknown)."
             )
         if self.whole.majority.value == 1:
             return (
@@ -604,15 +627,10 @@ class Quality(AnyQuality):
             f"its accuracy is {accuracy}, while always answering '{self.majority}' has "
             f"accuracy {baseline}"
         )
+        if self.constant:
+            return f"{constant}: {against}."
         if self._ranks:
             against = f"{against}. However, {self._ranks}"
-        if self.constant and self.rounding_warning:
-            return f"{constant}: {against}."
-        if self.constant:
-            return (
-                f"{constant}. A constant answer is always certified, however inaccurate it "
-                f"is; {against}. {BEYOND_CONSTANT}"
-            )
         if self.advantage == 1:
             return ""
         better = (
@@ -623,6 +641,17 @@ class Quality(AnyQuality):
         return f"On the {records}, this model is {better}: {against}."
 
     @property
+    def explanation(self) -> str:
+        """What it means that a model is nearly constant, and how to do better; empty: it is not."""
+        if not self.constant or not self.constant_remedy:
+            return ""
+        sentences = [] if self.rounding_warning else [ALWAYS_CERTIFIED]
+        if self._ranks:
+            sentences.append(f"However, {self._ranks}")
+        sentences.append(self.constant_remedy)
+        return "".join(f"{sentence}. " for sentence in sentences).strip()
+
+    @property
     def _ranks(self) -> str:
         area = self.whole.auc
         return (
@@ -630,16 +659,6 @@ class Quality(AnyQuality):
             if area is not None and area.low > 0.5
             else ""
         )
-
-
-def _sign(more: int, less: int) -> int:
-    # The exact two-sided sign test: 1 or -1 where the difference is more than chance, else 0.
-    high, low = max(more, less), min(more, less)
-    if high == low:
-        return 0
-    # P(X >= high), X binomial(high + low, 1/2)
-    surprising = float(scipy.special.betainc(high, low + 1, 0.5)) < _TAIL
-    return 0 if not surprising else 1 if more > less else -1
 
 
 def _rate_cell(estimate: RateEstimate | None) -> str:

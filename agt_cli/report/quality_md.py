@@ -21,6 +21,7 @@ def judge(
     prediction: np.ndarray,
     distance: np.ndarray | None,
     certainty: CertifiedCounts | None = None,
+    constant_remedy: str = "",
 ) -> Judged:
     """Return some records together with what a model says of them.
 
@@ -30,6 +31,7 @@ def judge(
         prediction: [n] class indices.
         distance: [n] stable distances; None: not certified.
         certainty: how many answers are certified at all; None: not known.
+        constant_remedy: what to change if the model is nearly constant; empty: it is not said.
     """
     classes = model.problem.dataset.classes
     scores = model.margins(queries.features)
@@ -50,6 +52,7 @@ def judge(
         end,
         rounding_warning=str(rounding_warning or ""),
         distance_warning=str(distance_warning or ""),
+        constant_remedy=constant_remedy,
     )
 
 

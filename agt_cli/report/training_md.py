@@ -66,6 +66,7 @@ def train_report(
     return document(
         f"# Trained {kind}: {plain(dataset.name)}",
         *headline(quality, len(dataset.train), relation, conditions),
+        plain(quality.explanation),
         how,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),

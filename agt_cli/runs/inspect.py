@@ -408,7 +408,7 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
     if path.suffix.lower() == ".npz":
         raise DataError(
             f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
-            f"{_advice_for_arrays(path)}"
+            f"{advice_for_arrays(path)}"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
@@ -471,7 +471,7 @@ class _Arrays:
         return f"The classes seen in the file are {few(self.classes, MAX_SHOWN_CLASSES)}"
 
 
-def _advice_for_arrays(path: Path) -> str:
+def advice_for_arrays(path: Path) -> str:
     """Return the command that trains on the arrays of an npz, and what is to be filled in.
 
     Which array has labels, and which ids, is guessed from shapes and values. A file that cannot be

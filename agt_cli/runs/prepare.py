@@ -26,11 +26,14 @@ import torch
 from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, with_notes
+from agt.data.embeddings import Embeddings
 from agt.data.erasure import ErasedDataset, IsErased, load_without_erased
 from agt.data.ids import uniform
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing, proved
+from agt.messages import Message
+from agt.models.constant_answers import constant_answer_remedy, one_sided_warning
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
 from agt.models.doubts import CertifiedCounts, count_certified, sample_records
 from agt.models.fitting import fit as fit_model
@@ -592,7 +595,9 @@ def write_trained(
         notes=len(dataset.notes),
         **model.metrics,
     )
-    quality = _judge(model, prepared)
+    one_sided = one_sided_doubt(settings, dataset)
+    remedy = constant_answer_remedy(settings, is_one_sided=one_sided is not None)
+    quality = _judge(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
     record.conditions(model.conditions)
     about = (settings.relation, settings.certificate, model.conditions)
@@ -600,10 +605,34 @@ def write_trained(
     return quality
 
 
-def _judge(model: Model, prepared: Prepared) -> AnyQuality:
+def one_sided_doubt(settings: RunSettings, dataset: Dataset) -> Message | None:
+    """Return the warning that vectors of a file point in nearly one direction, and the remedy.
+
+    It depends on private records, so it is for the data owner only.
+
+    Args:
+        settings: of the training; only vectors have ``dataset.center``, which is the remedy.
+        dataset: whose training records are looked at.
+
+    Returns:
+        None where they do not, where the model does not mind, and for labels that are numbers.
+    """
+    is_vectors = isinstance(settings.source, Embeddings)
+    is_number = dataset.target.numeric is not None
+    if not is_vectors or is_number or not settings.certificate.normalises_records:
+        return None
+    return one_sided_warning(sample_records(dataset.train).features)
+
+
+def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality:
     """Return how good a model is on the test records.
 
     Labels are certified only where that takes no time; else some of them are, at k = 0.
+
+    Args:
+        model: that was trained.
+        prepared: its data.
+        constant_remedy: what to change if the model is nearly constant.
     """
     test = prepared.dataset.test
     votes = model.number_votes
@@ -623,5 +652,14 @@ def _judge(model: Model, prepared: Prepared) -> AnyQuality:
     else:
         prediction = model.predict(test.features)
         certainty = count_certified(model, sample_records(test))
-    judged = judge(model, test, "test records", test.labels, prediction, distance, certainty)
+    judged = judge(
+        model,
+        test,
+        "test records",
+        test.labels,
+        prediction,
+        distance,
+        certainty,
+        constant_remedy=constant_remedy,
+    )
     return Quality.of(judged)

@@ -23,9 +23,8 @@ RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40
 NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
     (RARE, [0] * 100, "This model answers 'no' for each of the 100 test records, so it is "
-                      "constant. A constant "
-     "answer is always certified, however inaccurate it is; its accuracy is 0.760 [0.664, 0.840], "
-     "while always answering 'no' has accuracy 0.760."),
+                      "constant: its accuracy is 0.760 [0.664, 0.840], while always answering "
+                      "'no' has accuracy 0.760."),
     (RARE * 10, [0] * 990 + [1] * 10,
      "This model answers 'no' for all but 10 of the 1,000 test records, so it is nearly constant"),
     ([1] * 10 + [0] * 1990, [1] * 9 + [0] * 1991, ""),  # a rare class, nearly all of it found
@@ -48,8 +47,12 @@ def test_the_verdict(labels: list[int] | None, answers: list[int], words: str) -
 
 def test_what_a_verdict_says_besides() -> None:
     scores = (np.array(RARE) - 2.0)[None]
-    assert (
-        "the model's scores do rank the classes (AUC 1.000 [0.858, 1.000])"
-        in judged(RARE, [0] * 100, scores=scores).verdict
+    ranks = "the model's scores do rank the classes (AUC 1.000 [0.858, 1.000])"
+    quality = judged(RARE, [0] * 100, scores=scores, constant_remedy="Do this")
+    assert quality.explanation == (
+        "A constant answer is always certified, however inaccurate it is. "
+        f"However, {ranks}. Do this."
     )
+    assert ranks not in quality.verdict, "later commands print one line"
+    assert not judged(RARE, [0] * 100, scores=scores).explanation, "only training has a remedy"
     assert "there are no labels, so the accuracy is unknown" in judged(None, [1] * 50).verdict

@@ -234,3 +234,21 @@ def test_only_declared_classes_may_be_extended(
     with pytest.raises(DataError) as error:
         class_indices(np.array(["c"]), ("a", "b"), Path("x.npz"), extensible=extensible)
     assert ("dataset.classes" in str(error.value)) == extensible
+
+
+def test_a_center_of_one_number_is_subtracted_from_every_feature(tmp_path: Path) -> None:
+    path = npz(tmp_path)
+    settings: dict[str, Any] = {"classes": ("0", "1"), "is_test": "is_test"}
+    one = Embeddings(path=path, center=0.5, public_scaling=True, **settings)
+    every = Embeddings(path=path, center=(0.5,) * 6, public_scaling=True, **settings)
+    dataset = one.load()
+    assert np.array_equal(dataset.train.features, every.load().train.features)
+    assert dataset.preprocessing.held
+    assert dataset.settled is not None
+    assert dataset.settled["center"] == 0.5
+    np.savez(tmp_path / "queries.npz", x=X[TEST])
+    assert np.array_equal(
+        one.load_queries(tmp_path / "queries.npz").features, dataset.test.features
+    )
+    undeclared = Embeddings(path=path, center=0.5, **settings).load().preprocessing
+    assert not undeclared.held, "a typed center may be a mean of the records"

@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from agt.models.heads import HeadConfig
+from agt.errors import ConfigError
+from agt.models.heads import CustomNetwork, HeadConfig
 from agt.models.kinds import usual_certificate
 from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, missing_path, missing_words
 
@@ -60,3 +63,31 @@ def test_a_network_in_the_present_folder_is_looked_for_there(
     assert missing_path({"_target_": HEAD}) == ""
     monkeypatch.syspath_prepend(tmp_path)
     assert missing_path({"_target_": "net_of_mine.make"}) == ""
+
+
+class Wrapped(nn.Module):
+    """A module whose forward() only calls the network inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.body(x)
+        return output
+
+
+class Scaled(Wrapped):
+    """The same with a parameter beside it, so that the inner network is another model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(()))
+
+
+def test_a_module_around_one_sequential_is_refused_with_its_name() -> None:
+    with pytest.raises(ConfigError, match=r"nn\.Sequential.*Wrapped\(\)\.body"):
+        CustomNetwork.from_network(Wrapped())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError) as error:
+        CustomNetwork.from_network(Scaled())  # type: ignore[arg-type]
+    assert "body" not in str(error.value), "its bounds would be those of another network"

@@ -1,0 +1,53 @@
+"""Vectors of the owner's own from the command line: one-sided ones, centres, what comes next."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import Agt
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """Vectors between 0.4 and 1, of which a few features show the rarer class."""
+    rng = np.random.default_rng(0)
+    labels = (rng.random(800) < 0.8).astype(np.int64)
+    x = 0.7 + 0.1 * rng.standard_normal((800, 30))
+    x[:, :5] += 0.2 * (labels[:, None] - 0.5)
+    np.savez(tmp_path / "scans.npz", x=x.clip(0.4, 1), label=labels)
+    return tmp_path / "scans.npz"
+
+
+DECLARED = ("dataset.classes=[0,1]", "dataset.declared_size=600")
+CENTER = ("dataset.center=0.7", "dataset.public_scaling=true")
+
+
+def test_one_sided_vectors_are_explained_once_and_a_center_mends_them(
+    agt: Agt, scans: Path
+) -> None:
+    line = ("train", "dataset=embeddings", "dataset.path=scans.npz", *DECLARED)
+    raw = agt(*line).ended(0, "nearly the same direction", "dataset.center=0.5")
+    assert "so it is constant" in raw.out
+    assert "First subtract the middle" in raw.out
+    certified = agt("certify", "run=latest").ended(0)
+    assert "so it is constant" in certified.out
+    assert "First subtract" not in certified.out + certified.err
+    assert "; constant answer" in " ".join(certified.out.split())
+    centred = agt(*line, *CENTER).ended(0, "for private labels: agt predict", "total.eps=1")
+    assert "nearly the same direction" not in centred.err
+    assert "constant" not in centred.out.splitlines()[0]
+
+
+def test_a_center_that_nobody_declared_public_gets_no_command_for_private_labels(
+    agt: Agt, scans: Path
+) -> None:
+    line = ("train", "dataset=embeddings", "dataset.path=scans.npz", *DECLARED)
+    said = agt(*line, "dataset.center=0.7").ended(0, "dataset.public_scaling=true")
+    assert "for private labels" not in said.err
+
+
+def test_start_prints_the_next_step_for_vectors(agt: Agt, scans: Path) -> None:
+    said = agt("start", "scans.npz").ended(0)
+    assert "agt train dataset=embeddings dataset.path=scans.npz" in said.out
+    assert "agt train" in agt("start", "scans.npz", "--json").json["next"]
