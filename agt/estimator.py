@@ -40,6 +40,7 @@ from agt.messages import ArgumentNames
 from agt.models.doubts import sample_records
 from agt.models.portable import Portable
 from agt.models.shares import logistic_shares
+from agt.parameters import explaining_parameters
 from agt.settings import check_number
 from agt.unlearning.promise import Removal
 
@@ -286,6 +287,7 @@ class _Certified(_Estimator, FitSettings):
         return self.model_
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class CertifiedClassifier(_Certified, _Classifier):
     """A scikit-learn classifier that knows how many people's data it takes to change each label.
@@ -388,6 +390,7 @@ class CertifiedClassifier(_Certified, _Classifier):
             return self._fitted_model().certify(self._queries(X))
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class CertifiedRegressor(RegressorMixin, _Certified):
     """A scikit-learn regressor that knows how far edits of the data can move each answer.
@@ -554,6 +557,7 @@ class _Private(_Estimator):
         return tags
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateClassifier(_Private, _Classifier):
     """A linear classifier whose weights are (epsilon, delta)-differentially private.
@@ -670,6 +674,7 @@ class PrivateClassifier(_Private, _Classifier):
         return shares[:, np.argsort(self._values)]
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, _Private):
     """A linear regression whose weights are (epsilon, delta)-differentially private.

@@ -48,6 +48,7 @@ from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, CsvFormatError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.messages import Message
+from agt.parameters import explaining_parameters
 from agt.settings import MOST_ROWS, schema, validate
 from agt.store.locations import locate
 
@@ -718,6 +719,7 @@ def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
 # ---------------------------------------------------
 
 
+@explaining_parameters
 @dataclass(frozen=True, kw_only=True)
 class Declared:
     """What whoever trains says about data and settings, and no code can check. Claims list each
