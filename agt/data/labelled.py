@@ -559,9 +559,9 @@ class LabelledFile(LabelledFileSettings, ABC):
                 brings other constants.
         """
         constants, path = self._constants(), locate(path, self.data_dir, "inputs")
-        if is_large(path):
-            return self._streamed(path, constants)
         try:
+            if is_large(path):
+                return self._streamed(path, constants)
             return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
         except CsvFormatError:
             # Its message names settings of the training file, which commands about queries refuse.
