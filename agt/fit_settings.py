@@ -170,6 +170,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "dataset.unit": "units",
         "dataset.public": "public",
         "dataset.numeric.": "columns.numeric.{}",
+        "simulate": "seed",
         "unproved=refuse": 'accounting="rigorous"',
         "unproved=allow": 'accounting="paper"',
     }
