@@ -20,6 +20,7 @@ DoubtCode = Literal[
     "may_be_codes",
     "points_may_be_thousands",
     "may_mean_missing",
+    "outliers",
     "values_alike",
     "classes_alike",
     "number_as_classes",
@@ -58,6 +59,11 @@ _SENTENCES: dict[DoubtCode, str] = {
     "may_mean_missing": (
         "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "
         "that a value is missing, give missing_values=[{values}]"
+    ),
+    "outliers": (
+        "column '{column}' has values far from all others in {rows} (such as {values}), so the "
+        "proposed range leaves them out, and they count as its nearest end: correct them if they "
+        "are mistakes, or give missing_values=[...] if they mean that a value is missing"
     ),
     "points_may_be_thousands": (
         "column '{column}' has numbers with three digits behind a point, which agt reads as "
