@@ -13,6 +13,7 @@ _USUAL_NAMES = {
     "epsilon": "eps",
     "learning_rate": "lr",
     "learning_rate_init": "lr",
+    "lr_rate": "lr",
     "n_epochs": "epochs",
     "num_epochs": "epochs",
     "max_iter": "epochs",

@@ -9,6 +9,7 @@ alone.
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget, NumericTarget, Target
-from agt.errors import ConfigError, DataError, few, nearest
+from agt.errors import ConfigError, DataError, counted, few, nearest
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
     FEW_NUMBERS,
@@ -60,6 +61,8 @@ ColumnKind = Literal[
 MOST_VALUES = 100
 MAX_SHOWN_CLASSES = 20
 """How many classes of an npz a message lists."""
+MAX_EXCEPTIONS = 0.05
+"""Up to this share of the rows may be no records, such as totals; more have a reason."""
 LEAST_NUMBERS = 5
 """Labels of fewer different numbers are classes, unless their owner says otherwise."""
 FEW_CODES = 12
@@ -401,6 +404,8 @@ def inspect_table(
     if columns.csv_format and _commas(looks.values()):
         columns = replace(columns, csv_format=replace(columns.csv_format, decimal=","))
         looks = _all_values(columns, names, missing_values, formats)
+    if columns.csv_format and columns.csv_format.header:
+        _check_header_not_repeated(columns, looks)
     if columns.csv_format and header is None:
         _check_header_of_words(path, looks)
     rows = next((len(look.cells) for look in looks.values()), 0)
@@ -437,7 +442,11 @@ def inspect_table(
     rewriting = ""
     if label is not None and target is None:
         rewriting = _rewriting(looks[label])
-    return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed, rewriting)))
+    doubts = [
+        *_doubts(inspection, looks, unnamed, rewriting),
+        *_doubts_about_rows(columns, looks, label),
+    ]
+    return replace(inspection, doubts=tuple(doubts))
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
@@ -545,10 +554,19 @@ def _check_header(path: Path, form: CsvFormat) -> None:
             "remove line 1 if it is a title, or add the names of the other columns to it"
         )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated and not numbers:
+        places = [number for number, name in enumerate(names, start=1) if name == repeated[0]]
+        columns = ", ".join(map(str, places))
+        named = f"gives the name {repeated[0]!r} to" if repeated[0] else "has no name for"
+        raise DataError(
+            f"{path}: line 1 {named} {len(places)} columns (number {columns}): give each column "
+            "its own name in line 1, or give header=false if line 1 is the first record"
+        )
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
-    if numbers not in counted_columns or len(set(names)) < len(names):
+    if numbers not in counted_columns or repeated:
         first_names = ", ".join(repr(name) for name in names[:4])
-        problem = "has the same name twice" if len(set(names)) < len(names) else "looks like data"
+        problem = "has the same name twice" if repeated else "looks like data"
         raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
 
 
@@ -780,6 +798,25 @@ def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _Col
     return look.without(pc.is_in(look.words, pa.array(listed, pa.string())), tuple(listed))
 
 
+def _check_header_not_repeated(columns: ColumnReader, looks: Mapping[str, _ColumnValues]) -> None:
+    """Raise DataError if a row repeats the names of all columns, as where exports were joined."""
+    if len(looks) < 2 or not all(look.text and look.has_word(look.name) for look in looks.values()):
+        return
+    is_name = [
+        np.asarray(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(look.cells), name.strip()), False))
+        for name, look in looks.items()
+    ]
+    repeated = np.flatnonzero(np.all(is_name, axis=0))
+    if not len(repeated):
+        return
+    where = columns.row(int(repeated[0]))
+    others = f", and {counted(len(repeated) - 1, 'row')} more" if len(repeated) > 1 else ""
+    raise DataError(
+        f"{columns.path}: {where} repeats the names of line 1{others}, as if several files had "
+        "been joined: remove these lines from the table, but keep line 1"
+    )
+
+
 def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
     """Raise DataError if a first line that was taken for names has a word that its own column has
     again, as the first record of a table without names has.
@@ -833,10 +870,34 @@ def _doubts(
         yield from _lost_codes(inspection, column)
 
 
+def _doubts_about_rows(
+    columns: ColumnReader, looks: Mapping[str, _ColumnValues], label: str | None
+) -> Iterator[Doubt]:
+    """Yield that rows have no label, or next to no values, with the place of the first one.
+
+    Args:
+        columns: of the file.
+        looks: their values, by name.
+        label: the column of labels; None: it is not evident.
+    """
+    has_value = {
+        name: _word_of_row(look) < len(look.words) for name, look in looks.items() if look.single
+    }
+    if label in has_value:
+        unlabelled = np.flatnonzero(~has_value[label])
+        if len(unlabelled):
+            where = columns.row(int(unlabelled[0]))
+            yield Doubt("label_missing", label, (where,), len(unlabelled))
+    values_in_row = np.sum([*has_value.values()], axis=0)
+    nearly_empty = np.flatnonzero(values_in_row <= len(has_value) / 4)
+    is_exception = len(nearly_empty) <= MAX_EXCEPTIONS * len(values_in_row)
+    if len(nearly_empty) and is_exception:
+        where = columns.row(int(nearly_empty[0]))
+        yield Doubt("rows_nearly_empty", values=(where,), rows=len(nearly_empty))
+
+
 def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -> Iterator[Doubt]:
     """Yield what is doubtful about the column of labels; ``rewriting`` as in ``_doubts``."""
-    if look.missing:
-        yield Doubt("label_missing", look.name, rows=look.missing)
     if inspection.numbers is not None:
         yield from doubts_about_numbers(look.name, look.numbers, look.counts, inspection.numbers)
     elif inspection.classes:
@@ -1098,7 +1159,7 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
         most_values: so many different values are no names yet.
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
-    unique = column.distinct == rows
+    unique = column.distinct == rows - column.missing
     id_column = column.name or "NAME (first give this column the name NAME in the file)"
     remedy = f"give id={id_column}"
     # other numbers may be, for example, the ages of a few people
