@@ -1,8 +1,8 @@
-"""What is said about a keyword argument that a public function or class does not have."""
+"""What is said about arguments that a public function or class does not take."""
 
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 from agt.errors import ConfigError, nearest
@@ -40,14 +40,15 @@ WRITTEN_BY_AGT = frozenset(
 )
 """Settings that agt writes into its own files, and that no message proposes."""
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class UnknownParameter(ConfigError, TypeError):
-    """A keyword argument that the function or class does not have."""
+class ArgumentError(ConfigError, TypeError):
+    """An argument that a function or class does not take, or one that is missing."""
 
 
 def check_parameters(call: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise UnknownParameter, which says what may have been meant, for a name that is not known.
+    """Raise ArgumentError, which says what may have been meant, for a name that is not known.
 
     Args:
         call: the function or class, as its users write it.
@@ -56,9 +57,8 @@ def check_parameters(call: str, given: Iterable[str], known: Iterable[str]) -> N
     """
     names = set(known)
     for name in given:
-        if name in names:
-            continue
-        raise UnknownParameter(f"{call} has no parameter '{name}'{nearest_name(name, names)}")
+        if name not in names:
+            raise ArgumentError(f"{call} has no parameter '{name}'{nearest_name(name, names)}")
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
@@ -68,8 +68,14 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     The names of other libraries are known, and names that agt alone writes are not proposed.
     """
     known = set(known) - WRITTEN_BY_AGT
-    trains_alone = "certificate" in known and known.isdisjoint(BUDGET)
-    if name in BUDGET and trains_alone:
+    is_budget = name in BUDGET and known.isdisjoint(("eps", "epsilon"))
+    if is_budget and "mechanism" in known:
+        return (
+            ", because the mechanism has the budget: give it there, as in "
+            "agt.RandomizedResponse(eps=1) for labels, or agt.ObjectivePerturbation(eps=1, "
+            "delta=1e-5) for weights"
+        )
+    if is_budget and "certificate" in known:
         return (
             ", because training alone spends no privacy budget: give the budget to a release, as "
             "in model.release(queries, agt.RandomizedResponse(eps=1)) or "
@@ -82,14 +88,36 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
 
 
 def explaining_parameters(cls: type[_T]) -> type[_T]:
-    """Let a dataclass raise UnknownParameter for a keyword argument that it does not have."""
+    """Let a class raise ArgumentError where it is built with arguments that it does not take."""
     build: Any = cls.__init__
-    known = [entry.name for entry in fields(cls) if entry.init]  # type: ignore[arg-type]
-
-    @wraps(build)
-    def __init__(self: Any, *values: Any, **parameters: Any) -> None:
-        check_parameters(f"agt.{cls.__name__}", parameters, known)
-        build(self, *values, **parameters)
-
-    cls.__init__ = __init__  # type: ignore[method-assign]
+    cls.__init__ = explaining_arguments(f"agt.{cls.__name__}")(build)  # type: ignore[method-assign]
     return cls
+
+
+def explaining_arguments(call: str) -> Callable[[_F], _F]:
+    """Return a decorator that lets a method raise ArgumentError for arguments that it does not
+    take, and for those that are missing.
+
+    Args:
+        call: the method, or its class, as its users write it.
+    """
+
+    def decorate(method: Any) -> Any:
+        takes = signature(method)
+        known = [name for name in takes.parameters if name != "self"]
+
+        @wraps(method)
+        def explained(*values: Any, **parameters: Any) -> Any:
+            check_parameters(call, parameters, known)
+            try:
+                takes.bind(*values, **parameters)
+            except TypeError as error:
+                names = ", ".join(known)
+                raise ArgumentError(
+                    f"{call}: {error}. Give arguments by name, NAME=VALUE (known: {names})"
+                ) from None
+            return method(*values, **parameters)
+
+        return explained
+
+    return decorate

@@ -47,7 +47,7 @@ from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, Superseded, altered, counted, nearest
 from agt.messages import Message, Setting
-from agt.parameters import UnknownParameter, nearest_name
+from agt.parameters import ArgumentError, nearest_name
 from agt.relations.names import ENTRIES
 from agt.store.json_text import parse_json
 from agt.store.reading import Broken
@@ -123,7 +123,7 @@ def _explaining(cls: Any) -> Any:
             build(self, *values, **settings)
         except ValidationError as error:
             kinds = {entry["type"] for entry in error.errors()}
-            mistake = UnknownParameter if _UNKNOWN_KEY in kinds else ConfigError
+            mistake = ArgumentError if _UNKNOWN_KEY in kinds else ConfigError
             raise mistake(_explain(cls, error, cls.__name__)) from None
 
     cls.__init__ = __init__
