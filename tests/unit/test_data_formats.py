@@ -200,6 +200,17 @@ def test_queries_cut_otherwise_than_the_training_file_are_told_its_form(
     assert "dataset.csv" not in str(error.value)
 
 
+def test_queries_with_a_decimal_comma_are_told_no_setting_that_the_run_has_fixed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t.csv").write_text("age;y\n20.5;no\n30.5;yes\n" * 20)
+    source = table(tmp_path / "t.csv", numeric={"age": (18, 60)}, formats={})
+    (tmp_path / "q.csv").write_text("age\n20,5\n")
+    with pytest.raises(DataError, match="decimal points") as error:
+        source.load_queries(tmp_path / "q.csv")
+    assert "dataset.csv" not in str(error.value)
+
+
 def test_queries_of_a_program_are_read_by_the_same_formats(tmp_path: Path) -> None:
     source = table(people(tmp_path / "t.csv"))
     (tmp_path / "q.csv").write_text("born;wage\n01.01.1980;1.234,5\n")
