@@ -9,6 +9,7 @@
 What this package offers is loaded when it is first used, so that ``import agt`` takes no time.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,8 @@ _HOMES = {
     "agt.progress": ("progress_bar",),
     "agt.unlearning.promise": ("Removal",),
 }
+_OTHER_NAMES = {"train": "fit", "Classifier": "CertifiedClassifier", "read": "load"}
+"""A name that somebody may look for -> the name that was probably meant."""
 
 
 def __getattr__(name: str) -> Any:
@@ -163,7 +166,9 @@ def __getattr__(name: str) -> Any:
         if name in names:
             globals()[name] = getattr(import_module(home), name)
             return globals()[name]
-    raise AttributeError(f"module 'agt' has no attribute {name!r}")
+    close = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, __all__, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise AttributeError(f"module 'agt' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

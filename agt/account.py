@@ -34,6 +34,7 @@ from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
+from agt.parameters import explaining_parameters
 from agt.release_settings import LEAK_SHARE
 from agt.settings import RelationConfig, RelationName, check_number
 from agt.store.json_text import as_json
@@ -170,6 +171,7 @@ UNKNOWN_OWNER = {
 """What stands for the owner of a model that an earlier version saved without one."""
 
 
+@explaining_parameters
 @dataclass(frozen=True)
 class Ledger:
     """The privacy budget of one population, in a file.

@@ -36,7 +36,7 @@ from agt.fit_problem import (
     check_network_settings,
     recipe_of_votes,
 )
-from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
+from agt.fit_settings import FIT_ARGUMENTS, FIT_PARAMETERS, DataSettings, FitSettings
 from agt.fitted import COMMAND, DESCRIPTION, Fitted, ignore_progress
 from agt.models.description import describe, read_problem
 from agt.models.ensemble import training_environment
@@ -46,6 +46,7 @@ from agt.models.heads import HeadConfig
 from agt.models.kind import CertificateKind
 from agt.models.model import Model
 from agt.models.number_head import NumberHeadKind
+from agt.parameters import check_parameters
 from agt.problem import Problem
 from agt.settings import (
     ComputeConfig,
@@ -182,6 +183,7 @@ def fit(
         Doubtful: features are large, or a class is never predicted.
     """
     settings = FitSettings.named(locals())  # first, so that locals() has the arguments only
+    check_parameters("agt.fit", training, FIT_PARAMETERS)
     with naming_settings(FIT_ARGUMENTS):
         numbers = declared_numbers(target, range)
         model = fit_with(settings, x, y, ids, units, public, numbers)

@@ -28,7 +28,16 @@ from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
 from agt.data.table import Columns
 from agt.data.target import NumericTarget, declared_numbers
-from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings, warn_user
+from agt.errors import (
+    AgtError,
+    ConfigError,
+    DataError,
+    Doubtful,
+    PrivacySumError,
+    few,
+    naming_settings,
+    warn_user,
+)
 from agt.fit_doubts import doubts_of, large_feature_doubts
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.fitted import Fitted
@@ -40,6 +49,7 @@ from agt.messages import ArgumentNames
 from agt.models.doubts import sample_records
 from agt.models.portable import Portable
 from agt.models.shares import logistic_shares
+from agt.parameters import explaining_parameters
 from agt.settings import check_number
 from agt.unlearning.promise import Removal
 
@@ -76,6 +86,20 @@ def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
+def _check_columns_are_numbers(frame: Any) -> None:
+    """Raise DataError, which names columns of words, for a data frame that has some."""
+    kinds = getattr(frame, "dtypes", None)
+    if kinds is None or not hasattr(kinds, "items"):
+        return
+    words = [str(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
+    if words:
+        raise DataError(
+            f"data frame: the columns {few(map(repr, words))} do not contain numbers: give "
+            "columns=agt.Columns(...) with the public list of words of each, or the path of the "
+            "dataset file that agt data inspect writes; or leave these columns out"
+        )
+
+
 class _Estimator(BaseEstimator, DataSettings):
     """The checks of arrays and data frames that all estimators share.
 
@@ -109,7 +133,11 @@ class _Estimator(BaseEstimator, DataSettings):
         columns = None if self.columns is None else Columns.of(self.columns, units)
         X = as_pandas(X)
         if columns is None:
-            X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), **checks)
+            try:
+                X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), **checks)
+            except ValueError:
+                _check_columns_are_numbers(X)
+                raise
         else:
             y = column_or_1d(y)
             self.n_features_in_ = len(getattr(X, "columns", ()))
@@ -286,6 +314,7 @@ class _Certified(_Estimator, FitSettings):
         return self.model_
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class CertifiedClassifier(_Certified, _Classifier):
     """A scikit-learn classifier that knows how many people's data it takes to change each label.
@@ -388,6 +417,7 @@ class CertifiedClassifier(_Certified, _Classifier):
             return self._fitted_model().certify(self._queries(X))
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class CertifiedRegressor(RegressorMixin, _Certified):
     """A scikit-learn regressor that knows how far edits of the data can move each answer.
@@ -555,6 +585,7 @@ class _Private(_Estimator):
         return tags
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateClassifier(_Private, _Classifier):
     """A linear classifier whose weights are (epsilon, delta)-differentially private.
@@ -671,6 +702,7 @@ class PrivateClassifier(_Private, _Classifier):
         return shares[:, np.argsort(self._values)]
 
 
+@explaining_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, _Private):
     """A linear regression whose weights are (epsilon, delta)-differentially private.

@@ -17,7 +17,7 @@ from agt.data.table import Columns
 from agt.errors import ConfigError
 from agt.messages import ArgumentNames
 from agt.models.kind import CertificateKind
-from agt.settings import RelationName
+from agt.settings import RelationName, TrainingConfig
 from agt.training.loop import OnProgress
 
 KEY = "key"
@@ -133,6 +133,14 @@ class FitSettings(DataSettings):
         return given | {"batch": {"count": count, **batch}}
 
 
+FIT_PARAMETERS = frozenset(
+    (
+        *("x", "y", "target", "range", "ids", "units", "public"),
+        *(entry.name for entry in fields(FitSettings) if entry.name != "training"),
+        *(entry.name for entry in fields(TrainingConfig)),
+    )
+)
+"""The names of all keyword arguments of ``agt.fit``."""
 FIT_ARGUMENTS = ArgumentNames(
     {entry.metadata[KEY]: entry.name for entry in fields(FitSettings) if entry.metadata}
     | {
@@ -162,6 +170,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "dataset.unit": "units",
         "dataset.public": "public",
         "dataset.numeric.": "columns.numeric.{}",
+        "simulate": "seed",
         "unproved=refuse": 'accounting="rigorous"',
         "unproved=allow": 'accounting="paper"',
     }

@@ -36,6 +36,7 @@ from agt.models.fitting import fit as fit_model
 from agt.models.model import Model
 from agt.models.portable import Portable, check_printable
 from agt.numeric import SeededRandomness, SystemRandomness
+from agt.parameters import explaining_arguments
 from agt.release import LabelRelease, ReleaseTerms, WeightsRelease
 from agt.settings import (
     Accounting,
@@ -224,6 +225,7 @@ class Fitted:
         labels = self.classes[certificates.prediction]
         return Answers(labels, certificates, self.conditions)
 
+    @explaining_arguments("model.release")
     def release(
         self,
         x: Features,
@@ -312,6 +314,7 @@ class Fitted:
         published = self.classes[labels] if votes is None else votes.mean_of(labels)
         return Published(published, claim, tuple(claim.lines()), release.simulated)
 
+    @explaining_arguments("model.release_weights")
     def release_weights(
         self,
         mechanism: WeightsMechanism,

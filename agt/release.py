@@ -39,6 +39,7 @@ from agt.mechanisms.planning import QueryEvidence
 from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
+from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
@@ -115,8 +116,12 @@ class Release(Generic[Drawn]):
             # The ledger would remember labels that anybody who knows the seed can compute, and
             # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a release that is drawn from a seed is only a simulation, "
-                "which a ledger does not count: leave out seed= or ledger="
+                Message(
+                    "{config:ledger}={name}: this release is drawn from a seed, so it is only a "
+                    "simulation, which no ledger counts: leave out {config:simulate} or "
+                    "{config:ledger}",
+                    name=payer.name,
+                )
             )
         payer.check(self.claim)
 

@@ -39,7 +39,7 @@ APART = (
     "composition bound covers both together"
 )
 COVERED = (
-    ". Although accounting=paper does not ask for a proof, this guarantee is proved, because "
+    ". Although this release does not require a proof, its guarantee is proved, because "
     "every condition that the mechanism needs is met"
 )
 NO_LIPSCHITZ = (
@@ -232,7 +232,7 @@ def claim(output: str, given: str, between: str, covered: bool) -> str:
 
     Args:
         output: what is released.
-        covered: the paper's accounting was asked for, and the guarantee is proved all the same.
+        covered: no proof was required, and the guarantee is proved all the same.
     """
     follows = _FOLLOWS.get(output, "")
     proof = COVERED if covered else ""

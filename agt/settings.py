@@ -48,6 +48,7 @@ from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, Superseded, altered, counted, nearest
 from agt.messages import Message, Setting
+from agt.parameters import ArgumentError, nearest_name
 from agt.relations.names import ENTRIES
 from agt.store.json_text import parse_json
 from agt.store.reading import Broken
@@ -122,7 +123,9 @@ def _explaining(cls: Any) -> Any:
         try:
             build(self, *values, **settings)
         except ValidationError as error:
-            raise ConfigError(_explain(cls, error, cls.__name__)) from None
+            kinds = {entry["type"] for entry in error.errors()}
+            mistake = ArgumentError if _UNKNOWN_KEY in kinds else ConfigError
+            raise mistake(_explain(cls, error, cls.__name__)) from None
 
     cls.__init__ = __init__
     return cls
@@ -569,6 +572,8 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
             _refuse_booleans(entry.type, value, path)
 
 
+_UNKNOWN_KEY = "unexpected_keyword_argument"
+"""Pydantic's type of an error about a key that does not exist."""
 _LIMITS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 """What pydantic calls a limit of a number -> the words before it."""
 _PLAIN = {  # pydantic's words that only a programmer understands
@@ -597,7 +602,9 @@ def _shown(value: object) -> str:
 
 
 def _explain(cls: Any, error: ValidationError, where: str) -> Message:
-    first = error.errors()[0]
+    errors = error.errors()
+    # An unknown key explains why another is missing: it may be meant for it.
+    first = next((entry for entry in errors if entry["type"] == _UNKNOWN_KEY), errors[0])
     path = (
         ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))]))
         or "settings"
@@ -629,8 +636,8 @@ def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
     kind, value = first["type"], first.get("input")
     if kind == "missing":
         return _missing_value(str(first["loc"][-1]), value)
-    if kind == "unexpected_keyword_argument":
-        return f"unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
+    if kind == _UNKNOWN_KEY:
+        return f"unknown key{nearest_name(str(first['loc'][-1]), _fields(cls, first['loc']))}"
     if kind == "literal_error":
         known = [
             word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")

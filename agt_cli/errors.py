@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, CheckError, ConfigError, nearest
+from agt.parameters import WRITTEN_BY_AGT
 from agt.store.dotted_keys import flatten_keys
 from agt_cli import config_files, usage
 from agt_cli.renamed import with_new_names
@@ -34,6 +35,10 @@ _MEANT = {
 _OF_OTHER_TOOLS = {
     "learning_rate": "training.lr",
     "batch_size": "training.batch.count",
+    "exclude": "drop",
+    "ignore": "drop",
+    "omit": "drop",
+    "drop_columns": "drop",
 }
 """The last part of a key as other tools have it, which resembles a wrong key of agt."""
 _WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
@@ -375,6 +380,12 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
             f"again with agt train {typed}"
         )
+    if key.rpartition(".")[2] == "drop" and "dataset" in recorded:
+        return (
+            f"unknown key '{key}': to leave a column out, delete its line under numeric or "
+            "categorical in the dataset file, or write the file again with agt data inspect FILE "
+            "drop=[COLUMN] force=true"
+        )
     suggestion = _group_within(key, config, overrides) or _known_key(key, keys)
     if not suggestion and _MEANT.get(key) in recorded:
         suggestion = f"; did you mean '{_MEANT[key]}'?"
@@ -410,6 +421,7 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
     """
     prefix, _, name = key.rpartition(".")
     beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]
+    beside = [name for name in beside if name not in WRITTEN_BY_AGT]
     elsewhere = [known for known in keys if known.rpartition(".")[2] == name]
     if beside and not elsewhere and prefix:
         return nearest(name, beside)

@@ -20,12 +20,31 @@ from agt.settings import MOST_ROWS, keyword_schema, schema, validate
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
 from agt_cli.typed_ranges import read_range
+from agt_cli.usage import quoted
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 RESERVED_WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 """What YAML reads as something else than text."""
 GROUPS = ("ranges", "lists", "classes", "size")
 """The parts of a table that may be public, each by itself."""
+
+
+def read_columns(value: object) -> object:
+    """Return the columns that an answer names; none: no column.
+
+    Args:
+        value: a list, as a command line or YAML gives it, or text with commas between the names.
+    """
+    if not isinstance(value, str):
+        return value
+    names = [name.strip() for name in value.strip(" []").split(",")]
+    return () if names in ([""], ["none"]) else tuple(names)
+
+
+def drop_override(columns: Sequence[str]) -> str:
+    """Return the word of a command line that leaves columns out, not quoted for a shell."""
+    words = [name if PLAIN_NAME.fullmatch(name) else quoted(name) for name in columns]
+    return f"drop=[{','.join(words)}]" if words else "drop=none"
 
 
 @schema
@@ -39,6 +58,7 @@ class TableFile:
         id: the column that names each record, or each person.
         target: whether labels are classes or numbers; None: nobody said.
         range: the public range of labels that are numbers, as their owner declares it.
+        drop: columns that are to be no features; None: nobody said.
         name: of the dataset; None: the file's name.
         force: overwrite the dataset's file.
     """
@@ -49,11 +69,20 @@ class TableFile:
     id: ColumnName | None = None
     target: Literal["classes", "numeric"] | None = None
     range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
+    drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     name: ColumnName | None = None
     force: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError unless a range of labels is one, and labels are numbers."""
+        """Raise ConfigError unless a range of labels is one, and labels are numbers; and where the
+        label or the id is to be dropped.
+        """
+        for setting, column in (("label", self.label), ("id", self.id)):
+            if column is not None and column in (self.drop or ()):
+                raise ConfigError(
+                    f"drop names the column '{column}', but {setting}={column} uses it: leave it "
+                    f"out of drop, or give another {setting}"
+                )
         if self.range is None:
             return
         if self.target != "numeric":

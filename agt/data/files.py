@@ -240,7 +240,7 @@ def open_blocks(path: Path, csv_format: CsvFormat | None = None) -> Iterator[Col
         csv_format: how a csv is cut into cells; None: commas, UTF-8, with a header.
 
     Raises:
-        DataError: the file is damaged.
+        DataError: the file is damaged; of a csv, a CsvFormatError.
     """
     csv_format = csv_format or CsvFormat()
     if path.is_file():
@@ -252,7 +252,9 @@ def open_blocks(path: Path, csv_format: CsvFormat | None = None) -> Iterator[Col
             yield ColumnReader(path, names, read, format_of_cells, first_row)
             first_row += row_count
     except DAMAGE_ERRORS as error:
-        raise DataError(
+        # What does not look like text may be in another encoding than the one it is read in.
+        kind = DataError if format_of_cells is None else CsvFormatError
+        raise kind(
             f"{path}: this file is damaged after {row_words(first_row)} "
             f"({describe_damage(error)}): restore an intact copy of the file"
         ) from None

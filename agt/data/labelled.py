@@ -45,12 +45,21 @@ from agt.data.meanings import (
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
-from agt.errors import ConfigError, CsvFormatError, DataError, few, nearest
+from agt.errors import ConfigError, CsvFormatError, DataError, few, naming_settings, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
-from agt.messages import Message
+from agt.messages import ArgumentNames, Message
+from agt.parameters import explaining_parameters
 from agt.settings import MOST_ROWS, schema, validate
 from agt.store.locations import locate
 
+QUERY_SETTINGS = ArgumentNames(
+    {
+        "+dataset.csv.decimal=','": (
+            "its numbers with decimal points, because queries are read as the training file is"
+        )
+    }
+)
+"""What messages about a file of queries say in the place of settings, which the run has fixed."""
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
 MAX_GROUPS = 50
@@ -558,10 +567,11 @@ class LabelledFile(LabelledFileSettings, ABC):
                 brings other constants.
         """
         constants, path = self._constants(), locate(path, self.data_dir, "inputs")
-        if is_large(path):
-            return self._streamed(path, constants)
         try:
-            return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
+            with naming_settings(QUERY_SETTINGS):
+                if is_large(path):
+                    return self._streamed(path, constants)
+                return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
         except CsvFormatError:
             # Its message names settings of the training file, which commands about queries refuse.
             check_query_format(path, self._form or CsvFormat())
@@ -718,6 +728,7 @@ def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
 # ---------------------------------------------------
 
 
+@explaining_parameters
 @dataclass(frozen=True, kw_only=True)
 class Declared:
     """What whoever trains says about data and settings, and no code can check. Claims list each

@@ -115,6 +115,12 @@ class Columns(ColumnsSettings):
         """
         if isinstance(given, cls):
             return given
+        if not isinstance(given, str | Path):
+            raise ConfigError(
+                f"columns={given!r} is neither agt.Columns nor the path of a dataset file: give "
+                'columns=agt.Columns(numeric={"age": [18, 100]}, categorical={"sex": ["f", "m"]}), '
+                "with the columns of your data frame"
+            )
         try:
             node = parse_yaml(Path(str(given)).read_bytes(), str(given))
         except (OSError, Broken) as error:

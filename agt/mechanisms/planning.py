@@ -32,6 +32,7 @@ from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, w
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import bisect, whole_midpoint
+from agt.parameters import explaining_parameters
 from agt.relations import RELATIONS
 from agt.release_settings import no_votes
 from agt.settings import Counting
@@ -68,6 +69,7 @@ class BestWeights(NamedTuple):
     mechanism: str
 
 
+@explaining_parameters
 @dataclass(frozen=True)
 class Budget:
     """A total privacy budget for a fixed number of queries.

@@ -81,6 +81,8 @@ def require(path: Path, setting: str) -> None:
 def _similar(tried: Iterable[Path]) -> str:
     """Return the end of a message about a missing file: the existing file with a similar name.
 
+    Capitals do not count, and a file with another suffix, or with one, is similar.
+
     Args:
         tried: where the file was looked for.
 
@@ -89,8 +91,12 @@ def _similar(tried: Iterable[Path]) -> str:
     """
     for path in tried:
         with suppress(OSError):  # there is no such folder, or it may not be listed
-            beside = (other.name for other in islice(path.parent.iterdir(), MAX_NAMES_COMPARED))
-            close = get_close_matches(path.name, beside, n=1, cutoff=0.75)
+            beside = [other.name for other in islice(path.parent.iterdir(), MAX_NAMES_COMPARED)]
+            # Names that differ in capitals, or that only lack their suffix, are the same to many.
+            names = {name.casefold(): name for name in beside}
+            typed = path.name.casefold()
+            close = get_close_matches(typed, names, n=1, cutoff=0.75)
+            close += [name for name in names if Path(name).stem == Path(typed).stem]
             if close:
-                return f"; did you mean '{path.with_name(close[0])}'?"
+                return f"; did you mean '{path.with_name(names[close[0]])}'?"
     return ""

@@ -5,19 +5,19 @@ What was seen of a table is written as a configuration that its owner goes on fr
 """
 
 import resource
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
 from agt.data.csv_format import CsvFormat
 from agt.data.formats import DeclaredFormat
 from agt.data.settings import CLASSES, ColumnName, LabelWord
-from agt.errors import ConfigError, few
+from agt.errors import ConfigError, counted, few
 from agt.settings import build, schema, validate
 from agt.store.atomic import write_atomic
 from agt.store.locations import locate
@@ -36,7 +36,8 @@ from agt_cli.runs.inspect import (
     Inspection,
     inspect_table,
 )
-from agt_cli.table_settings import PLAIN_NAME, RESERVED_WORDS, TableFile
+from agt_cli.runs.ranges import number
+from agt_cli.table_settings import PLAIN_NAME, RESERVED_WORDS, TableFile, drop_override
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
@@ -106,6 +107,7 @@ class InspectSettings(TableFile):
             formats=self.formats,
             target=self.target,
             label_range=self.range,
+            drop=self.drop or (),
         )
 
 
@@ -274,20 +276,26 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
 
 def seen(column: Column) -> str:
     """What a column holds, in a few words for its owner."""
+    if column.kind == "dropped":
+        return "not looked at"
     count = f"{column.distinct} distinct"
     if column.low is not None and column.high is not None:
-        low = bound(column, column.low)
-        high = bound(column, column.high)
+        low = column.bound(column.low)
+        high = column.bound(column.high)
         count = f"values from {low} to {high}; {count}"
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
+    if column.outside:
+        rows = counted(column.outside, "row")
+        count = f"{count}; {rows} outside the proposed range, counted as its nearest end"
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
     tells = ""
     if column.tells:
         share = 100 * column.tells
         tells = (
             f"; this column alone predicts the label of {share:.1f} % of the rows (if its value "
-            "is not known before the label, leave the column out)"
+            "is not known before the label, leave the column out with "
+            f"{shlex.quote(drop_override([column.name]))})"
         )
     return count + (f", {column.missing} missing{markers}" if column.missing else "") + tells
 
@@ -312,7 +320,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
             f'"other"{remark}'
         )
     if column.numeric:
-        low, high = (bound(column, value) for value in column.numeric)
+        low, high = (column.bound(value) for value in column.numeric)
         return f"range [{low}, {high}]{remark}"
     return f"left out: {column.remark}"
 
@@ -427,7 +435,7 @@ def dataset_yaml(
         *_mapping(
             "numeric",
             {
-                c: f"[{', '.join(bound(c, edge) for edge in c.numeric)}]"
+                c: f"[{', '.join(c.bound(edge) for edge in c.numeric)}]"
                 for c in inspection.features
                 if c.numeric
             },
@@ -463,20 +471,6 @@ def _formats(features: Iterable[Column]) -> list[str]:
         f"formats:    # {FORMATS}",
         *(f"  {_quoted(name)}: {in_yaml(form)}" for name, form in formats.items()),
     ]
-
-
-def number(value: float) -> str:
-    """A number as a person writes it, and as a configuration reads it."""
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-
-
-def bound(column: Column, value: float) -> str:
-    """An end of a column's range: a number or, of dates, the day."""
-    return (
-        str(np.datetime64("1970-01-01") + int(value // 1))
-        if column.kind == "date"
-        else number(value)
-    )
 
 
 def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:

@@ -35,10 +35,8 @@ from agt_cli.commands.data import (
     MIXED,
     RANGE_IS_PUBLIC,
     InspectSettings,
-    bound,
     dataset_yaml,
     from_data,
-    number,
 )
 from agt_cli.composing import composed
 from agt_cli.configuration import only_keys
@@ -62,11 +60,12 @@ from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection, advice_for_arrays
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
+from agt_cli.runs.ranges import number
 from agt_cli.runs.usual_learners import scores_on_table
-from agt_cli.table_settings import GROUPS, StartAnswers
+from agt_cli.table_settings import GROUPS, StartAnswers, drop_override
 from agt_cli.typed_ranges import decimal_point
 
-QUESTIONS = ("label", "target", "range", "id", "unit_rows", "public", "purpose", "eps")
+QUESTIONS = ("label", "target", "range", "drop", "id", "unit_rows", "public", "purpose", "eps")
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
@@ -83,12 +82,14 @@ class StartSettings(StartAnswers, InspectSettings):
         """The questions that are open; certificates alone spend nothing, and only who repeats is
         capped.
 
-        What labels are is asked where they may be numbers, and their range where they are.
+        What labels are is asked where they may be numbers, and their range where they are; what to
+        drop, where a column tells the label by itself.
         """
         idle = {"eps"} if self.purpose == "certificates" else set()
         idle |= set() if inspection and inspection.unit else {"unit_rows"}
         idle |= set() if inspection and inspection.may_be_numbers else {"target"}
         idle |= set() if self.target == "numeric" else {"range"}
+        idle |= set() if inspection and _telling(inspection) else {"drop"}
         return [key for key in QUESTIONS if getattr(self, key) is None and key not in idle]
 
     @property
@@ -152,13 +153,16 @@ class StartSettings(StartAnswers, InspectSettings):
             if given[field.name] != field.default
         }
         given["public"] = "no" if not self.public else self.public if self.private_groups else "yes"
-        words = (
+        words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force", "formats")
-        )
-        formats = [override(self.formats)] if self.formats else []
-        return shlex.join(["agt", "start", str(path), *words, *formats])
+            if key not in ("file", "data_dir", "force", "formats", "drop")
+        ]
+        if self.drop is not None:
+            words.append(drop_override(self.drop))
+        if self.formats:
+            words.append(override(self.formats))
+        return shlex.join(["agt", "start", str(path), *words])
 
 
 def _word(value: object) -> str:
@@ -244,7 +248,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         quality.explanation,
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
         *_lost(inspection, settings.id_permanent),
-        *map(_telling, inspection.features),
+        _leaks(settings, inspection),
         *(
             f"Column '{name}' has the same value in several rows: give id={name} if this "
             "column names people."
@@ -409,14 +413,32 @@ def _ahead(compared: Comparison) -> str:
     )
 
 
-def _telling(column: Column) -> str:
-    name = column.name
-    if not column.tells:
+def _telling(inspection: Inspection) -> list[str]:
+    """Return the features that predict nearly every label by themselves."""
+    return [column.name for column in inspection.features if column.tells]
+
+
+def _leaks(settings: StartSettings, inspection: Inspection) -> str:
+    """Return which features may be known only after the label, and the command that leaves them
+    out; empty: none may.
+    """
+    telling = _telling(inspection)
+    if not telling:
         return ""
+    dropped = (*(settings.drop or ()), *telling)
+    command = replace(settings, drop=dropped).line(inspection.path)
     return (
-        f"Column '{name}' alone predicts nearly every label: leave this column out if its "
-        "value is known only after the label."
+        f"{_each_tells(telling)}. If such a value is known only after the label, do not believe "
+        f"the accuracy, and leave the column out: {command} force=true"
     )
+
+
+def _each_tells(names: Sequence[str]) -> str:
+    """Return that each of some columns predicts nearly every label by itself."""
+    quoted_names = few(map(repr, names), SHOWN)
+    if len(names) == 1:
+        return f"Column {quoted_names} alone predicts nearly every label"
+    return f"Each of the columns {quoted_names} alone predicts nearly every label"
 
 
 def _declared(settings: StartSettings) -> str:
@@ -507,7 +529,7 @@ def _repeating(inspection: Inspection) -> list[str]:
         column.name
         for column in inspection.columns
         if not (column.numeric or column.categorical or column.values or inspection.unit)
-        and column.kind not in ("unreadable", "date")
+        and column.kind not in ("unreadable", "date", "dropped")
         and 1 < column.distinct < inspection.rows - column.missing
     ]
 
@@ -554,15 +576,9 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
     """
     inspection = settings.inspect()
     said = _say_doubts(inspection, (), console)
-    if settings.open_questions(inspection) and (
-        console.json or not (sys.stdin.isatty() and sys.stdout.isatty())
-    ):
-        asked = questions(inspection, settings.id_permanent)
-        missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions(inspection))
-        raise ConfigError(
-            "this terminal is not interactive, so answer the questions on the command line: give "
-            f"{missing}; or give answers=FILE.yaml, a file with one line for each answer"
-        )
+    if console.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _check_answered(settings, inspection)
+        return settings, inspection
     while unanswered := settings.open_questions(inspection):
         key = unanswered[0]
         text, _, usual = questions(inspection, settings.id_permanent)[key]
@@ -571,13 +587,30 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
             now: StartSettings = validate(
                 StartSettings, {**given, key: console.ask(text, usual)}, ""
             )
-            if key in ("label", "target", "range", "id", "unit_rows"):
+            if key in ("label", "target", "range", "drop", "id", "unit_rows"):
                 inspection = now.inspect()
                 said = _say_doubts(inspection, said, console)
             settings = now
         except AgtError as error:
             console.warn(str(error))
     return settings, inspection
+
+
+def _check_answered(settings: StartSettings, inspection: Inspection) -> None:
+    """Raise ConfigError, which names what to give, where a question is open that nobody can be
+    asked.
+
+    Without a terminal no column is dropped that nobody named.
+    """
+    missing = [key for key in settings.open_questions(inspection) if key != "drop"]
+    if not missing:
+        return
+    asked = questions(inspection, settings.id_permanent)
+    needed = ", ".join(f"{key}={asked[key][1]}" for key in missing)
+    raise ConfigError(
+        "this terminal is not interactive, so answer the questions on the command line: give "
+        f"{needed}; or give answers=FILE.yaml, a file with one line for each answer"
+    )
 
 
 def _say_doubts(
@@ -628,6 +661,12 @@ def questions(
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         **_questions_about_numbers(inspection),
+        "drop": (
+            f"{_each_tells(_telling(inspection))}. Which columns are known only after the label, "
+            "so must be left out? Answer names, or none",
+            "[COLUMN,...]",
+            NONE,
+        ),
         "id": (
             "Which column names each person permanently, even if other people join or "
             f"leave{again}? Answer with its name, or none",
@@ -699,8 +738,8 @@ def _grouped(inspection: Inspection) -> dict[str, str]:
 
 
 def _range_words(column: Column) -> str:
-    low = bound(column, column.numeric[0])
-    high = bound(column, column.numeric[-1])
+    low = column.bound(column.numeric[0])
+    high = column.bound(column.numeric[-1])
     return f"{column.name} from {low} to {high}"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from agt.errors import ConfigError
 from agt_cli import SWEEP_SUFFIX
+from agt_cli.process import visible
 from agt_cli.report.finished import _NEVER, Run
 
 LATEST = "latest"
@@ -87,11 +88,17 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
             f"run=latest: there is no finished training run in {home}{unfinished}. Start agt "
             "train, or give run=FOLDER (agt looks for runs under output_dir)"
         )
-    note(f"run=latest is {runs[done].folder}")
+    note(f"run=latest is {runs[done].folder}{_description(runs[done])}")
     if done:
         skipped = _summary(runs[:done])
         note(f"note: newer runs that are not finished were skipped: {skipped}")
     return {**config, "run": str(runs[done].folder)}
+
+
+def _description(run: Run) -> str:
+    """Return which dataset and model a run has, in brackets, so that a mix-up is seen."""
+    known = [text for text in (run.dataset, run.model) if text]
+    return visible(f" ({': '.join(known)})") if known else ""
 
 
 def _summary(runs: list[Run]) -> str:

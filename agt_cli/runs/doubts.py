@@ -20,12 +20,14 @@ DoubtCode = Literal[
     "may_be_codes",
     "points_may_be_thousands",
     "may_mean_missing",
+    "outliers",
     "values_alike",
     "classes_alike",
     "number_as_classes",
     "label_written_otherwise",
     "label_outside_range",
     "label_missing",
+    "rows_nearly_empty",
     "label_masked",
     "country_code_missing",
     "left_out",
@@ -59,17 +61,24 @@ _SENTENCES: dict[DoubtCode, str] = {
         "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "
         "that a value is missing, give missing_values=[{values}]"
     ),
+    "outliers": (
+        "column '{column}' has values far from all others in {rows} (such as {values}), so the "
+        "proposed range leaves them out, and they count as its nearest end: correct them if they "
+        "are mistakes, or give missing_values=[...] if they mean that a value is missing"
+    ),
     "points_may_be_thousands": (
         "column '{column}' has numbers with three digits behind a point, which agt reads as "
         "decimals: if {values} is a number above 1000, give {reason}"
     ),
     "values_alike": (
-        "column '{column}' has values that differ only in capitals, blanks or zeros (as 1 "
-        "and 1.0 do), but count as different values ({values}): write each value in one form"
+        "column '{column}' has values that differ only in capitals, blanks, a point at the end "
+        "or zeros (as 1 and 1.0 do), but count as different values ({values}): write each value in "
+        "one form, in this file and in files of queries (in pandas, {example})"
     ),
     "classes_alike": (
-        "the label '{column}' has values that differ only in capitals, blanks or zeros (as 1 "
-        "and 1.0 do), but would be different classes ({values}): write each class in one form"
+        "the label '{column}' has values that differ only in capitals, blanks, a point at the "
+        "end or zeros (as 1 and 1.0 do), but would be different classes ({values}): write each "
+        "class in one form in this file (in pandas, {example})"
     ),
     "number_as_classes": (
         "the label '{column}' has {distinct} different numbers ({values}), each of which is "
@@ -87,8 +96,12 @@ _SENTENCES: dict[DoubtCode, str] = {
         "clipped to the nearer end: give the range that labels really can have"
     ),
     "label_missing": (
-        "the label '{column}' has no value in {rows}, and training refuses rows without a "
-        "label: remove these rows, or fill in their labels"
+        "the label '{column}' has no value in {rows} (the first is {values}), and training "
+        "refuses rows without a label: remove these rows, or fill in their labels"
+    ),
+    "rows_nearly_empty": (
+        "{rows} of the file have a value in at most a quarter of the columns (the first is "
+        "{values}): remove from the file what is no record, such as totals, notes and blank lines"
     ),
     "label_masked": (
         "the label '{column}' is {values} in {rows}: if {values} means that the label is not "
@@ -112,6 +125,8 @@ _UNQUOTED: frozenset[DoubtCode] = frozenset(
         "number_as_classes",
         "label_written_otherwise",
         "label_outside_range",
+        "label_missing",
+        "rows_nearly_empty",
     )
 )
 """Doubts whose values are shown as they are."""
@@ -164,12 +179,15 @@ class Doubt:
             reason=reason,
             rows=rows,
             distinct=self.rows,
+            example=f"t[{self.column!r}] = t[{self.column!r}].str.strip(' .').str.lower()",
         )
         return f"{sentence}."
 
 
 def alike(words: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the groups of words that differ only in case, blanks, or zeros of a number."""
+    """Return the groups of words that differ only in case, blanks, a point at the end, or zeros of
+    a number.
+    """
     groups = defaultdict[object, list[str]](list)
     for word in words:
         groups[_bare(word)].append(word)
@@ -179,7 +197,9 @@ def alike(words: Iterable[str]) -> list[tuple[str, ...]]:
 def _bare(word: str) -> object:
     bare = " ".join(word.split()).casefold()
     number = _number(bare)
-    return bare if number is None else number
+    if number is not None:
+        return number
+    return bare.rstrip(" .") or bare
 
 
 def _number(word: str) -> float | None:

@@ -9,6 +9,7 @@ alone.
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget, NumericTarget, Target
-from agt.errors import ConfigError, DataError, few, nearest
+from agt.errors import ConfigError, DataError, counted, few, nearest
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
     FEW_NUMBERS,
@@ -51,12 +52,17 @@ from agt_cli.runs.formats import (
     number_in,
     suffixed_numbers,
 )
+from agt_cli.runs.ranges import number, outliers, round_range
 from agt_cli.runs.sniffing import sniffed
 
-ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
+ColumnKind = Literal[
+    "number", "category", "id", "constant", "empty", "date", "text", "unreadable", "dropped"
+]
 MOST_VALUES = 100
 MAX_SHOWN_CLASSES = 20
 """How many classes of an npz a message lists."""
+MAX_EXCEPTIONS = 0.05
+"""Up to this share of the rows may be no records, such as totals; more have a reason."""
 LEAST_NUMBERS = 5
 """Labels of fewer different numbers are classes, unless their owner says otherwise."""
 FEW_CODES = 12
@@ -78,6 +84,8 @@ _HEADER_REMEDY = (
     "give header=false if the file has no header (agt then names the columns column1, column2, "
     "...), or header=true if line 1 gives the names of the columns"
 )
+DROPPED = "the setting drop names it"
+"""The remark on a column that its owner leaves out."""
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
 _IDS = {"id", "ids", "pid", "uid", "uuid", "guid", "key", "index", "rowid", "rownames", "unnamed"}
@@ -190,7 +198,6 @@ _GAPS = {
     "#n/a",
 }
 _MOST_GAPS = 100
-_RANGE_STEPS = 20
 _EPOCH_YEAR = 1970  # from which NumPy counts years
 _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 
@@ -211,6 +218,7 @@ class Column:
         markers: words in it that stand for a missing value.
         numeric: the range proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
+        outside: rows with a number outside of the range, which leaves outliers out.
         public: the range is the type's own and was not read off the records.
         mixed: some values are whole numbers, and all others text.
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
@@ -231,6 +239,7 @@ class Column:
     markers: tuple[str, ...] = ()
     numeric: tuple[float, ...] = ()
     categorical: tuple[str, ...] = ()
+    outside: int = 0
     public: bool = False
     mixed: bool = False
     counts_rows: bool = False
@@ -242,6 +251,26 @@ class Column:
     def possible_id(self) -> bool:
         """Whether its name and content could name each record; only the owner knows if it does."""
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
+
+    @property
+    def outlying_ends(self) -> tuple[str, ...]:
+        """The least and the greatest value, as far as they are outside of the proposed range."""
+        if not self.outside or self.low is None or self.high is None:
+            return ()
+        ends = []
+        if self.low < self.numeric[0]:
+            ends.append(self.bound(self.low))
+        if self.high > self.numeric[-1]:
+            ends.append(self.bound(self.high))
+        return tuple(ends)
+
+    def bound(self, value: float) -> str:
+        """Return an end of a range of this column as a configuration has it: a number or, of
+        dates, the day.
+        """
+        if self.kind == "date":
+            return str(np.datetime64("1970-01-01") + int(value // 1))
+        return number(value)
 
 
 @dataclass(frozen=True)
@@ -334,6 +363,7 @@ def inspect_table(
     formats: Mapping[str, DeclaredFormat] = MappingProxyType({}),
     target: Literal["classes", "numeric"] | None = None,
     label_range: tuple[float, float] | None = None,
+    drop: Sequence[str] = (),
 ) -> Inspection:
     """Look at every column of a csv or parquet file.
 
@@ -349,29 +379,42 @@ def inspect_table(
         most_values: a column of text with more distinct values is left out.
         formats: column -> how its dates or numbers are declared to be written; those of other
             columns are found in their words.
+        drop: columns that are to be no features; their values are not looked at.
 
     Raises:
+        ConfigError: all columns are to be dropped.
         DataError: a file that is damaged, or no table; a column that is not there; a first line
             that looks like data.
     """
     columns = _open(path, form, header)
     named = [("label", label), ("id", id), *(("formats", name) for name in formats)]
+    named += [("drop", name) for name in drop]
     for setting, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
                 f"{path}: the file has no column '{name}', but the setting {setting} names "
                 f"it{nearest(name, columns.names)}"
             )
-    looks = _all_values(columns, missing_values, formats)
+    names = [name for name in columns.names if name not in drop]
+    if not names:
+        raise ConfigError(
+            f"drop names every column of {path}: leave out the label and at least one feature"
+        )
+    looks = _all_values(columns, names, missing_values, formats)
     if columns.csv_format and _commas(looks.values()):
         columns = replace(columns, csv_format=replace(columns.csv_format, decimal=","))
-        looks = _all_values(columns, missing_values, formats)
+        looks = _all_values(columns, names, missing_values, formats)
+    if columns.csv_format and columns.csv_format.header:
+        _check_header_not_repeated(columns, looks)
     if columns.csv_format and header is None:
         _check_header_of_words(path, looks)
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one row")
-    seen = [_column(columns, look, rows, most_values) for look in looks.values()]
+    seen = [
+        _column(columns, looks[name], rows, most_values) if name in looks else _dropped(name)
+        for name in columns.names
+    ]
     labels, evident = _label_candidates(seen, target)
     label = label or evident
     may_be_numbers = label is not None and target is None and _may_be_numbers(looks[label])
@@ -386,10 +429,10 @@ def inspect_table(
         labels_are = ClassTarget(_classes(looks[label], raw_type, path))
     if isinstance(labels_are, ClassTarget) and label is not None:
         seen = [
-            replace(
-                c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0
-            )
-            for c in seen
+            replace(column, tells=_telling(looks[column.name], looks[label], rows))
+            if column.name in looks and column.name != label
+            else column
+            for column in seen
         ]
     inspection = Inspection(
         path, columns.csv_format, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
@@ -399,7 +442,11 @@ def inspect_table(
     rewriting = ""
     if label is not None and target is None:
         rewriting = _rewriting(looks[label])
-    return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed, rewriting)))
+    doubts = [
+        *_doubts(inspection, looks, unnamed, rewriting),
+        *_doubts_about_rows(columns, looks, label),
+    ]
+    return replace(inspection, doubts=tuple(doubts))
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
@@ -507,10 +554,19 @@ def _check_header(path: Path, form: CsvFormat) -> None:
             "remove line 1 if it is a title, or add the names of the other columns to it"
         )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated and not numbers:
+        places = [number for number, name in enumerate(names, start=1) if name == repeated[0]]
+        columns = ", ".join(map(str, places))
+        named = f"gives the name {repeated[0]!r} to" if repeated[0] else "has no name for"
+        raise DataError(
+            f"{path}: line 1 {named} {len(places)} columns (number {columns}): give each column "
+            "its own name in line 1, or give header=false if line 1 is the first record"
+        )
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
-    if numbers not in counted_columns or len(set(names)) < len(names):
+    if numbers not in counted_columns or repeated:
         first_names = ", ".join(repr(name) for name in names[:4])
-        problem = "has the same name twice" if len(set(names)) < len(names) else "looks like data"
+        problem = "has the same name twice" if repeated else "looks like data"
         raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
 
 
@@ -613,12 +669,18 @@ class _ColumnValues:
 
 
 def _all_values(
-    columns: ColumnReader, missing_values: Sequence[str], formats: Mapping[str, DeclaredFormat]
+    columns: ColumnReader,
+    names: Sequence[str],
+    missing_values: Sequence[str],
+    formats: Mapping[str, DeclaredFormat],
 ) -> dict[str, _ColumnValues]:
-    """Return the distinct values of each column, by its name; arguments as ``inspect_table``."""
-    return {
-        name: _values(columns, name, missing_values, formats.get(name)) for name in columns.names
-    }
+    """Return the distinct values of the named columns; other arguments as ``inspect_table``."""
+    return {name: _values(columns, name, missing_values, formats.get(name)) for name in names}
+
+
+def _dropped(name: str) -> Column:
+    """Return a column that is not looked at, because its owner leaves it out."""
+    return Column(name, "dropped", missing=0, distinct=0, remark=DROPPED)
 
 
 def _values(
@@ -736,6 +798,25 @@ def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _Col
     return look.without(pc.is_in(look.words, pa.array(listed, pa.string())), tuple(listed))
 
 
+def _check_header_not_repeated(columns: ColumnReader, looks: Mapping[str, _ColumnValues]) -> None:
+    """Raise DataError if a row repeats the names of all columns, as where exports were joined."""
+    if len(looks) < 2 or not all(look.text and look.has_word(look.name) for look in looks.values()):
+        return
+    is_name = [
+        np.asarray(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(look.cells), name.strip()), False))
+        for name, look in looks.items()
+    ]
+    repeated = np.flatnonzero(np.all(is_name, axis=0))
+    if not len(repeated):
+        return
+    where = columns.row(int(repeated[0]))
+    others = f", and {counted(len(repeated) - 1, 'row')} more" if len(repeated) > 1 else ""
+    raise DataError(
+        f"{columns.path}: {where} repeats the names of line 1{others}, as if several files had "
+        "been joined: remove these lines from the table, but keep line 1"
+    )
+
+
 def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
     """Raise DataError if a first line that was taken for names has a word that its own column has
     again, as the first record of a table without names has.
@@ -770,6 +851,8 @@ def _doubts(
     if codes:
         yield Doubt("may_be_codes", values=codes)
     for column in inspection.columns:
+        if column.kind == "dropped":
+            continue
         if column.name != column.name.strip():
             yield Doubt("blanks_around_name", column.name)
         if column.name == inspection.label:
@@ -780,14 +863,41 @@ def _doubts(
                 yield Doubt("left_out", column.name, (column.remark,))
             elif column.categorical and column.remark:
                 yield Doubt("taken_as_words", column.name, (column.remark,))
-            yield from _doubts_about_reading(inspection.form, looks[column.name])
+            reading = tuple(_doubts_about_reading(inspection.form, looks[column.name]))
+            yield from reading
+            if column.outside and not any(doubt.code == "may_mean_missing" for doubt in reading):
+                yield Doubt("outliers", column.name, column.outlying_ends, column.outside)
         yield from _lost_codes(inspection, column)
+
+
+def _doubts_about_rows(
+    columns: ColumnReader, looks: Mapping[str, _ColumnValues], label: str | None
+) -> Iterator[Doubt]:
+    """Yield that rows have no label, or next to no values, with the place of the first one.
+
+    Args:
+        columns: of the file.
+        looks: their values, by name.
+        label: the column of labels; None: it is not evident.
+    """
+    has_value = {
+        name: _word_of_row(look) < len(look.words) for name, look in looks.items() if look.single
+    }
+    if label in has_value:
+        unlabelled = np.flatnonzero(~has_value[label])
+        if len(unlabelled):
+            where = columns.row(int(unlabelled[0]))
+            yield Doubt("label_missing", label, (where,), len(unlabelled))
+    values_in_row = np.sum([*has_value.values()], axis=0)
+    nearly_empty = np.flatnonzero(values_in_row <= len(has_value) / 4)
+    is_exception = len(nearly_empty) <= MAX_EXCEPTIONS * len(values_in_row)
+    if len(nearly_empty) and is_exception:
+        where = columns.row(int(nearly_empty[0]))
+        yield Doubt("rows_nearly_empty", values=(where,), rows=len(nearly_empty))
 
 
 def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -> Iterator[Doubt]:
     """Yield what is doubtful about the column of labels; ``rewriting`` as in ``_doubts``."""
-    if look.missing:
-        yield Doubt("label_missing", look.name, rows=look.missing)
     if inspection.numbers is not None:
         yield from doubts_about_numbers(look.name, look.numbers, look.counts, inspection.numbers)
     elif inspection.classes:
@@ -983,9 +1093,11 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
             seen,
             remark="the column contains times of day, or dates that do not exist in any calendar",
         )
+    days, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+    usual = days[~outliers(days, counts)]
     low, high = (
-        float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int))
-        for f in (np.nanmin, np.nanmax)
+        float(np.array(day, "datetime64[D]").astype("datetime64[Y]").astype(int))
+        for day in (usual[0], usual[-1])
     )
     if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
         return replace(
@@ -1000,9 +1112,10 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     )
     return replace(
         seen,
-        low=float(np.nanmin(numbers)),
-        high=float(np.nanmax(numbers)),
+        low=float(days[0]),
+        high=float(days[-1]),
         numeric=tuple(years.tolist()),
+        outside=int(counts[(days < years[0]) | (days > years[-1])].sum()),
         format=form,
         remark=LATER_DATES,
     )
@@ -1046,7 +1159,7 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
         most_values: so many different values are no names yet.
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
-    unique = column.distinct == rows
+    unique = column.distinct == rows - column.missing
     id_column = column.name or "NAME (first give this column the name NAME in the file)"
     remedy = f"give id={id_column}"
     # other numbers may be, for example, the ages of a few people
@@ -1081,7 +1194,8 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     if pa.types.is_boolean(raw):
         return replace(seen, numeric=(0.0, 1.0), public=True)
     may_be_codes = look.whole and len(look.words) <= FEW_CODES
-    low, high = round_range(look.numbers, exact=may_be_codes)
+    usual = look.numbers[~outliers(look.numbers, look.counts)]
+    low, high = round_range(usual, exact=may_be_codes)
     if not np.isfinite(2 * (high - low)):
         return replace(
             seen,
@@ -1089,7 +1203,9 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
             remark="the column contains numbers whose range is too large for floating point",
         )
     remark = CODES if may_be_codes and len(look.words) > 2 else ""
-    return replace(seen, numeric=(low, high), remark=remark)
+    is_outside = (look.numbers < low) | (look.numbers > high)
+    outside = int(look.counts[is_outside].sum())
+    return replace(seen, numeric=(low, high), outside=outside, remark=remark)
 
 
 def _words(
@@ -1371,37 +1487,3 @@ def _tokens(name: str) -> list[str]:
     'default.payment.next.month', 'PassengerId' and 'loan_status' have several.
     """
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
-
-
-# -- round numbers
-# --------------------------------------------------------------------------------------------------
-
-
-def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:
-    """Return a range around numbers, [low, high], at multiples of a round step.
-
-    Args:
-        numbers: at least one, all finite.
-        exact: the least and the greatest number are the range.
-    """
-    low = float(numbers.min())
-    high = float(numbers.max())
-    if low == high:
-        return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
-    step = (high - low) / _RANGE_STEPS
-    if exact or not (math.isfinite(step) and step):
-        return low, high
-    power = 10.0 ** math.floor(math.log10(step))
-    round_steps = [factor * power for factor in (1.0, 2.0, 5.0, 10.0)]
-    step = next(round_step for round_step in round_steps if round_step >= step * (1 - 1e-9))
-    rounded_low = _tidy(math.floor(low / step) * step)
-    rounded_high = _tidy(math.ceil(high / step) * step)
-    # digits beyond those of a double may be lost
-    if rounded_low <= low < high <= rounded_high:
-        return rounded_low, rounded_high
-    return low, high
-
-
-def _tidy(number: float) -> float:
-    """Return a number without last digits of arithmetic: 0.3 for 0.30000000000000004."""
-    return float(f"{number:.12g}") + 0.0

@@ -57,6 +57,7 @@ MISTAKES = (
     ["reproduce", "blobs", "profile=smok"],
     ["start", "t.csv", "public=ja"],
     ["start", "t.csv", "eps=-1"],
+    ["start", "t.csv", "label=y", "drop=[y]"],
     ["start", "."],
     ["certify", "run=."],
     ["certify", "run=latest"],

@@ -92,3 +92,15 @@ def test_command_line_is_left_as_it_was(agt: Agt) -> None:
     before = list(sys.argv)
     agt("train", "dataset=blob")
     assert sys.argv == before
+
+
+@pytest.mark.parametrize("word", ["exclude=[age]", "ignore=[age]", "drop_columns=[age]"])
+def test_other_words_for_columns_that_are_left_out_are_answered_with_drop(
+    agt: Agt, tmp_path: Path, word: str
+) -> None:
+    (tmp_path / "t.csv").write_text("age,y\n1,a\n2,b\n")
+    agt("data", "inspect", "t.csv", word).ended(2, "did you mean 'drop'?")
+
+
+def test_a_training_names_the_command_that_drops_columns(agt: Agt) -> None:
+    agt("train", "dataset=digits", "dataset.drop=[age]").ended(2, "agt data inspect FILE drop=")

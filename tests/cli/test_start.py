@@ -356,11 +356,57 @@ def test_several_classes_are_a_head_s_and_what_is_expected_decides_no_proposal(
     assert few["next"].startswith(f"agt predict run={few['run']} {release}")
 
 
+@pytest.mark.usefixtures("uncompared")
+def test_a_column_that_was_dropped_in_an_answer_is_no_feature(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    answers = [*ANSWERS, "drop=[refund, spent]"]
+    lines = "\n".join(answer.replace("=", ": ", 1) for answer in answers)
+    (tmp_path / "answers.yaml").write_text(lines, encoding="utf-8")
+    said = agt("start", "t.csv", "answers=answers.yaml", "--json").ended(0).json
+    text = (tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8")
+    written = yaml.safe_load(text)
+    assert [*written["numeric"], *written["categorical"]] == ["age", "town"]
+    assert "refund" in text.partition("# left out:")[2], "it is remembered why"
+    assert not any("refund" in remark for remark in said["remarks"])
+    assert shlex.split(said["commands"][0])[-1] == "drop=[refund,spent]"
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_a_column_that_tells_the_label_comes_with_the_command_that_drops_it(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    said = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json
+    (remark,) = [remark for remark in said["remarks"] if "'refund'" in remark]
+    _, *words = shlex.split(remark[remark.index("agt start") :])
+    agt(*words, "-q").ended(0)
+    text = (tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8")
+    assert "refund" not in yaml.safe_load(text)["numeric"]
+
+
+@pytest.mark.parametrize(
+    ("dropped", "named"),
+    [
+        ("drop=[refnd]", "did you mean 'refund'"),
+        ("drop=[churn]", "label=churn"),
+        ("drop=[member,home,age,spent,town,refund]", "no column of this table"),
+    ],
+)
+def test_what_cannot_be_dropped_is_said_before_anything_is_written(
+    agt: Agt, tmp_path: Path, dropped: str, named: str
+) -> None:
+    shop(tmp_path / "t.csv", 60)
+    refused = agt("start", "t.csv", *ANSWERS, dropped)
+    assert refused.code in (2, 3)
+    assert named in refused.err
+    assert not (tmp_path / "conf").exists()
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
+def test_at_a_terminal_few_questions_and_few_words(tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
     terminal, other = pty.openpty()
-    seen, answers = "", ["", "", "sometimes", "yes", "", "2"]
+    seen, answers = "", ["", "refund", "", "sometimes", "yes", "", "2"]
     process = os.fork()  # one that is not forked imports everything anew
     if not process:
         _start_at(other, tmp_path)
@@ -372,8 +418,10 @@ def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
     os.close(terminal)
     assert os.waitpid(process, 0)[1] == 0, seen
     assert "'sometimes'" in seen
-    command = "agt start t.csv label=churn id=none public=yes purpose=both eps=2"
-    assert command in seen
+    command = "agt start t.csv label=churn id=none public=yes purpose=both eps=2 'drop=[refund]'"
+    assert command in " ".join(seen.split())
+    written = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert "refund" not in {*written["numeric"], *written["categorical"]}
     first, wrong, after = re.sub(r"\x1b\[[\d;?]*\w", "", seen).partition("sometimes")
     words = len(first.split()) + len(after[after.index("ranges,classes (no): ") :].split())
     assert wrong

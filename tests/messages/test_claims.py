@@ -52,7 +52,7 @@ CLAIMS = [
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
-        "Although accounting=paper does not ask for a proof, this guarantee is proved",
+        "Although this release does not require a proof, its guarantee is proved",
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),

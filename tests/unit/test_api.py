@@ -174,7 +174,7 @@ NETWORKS = [
     (nn.Sequential(nn.Linear(4, 2)), "(3,)"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"lr_rate": 1.0}, "lr_rate: unknown key"),
+    ({"lr_rate": 1.0}, "did you mean 'lr'"),
     ({"lr": -1.0}, "lr"),
     ({"certificate": "boxes"}, "certificate: unknown value 'boxes'"),
     ({"relation": "replace"}, "relation: unknown value 'replace'"),

@@ -29,6 +29,7 @@ LIBRARY, COMMANDS, AUDITS = (
 ROOMS = (
     (
         *("agt.errors", "agt.facts", "agt.fact_sentences", "agt.messages", "agt.sentences"),
+        "agt.parameters",
         *("agt.arrays", "agt.templates"),
         *("agt.store", "agt.numeric", "agt.targets"),
         "agt.relations.names",

@@ -27,7 +27,13 @@ def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> li
         ({"age": AGE, "y": ["Yes", *LABEL[1:]]}, "classes_alike", "y", ("Yes", "yes")),
         ({"age": AGE, "y": ["yes ", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes ")),
         ({"age": AGE, "y": ["1", "0", "1.0"] * 20}, "classes_alike", "y", ("1", "1.0")),
-        ({"age": AGE, "y": ["", *LABEL[1:]]}, "label_missing", "y", ()),
+        (
+            {"age": AGE, "y": ["", *LABEL[1:]]},
+            "label_missing",
+            "y",
+            ("row 1 of the data (line 2 of the file)",),
+        ),
+        ({"age": AGE, "y": ["yes.", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes.")),
         ({"age": AGE, "y": ["***", *LABEL[1:]]}, "label_masked", "y", ("***",)),
         ({"age": AGE, "y": ["hidden", *LABEL[1:]]}, "label_masked", "y", ("hidden",)),
         ({"age": AGE, "y": ["-9", "0", "1"] * 20}, "label_masked", "y", ("-9",)),
@@ -270,3 +276,37 @@ def test_a_large_number_among_large_ones_is_a_value(tmp_path: Path) -> None:
 def test_few_whole_numbers_may_be_codes(tmp_path: Path) -> None:
     (doubt,) = doubts(tmp_path, {"age": AGE, "ward": [1, 2, 3] * 20, "y": LABEL})
     assert (doubt.code, doubt.values) == ("may_be_codes", ("ward",))
+
+
+def test_rows_that_are_no_records_are_named(tmp_path: Path) -> None:
+    table = {name: [str(age) for age in AGE] for name in "abcd"}
+    columns = {name: [*cells, "", ""] for name, cells in (table | {"y": LABEL}).items()}
+    columns["a"][-1] = "1234"  # a total
+    found = {doubt.code: doubt for doubt in doubts(tmp_path, columns, label="y")}
+    assert found["rows_nearly_empty"].rows == 2
+    assert found["rows_nearly_empty"].values == ("row 61 of the data (line 62 of the file)",)
+
+
+def test_rows_of_a_table_that_is_mostly_blank_are_records(tmp_path: Path) -> None:
+    blank = {name: ["1", *[""] * (ROWS - 1)] for name in "abcdefgh"}
+    found = {doubt.code for doubt in doubts(tmp_path, {**blank, "age": AGE, "y": LABEL}, label="y")}
+    assert "rows_nearly_empty" not in found
+
+
+def test_files_that_were_joined_with_their_headers_are_told_the_line(tmp_path: Path) -> None:
+    columns = {"age": [*AGE, "age", *AGE], "y": [*LABEL, "y", *LABEL]}
+    for header in (None, True):
+        with pytest.raises(DataError, match="line 62"):
+            doubts(tmp_path, columns, header=header)
+
+
+@pytest.mark.parametrize("names", ["age,y,age", "age,y,,"])
+def test_two_columns_of_one_name_are_named_with_their_places(tmp_path: Path, names: str) -> None:
+    width = len(names.split(","))
+    rows = [
+        ",".join([str(age), label, *["w"] * (width - 2)])
+        for age, label in zip(AGE, LABEL, strict=True)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join([names, *rows]) + "\n")
+    with pytest.raises(DataError, match=r"number (1, 3|3, 4)\)"):
+        inspect_table(tmp_path / "t.csv")

@@ -330,7 +330,16 @@ def test_an_encoding_of_text_reads_a_table(tmp_path: Path, encoding: str) -> Non
     assert columns.column("b", "inputs").to_pylist() == ["x", "y"]
 
 
-@pytest.mark.parametrize(("name", "found"), [("new_aplicants.csv", True), ("costs.csv", False)])
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("new_aplicants.csv", True),
+        ("NEW_APPLICANTS.CSV", True),
+        ("new_applicants", True),
+        ("new_applicants.parquet", True),
+        ("costs.csv", False),
+    ],
+)
 def test_a_missing_file_is_answered_by_one_with_a_similar_name(
     tmp_path: Path, name: str, found: bool
 ) -> None:

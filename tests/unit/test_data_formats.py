@@ -177,6 +177,7 @@ def test_a_query_in_another_format_is_refused(tmp_path: Path) -> None:
         source.load_queries(tmp_path / "q.csv")
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     ("content", "remedy"),
     [
@@ -188,13 +189,25 @@ def test_a_query_in_another_format_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_queries_cut_otherwise_than_the_training_file_are_told_its_form(
-    content: bytes, remedy: str, tmp_path: Path
+    content: bytes, remedy: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("agt.data.labelled.is_large", lambda path: large)
     source = table(people(tmp_path / "t.csv"))
     (tmp_path / "q.csv").write_bytes(content)
     with pytest.raises(DataError) as error:
         source.load_queries(tmp_path / "q.csv")
     assert remedy in str(error.value)
+    assert "dataset.csv" not in str(error.value)
+
+
+def test_queries_with_a_decimal_comma_are_told_no_setting_that_the_run_has_fixed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t.csv").write_text("age;y\n20.5;no\n30.5;yes\n" * 20)
+    source = table(tmp_path / "t.csv", numeric={"age": (18, 60)}, formats={})
+    (tmp_path / "q.csv").write_text("age\n20,5\n")
+    with pytest.raises(DataError, match="decimal points") as error:
+        source.load_queries(tmp_path / "q.csv")
     assert "dataset.csv" not in str(error.value)
 
 

@@ -5,6 +5,7 @@ comes back as it stands.
 import csv
 import gzip
 import io
+import math
 import re
 from dataclasses import replace
 from decimal import Decimal
@@ -15,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from agt.data.csv_format import CsvFormat
 from agt.data.formats import NumberFormat
@@ -37,7 +37,7 @@ from agt_cli.commands.data import (
 from agt_cli.commands.start import _lost, questions
 from agt_cli.composing import composed
 from agt_cli.report.record import to_yaml
-from agt_cli.runs.inspect import CODES, Inspection, inspect_table, round_range
+from agt_cli.runs.inspect import CODES, Inspection, inspect_table
 
 ROWS = 60
 
@@ -592,32 +592,6 @@ def test_several_arrays_that_may_be_labels_are_named(tmp_path: Path) -> None:
     assert "dataset.label=first" not in advice
 
 
-# -- ranges
-# --------------------------------------------------------------------------------------------------
-
-
-@given(
-    st.lists(
-        st.floats(-1e12, 1e12, allow_subnormal=False).map(lambda x: float(f"{x:.6g}")),
-        min_size=2,
-        max_size=80,
-        unique=True,
-    )
-)
-@settings(max_examples=60, deadline=None)
-def test_a_range_holds_every_number(values: list[float]) -> None:
-    low, high = round_range(np.array(values))
-    assert low <= min(values) < max(values) <= high
-
-
-@pytest.mark.parametrize(
-    "numbers", [1732770000123456.0 + np.arange(300), np.arange(5) * 5e-324, [-1e308, 1e308]]
-)
-def test_a_range_beyond_the_digits_of_a_double_is_left_as_it_is(numbers: np.ndarray) -> None:
-    low, high = round_range(np.asarray(numbers, dtype=float))
-    assert low <= min(numbers) < max(numbers) <= high
-
-
 # -- what is written comes back
 # ----------------------------------------------------------------------------------------
 
@@ -856,3 +830,48 @@ def test_a_column_may_be_named_by_a_number(key: str) -> None:
     assert getattr(settings, key) == "2"
     given = {"path": "t.csv", "label": "y", "numeric": {0: (0, 1)}, key: 2}
     assert getattr(validate(Table, given, "dataset"), key) == "2"
+
+
+# -- outliers, and columns that are left out
+# --------------------------------------------------------------------------------------------------
+
+
+def outlying(tmp_path: Path, name: str, values: list[Any]) -> Inspection:
+    return inspect_table(write(tmp_path / "t.csv", table(**{name: values})))
+
+
+def test_a_typing_error_does_not_stretch_the_proposed_range(tmp_path: Path) -> None:
+    ages = [20 + row for row in range(ROWS - 1)]
+    inspection = outlying(tmp_path, "age", [*ages, 10**9])
+    seen = column(inspection, "age")
+    assert seen.numeric == (20.0, 80.0)
+    assert (seen.low, seen.high, seen.outside) == (20.0, 1e9, 1)
+    (doubt,) = [doubt for doubt in inspection.doubts if doubt.code == "outliers"]
+    assert (doubt.column, doubt.values, doubt.rows) == ("age", ("1000000000",), 1)
+    assert "age" in from_data(inspection), "a range without outliers was still read off the data"
+
+
+def test_a_date_that_stands_for_no_end_does_not_stretch_the_proposed_range(tmp_path: Path) -> None:
+    days = [f"2020-{1 + row % 12:02}-{1 + row % 28:02}" for row in range(ROWS - 1)]
+    seen = column(outlying(tmp_path, "until", [*days, "9999-12-31"]), "until")
+    assert [seen.bound(end) for end in seen.numeric] == ["2020-01-01", "2021-01-01"]
+    assert seen.outlying_ends == ("9999-12-31",)
+
+
+def test_a_dropped_column_is_not_looked_at(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "t.csv", table(a=[7 * row % 50 for row in range(ROWS)], b=[math.inf] * ROWS)
+    )
+    inspection = inspect_table(path, drop=["b"])
+    assert [feature.name for feature in inspection.features] == ["a"]
+    assert column(inspection, "b").kind == "dropped"
+    assert not inspection.doubts
+    assert "b" in dataset_yaml(inspection, "t").partition("# left out:")[2]
+
+
+def test_a_dropped_column_must_be_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", table(age=list(range(ROWS))))
+    with pytest.raises(DataError, match="did you mean 'age'"):
+        inspect_table(path, drop=["agee"])
+    with pytest.raises(ConfigError):
+        inspect_table(path, drop=["age", "y"])

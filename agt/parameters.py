@@ -1,0 +1,123 @@
+"""What is said about arguments that a public function or class does not take."""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar
+
+from agt.errors import ConfigError, nearest
+
+BUDGET = ("eps", "epsilon", "delta")
+_USUAL_NAMES = {
+    "eps": "epsilon",
+    "epsilon": "eps",
+    "learning_rate": "lr",
+    "learning_rate_init": "lr",
+    "lr_rate": "lr",
+    "n_epochs": "epochs",
+    "num_epochs": "epochs",
+    "max_iter": "epochs",
+    "n_members": "members",
+    "n_models": "members",
+    "n_estimators": "members",
+    "hidden": "network",
+    "hidden_layers": "network",
+    "hidden_layer_sizes": "network",
+    "layers": "network",
+    "alpha": "weight_decay",
+    "l2": "weight_decay",
+    "random_state": "seed",
+    "groups": "units",
+    "k": "ks",
+    "k_max": "ks",
+    "classes": "declared",
+    "size": "declared",
+    "declared_size": "declared",
+}
+"""The name that other libraries have for a parameter -> the name that it has in agt."""
+WRITTEN_BY_AGT = frozenset(
+    ("by_recipe", "chosen_for", "chosen_from", "label_free", "measurement", "settled")
+)
+"""Settings that agt writes into its own files, and that no message proposes."""
+_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class ArgumentError(ConfigError, TypeError):
+    """An argument that a function or class does not take, or one that is missing."""
+
+
+def check_parameters(call: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ArgumentError, which says what may have been meant, for a name that is not known.
+
+    Args:
+        call: the function or class, as its users write it.
+        given: the names of keyword arguments.
+        known: the names that exist.
+    """
+    names = set(known)
+    for name in given:
+        if name not in names:
+            raise ArgumentError(f"{call} has no parameter '{name}'{nearest_name(name, names)}")
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name, as ``agt.errors.nearest`` does: what may
+    have been meant, and the names that exist.
+
+    The names of other libraries are known, and names that agt alone writes are not proposed.
+    """
+    known = set(known) - WRITTEN_BY_AGT
+    is_budget = name in BUDGET and known.isdisjoint(("eps", "epsilon"))
+    if is_budget and "mechanism" in known:
+        return (
+            ", because the mechanism has the budget: give it there, as in "
+            "agt.RandomizedResponse(eps=1) for labels, or agt.ObjectivePerturbation(eps=1, "
+            "delta=1e-5) for weights"
+        )
+    if is_budget and "certificate" in known:
+        return (
+            ", because training alone spends no privacy budget: give the budget to a release, as "
+            "in model.release(queries, agt.RandomizedResponse(eps=1)) or "
+            "agt.PrivateClassifier(epsilon=1)"
+        )
+    usual = _USUAL_NAMES.get(name)
+    if usual in known:
+        return f"; did you mean '{usual}'? (known: {', '.join(sorted(known))})"
+    return nearest(name, known)
+
+
+def explaining_parameters(cls: type[_T]) -> type[_T]:
+    """Let a class raise ArgumentError where it is built with arguments that it does not take."""
+    build: Any = cls.__init__
+    cls.__init__ = explaining_arguments(f"agt.{cls.__name__}")(build)  # type: ignore[method-assign]
+    return cls
+
+
+def explaining_arguments(call: str) -> Callable[[_F], _F]:
+    """Return a decorator that lets a method raise ArgumentError for arguments that it does not
+    take, and for those that are missing.
+
+    Args:
+        call: the method, or its class, as its users write it.
+    """
+
+    def decorate(method: Any) -> Any:
+        takes = signature(method)
+        known = [name for name in takes.parameters if name != "self"]
+
+        @wraps(method)
+        def explained(*values: Any, **parameters: Any) -> Any:
+            check_parameters(call, parameters, known)
+            try:
+                takes.bind(*values, **parameters)
+            except TypeError as error:
+                names = ", ".join(known)
+                raise ArgumentError(
+                    f"{call}: {error}. Give arguments by name, NAME=VALUE (known: {names})"
+                ) from None
+            return method(*values, **parameters)
+
+        return explained
+
+    return decorate
