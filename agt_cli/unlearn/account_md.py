@@ -326,8 +326,9 @@ def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
     if unsearched > 0:
         yield (
             f"look after the runs below {folder} that were NOT SEARCHED ({unsearched} of "
-            f"{place.runs}): restore the rows and write the account again, or train these runs "
-            "again without the rows and delete the old folders"
+            f"{place.runs}): erase there, too, with the file of ids (agt unlearn run=RUN ids=FILE "
+            "unknown=ignore does not need the rows), or train them again without the rows and "
+            "delete the old folders"
         )
 
 

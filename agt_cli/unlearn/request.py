@@ -222,7 +222,7 @@ def request_for(
     unknown = 0
     if may_be_unknown:
         is_unknown = [
-            not len(rows) and _why(known, word, "", tests)[0] == "unknown"
+            not len(rows) and _is_of_nobody(known, word, tests, by)
             for word, rows in zip(unique, hits, strict=True)
         ]
         unknown = sum(is_unknown)
@@ -421,6 +421,26 @@ def _lists_ids(known: TrainingRecords, line: str, tests: set[str], by: By) -> bo
     if any(len(rows) for rows in _hits(known, parts, by)):
         return True
     return any(_why(known, part, "", tests)[0] != "unknown" for part in parts)
+
+
+def _is_of_nobody(known: TrainingRecords, word: str, tests: set[str], by: By) -> bool:
+    """Return whether an id names nothing in the data, in any way that a mistake may have meant it.
+
+    An id of the other kind (``by``) and a line that lists several ids are mistakes, and are refused
+    also where ids may be unknown.
+
+    Args:
+        known: the run's training records.
+        word: the id, which names no training record.
+        tests: the names that test records have.
+        by: what ids name.
+    """
+    if _why(known, word, "", tests)[0] != "unknown" or _lists_ids(known, word, tests, by):
+        return False
+    other: By = "id" if by == "unit" else "unit"
+    (rows,) = _hits(known, [word], other)
+    test = known.data.test
+    return not len(rows) and word not in (test.ids if other == "id" else test.units)
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 A, B = Path("outputs/train/a"), Path("outputs/train/b")
 
 
-def forget_search(run: Path, instead: Mapping[str, Any] = {}) -> None:
+def forget_search(run: Path, instead: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Make the request log what an earlier version wrote, which kept nothing of the search."""
     log = Log()
     for entry in Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries:
@@ -478,6 +479,10 @@ def test_people_who_are_in_no_run_are_an_answer_where_the_owner_says_so(
     assert (B / "manifest.json").read_bytes() == before
     assert not Path("outputs/unlearn/no/account.json").exists()
     assert main(["verify", "outputs/unlearn/no", "-q"]) == 0
+    for mistake in (";".join(erased), "rec000"):  # several ids in a line, and the id of a record
+        Path("mistake.txt").write_text(mistake)
+        line_of_mistake = ["unlearn", f"run={B}", "ids=mistake.txt", "unknown=ignore", "-q"]
+        assert main(line_of_mistake) == 2, mistake
     Path("some.txt").write_text("\n".join(["nobody", *erased]))
     account = unlearn(B, LATER, "ids=some.txt", "unknown=ignore")
     assert (account.asked.people_requested, account.asked.ids_not_in_data) == (2, 1)
