@@ -177,8 +177,9 @@ class _Classifier(ClassifierMixin, _Estimator):
         declared_classes = getattr(self.declared, "classes", None)
         values = np.unique(y if declared_classes is None else list(declared_classes))
         if len(values) < 2:
+            only_class = values.tolist()[0]  # Python's own number or word
             raise ValueError(
-                f"Classifier can't train when only one class is present: {values[0]!r}. Give at "
+                f"Classifier can't train when only one class is present: {only_class!r}. Give at "
                 "least two classes"
             )
         return X, y, columns

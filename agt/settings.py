@@ -593,7 +593,12 @@ _PLAIN = {  # pydantic's words that only a programmer understands
 
 
 def _shown(value: object) -> str:
-    """A value as a message shows it, cut where it would fill a screen."""
+    """Return a value as a message shows it, cut where it would fill a screen.
+
+    A number of NumPy is shown as Python's own: 1 instead of np.int64(1).
+    """
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        value = value.item()  # type: ignore[attr-defined]
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits

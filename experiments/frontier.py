@@ -35,7 +35,7 @@ from agt.settings import STRICT, Count, build
 from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import composed
-from agt_cli.report.sections_md import ball
+from agt_cli.report.sections_md import counted_edits
 
 from .amex import make
 from .certified import HALF, at_half
@@ -131,7 +131,11 @@ def smallest_batch(
                 "seconds": float(done.facts["seconds_training"]),
             }
 
-        about = {"data": prepared.dataset.name, "k counts": ball(settings.relation), "size": size}
+        about = {
+            "data": prepared.dataset.name,
+            "k counts": counted_edits(settings.relation),
+            "size": size,
+        }
         probes = searched(batch_counts(size, least, per_doubling), probe, fraction)
         return ({**about, **row} for row in probes)
 

@@ -742,7 +742,8 @@ class Declared:
         features: each row was made from its own record alone, by public constants. Not so after a
             scaler, an imputer or components that were fitted on these records.
         settings: every setting was chosen on public data, or is a constant that somebody else
-            published.
+            published. It covers whatever settings are given, those that differ from the defaults
+            as well, and nothing checks it.
         ids: the ``ids`` and ``units`` given are the records' and the people's own, whatever becomes
             of other records.
         public: all of these records are public, such as those that settings are searched on:

@@ -19,6 +19,7 @@ class AddRemove(Relation):
 
     name = "add_remove"
     ball_template = "up to {k} {units} added or removed in all"
+    counted_template = "{units} added or removed"
     edit_template = "{one_unit} added or removed"
     edits = (Edit(removed=1, added=0), Edit(removed=0, added=1))
     sums_proved = True

@@ -26,6 +26,7 @@ class Flip(Relation):
 
     name = "flip"
     ball_template = "up to {k} {units} with changed labels"
+    counted_template = "{units} with changed labels"
     edit_template = (
         "{one_unit} with another label (a record's features, and the fact that it is in the "
         "data, are not protected)"

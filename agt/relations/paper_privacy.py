@@ -33,6 +33,9 @@ class PaperPrivacy(MeanRelation):
 
     name = "paper_privacy"
     ball_template = "up to {k} {units} removed and, at the same time, up to {k} added"
+    counted_template = (
+        "{units} that may be removed and, at the same time, of those that may be added"
+    )
     edit_template = "{one_unit} removed and, at the same time, one added"
     edits = (Edit(removed=1, added=1), Edit(removed=1, added=0), Edit(removed=0, added=1))
 

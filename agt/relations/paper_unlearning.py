@@ -27,6 +27,7 @@ class PaperUnlearning(MeanRelation):
 
     name = "paper_unlearning"
     ball_template = "up to {k} {units} removed"
+    counted_template = "{units} removed"
     edit_template = "{one_unit} removed"
     edits = (Edit(removed=1, added=0),)
     reason_not_nested = (

@@ -37,6 +37,10 @@ class Perturb(Relation):
         "up to {k} {units} with changed features, each feature by at most {radius}; their "
         "labels, ids and split stay the same"
     )
+    counted_template = (
+        "{units} with changed features, each feature by at most {radius} (labels, ids and split "
+        "stay the same)"
+    )
     edit_template = "{one_unit} with changed features, each feature by at most a public radius"
     changes = "features"
     selects = True

@@ -80,6 +80,7 @@ class Relation:
         ball_template: a text that says which datasets are within k edits. It contains "up to {k}
             {units}", where ``{units}`` stands for records or units; ``{radius}`` stands for how far
             features may move.
+        counted_template: a text that says what k is the number of; placeholders as above.
         edit_template: a text that says what one edit is; ``{one_unit}`` stands for the record or
             unit.
         edits: every kind of single edit, also those that do a part of another one; empty if edits
@@ -100,6 +101,7 @@ class Relation:
 
     name: ClassVar[str]
     ball_template: ClassVar[str]
+    counted_template: ClassVar[str]
     edit_template: ClassVar[str]
     edits: ClassVar[tuple[Edit, ...]] = ()
     changes: ClassVar[str] = "records"
@@ -225,16 +227,23 @@ class Relation:
                 "a public radius".
             k: the number of edits; None: the text says "k".
         """
-        units = "records"
-        if unit_rows > 1:
-            units = f"units of up to {unit_rows} records"
-        radius_text = "a public radius"
-        if radius is not None:
-            radius_text = f"{radius:g}"
         k_text = "k"
         if k is not None:
             k_text = f"{k:,}"
-        return self.ball_template.format(units=units, radius=radius_text, k=k_text)
+        return self.ball_template.format(
+            units=_units_text(unit_rows), radius=_radius_text(radius), k=k_text
+        )
+
+    def describe_counted(self, unit_rows: int = 1, radius: float | None = None) -> str:
+        """Return a text that says what k is the number of, such as "records added or removed".
+
+        Args:
+            unit_rows: the public cap on how many records one unit has.
+            radius: as of ``describe_ball``.
+        """
+        return self.counted_template.format(
+            units=_units_text(unit_rows), radius=_radius_text(radius)
+        )
 
     def describe_edit(self, unit_rows: int) -> str:
         """Return a text that says what one edit of a dataset is, for reports.
@@ -643,3 +652,17 @@ def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
     # docs/proofs/relations.md).
     quantum = clip / QUANTA
     return total.double() / divisor * quantum
+
+
+def _units_text(unit_rows: int) -> str:
+    """Return what several units are called.
+
+    Args:
+        unit_rows: the public cap on how many records one unit has.
+    """
+    return "records" if unit_rows == 1 else f"units of at most {unit_rows} records each"
+
+
+def _radius_text(radius: float | None) -> str:
+    """Return how far features may move, in words if it is not known (None)."""
+    return "a public radius" if radius is None else f"{radius:g}"

@@ -21,6 +21,7 @@ class Remove(Relation):
 
     name = "remove"
     ball_template = "up to {k} {units} removed"
+    counted_template = "{units} removed"
     edit_template = "{one_unit} removed"
     edits = (Edit(removed=1, added=0),)
     selects = True

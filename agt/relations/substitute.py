@@ -21,6 +21,7 @@ class Substitute(Relation):
 
     name = "substitute"
     ball_template = "up to {k} {units} replaced by others"
+    counted_template = "{units} replaced by others"
     edit_template = "{one_unit} replaced by another"
     edits = (Edit(removed=1, added=1),)
     selects = True

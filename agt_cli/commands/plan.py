@@ -16,6 +16,7 @@ from agt.errors import ConfigError, DataError, counted
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.planning import NumberEvidence, Plan, QueryEvidence, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
+from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt_cli.command_settings.plan import PlanSettings, check_plan
@@ -231,12 +232,37 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
             f"{unmet_requirements(failed)}: {reasons}."
         )
     advice += plan_words.advice(planned)
+    advice += _other_weights(planned)
     for name in planned.names:
         if name in PUBLISHED:  # kept to reproduce papers
             advice.append(f"{MORE_NOISE.format(name=name)}.")
     if opened.trained.settings.noise:
         advice.append(f"Note: {sentences.APART}.")
     return advice
+
+
+def _other_weights(planned: Plan) -> list[str]:
+    """Return that some mechanisms train weights of their own, where these beat the model.
+
+    Without this sentence, an accuracy with noise above that without noise looks like a mistake.
+    """
+    nominal = planned.evidence.nominal
+    merit = planned.evidence.merit
+    mechanisms = weights_mechanisms()
+    better = dict.fromkeys(
+        offer.mechanism
+        for offer in planned.releases
+        if offer.mechanism in mechanisms
+        and mechanisms[offer.mechanism].reads_records
+        and merit(offer.expected) > merit(nominal)
+    )
+    if not better:
+        return []
+    names = " and ".join(f"mechanism={name}" for name in better)
+    return [
+        f"{names}: these weights are trained anew from the records, with noise. They are not the "
+        "weights of this model, so their accuracy can be above its accuracy without noise."
+    ]
 
 
 def offer_table(planned: Plan) -> pd.DataFrame:
@@ -260,7 +286,8 @@ def score_cells(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the names of the columns and the rows of a table: score by number of queries.
 
-    For each total budget the best mechanisms come first; the last row is of a constant answer.
+    Mechanisms have one order for all total budgets: those with the best mean score come first. The
+    last row is of a constant answer.
 
     Args:
         offers: ``offer_table``.
@@ -271,8 +298,8 @@ def score_cells(
     grid = offers.pivot_table(
         index=["total_eps", "mechanism"], columns="queries", values=f"expected_{evidence.score}"
     )
-    merit = grid.mean(axis=1).map(evidence.merit)
-    best_first = sorted(grid.index, key=lambda budget: (budget[0], -merit[budget]))
+    merit = grid.mean(axis=1).map(evidence.merit).groupby("mechanism").mean()
+    best_first = sorted(grid.index, key=lambda row: (row[0], -merit[row[1]], row[1]))
     columns = ["total eps", "mechanism"]
     columns += [counted(int(queries), "query", "queries") for queries in grid.columns]
     rows = []

@@ -19,9 +19,9 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.quality import Judged, Quality, rate_words
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
-    ball,
     certified_section,
     conditions_section,
+    counted_edits,
     figures_section,
     guarantee,
     headline,
@@ -60,9 +60,9 @@ class AnySubject:
     conditions: tuple[Condition, ...]
 
     @property
-    def ball(self) -> str:
-        """What one k counts, in words."""
-        return ball(self.relation)
+    def counted_edits(self) -> str:
+        """What k is the number of, in words."""
+        return counted_edits(self.relation)
 
     @property
     def about(self) -> str:
@@ -73,7 +73,7 @@ class AnySubject:
     def table_title(self) -> str:
         """The title of a table by k on the console."""
         return (
-            f"{self.dataset}, {self.queries}; k is the number of {self.ball} "
+            f"{self.dataset}, {self.queries}; k is the number of {self.counted_edits} "
             f"(relation={self.relation.name})"
         )
 

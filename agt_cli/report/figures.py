@@ -61,6 +61,13 @@ LOOKS: dict[str, dict[str, Any]] = {
     "worst_accuracy": {"color": "#d94801", "linewidth": 1.6},
     "best_accuracy": {"color": "#238b45", "linewidth": 1.8, "linestyle": ":"},
 }
+LINE_NAMES = {
+    "certified_fraction": "certified fraction",
+    "nominal_accuracy": "accuracy as trained",
+    "worst_accuracy": "lowest possible accuracy",
+    "best_accuracy": "highest possible accuracy",
+}
+"""What legends call the columns of tables/certified.csv, in the words of its titles."""
 MARKERS = (
     ("o", "white", "black"),
     ("^", "black", "white"),
@@ -107,13 +114,18 @@ class Grid:
 def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str, str]:
     """Draw the certified fraction against k; return the caption by its name.
 
-    If labels are known, nominal, worst-case and best-case accuracy are drawn as well.
+    If labels are known, the accuracy as trained and the lowest and highest possible ones are drawn
+    as well. The axis ends where all of them stay the same.
 
     Args:
         record: into which it is drawn.
         subject: what was certified.
         table: certified counts by k.
     """
+    drawn_rows = _rows_until_constant(table)
+    hidden_from = int(table["k"].iloc[drawn_rows - 1])
+    is_cut = drawn_rows < len(table)
+    table = table.iloc[:drawn_rows]
     k = table["k"]
     with drawing(record, "certified_fraction", table, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
@@ -126,17 +138,35 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
             axes.plot(k, table[column], label=name, **LOOKS[column], **marks)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set(
-            xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}", ylim=(0, 1.02)
+            xlabel=f"k: {subject.counted_edits}",
+            ylabel=f"fraction of {subject.queries}",
+            ylim=(0, 1.02),
         )
         ends([axes], "x")
         keys(figure, [axes])
         headline(figure, _keeps(subject, table), subject.about)
-    changes = subject.ball
-    return {
-        "certified_fraction": (
-            f"Fraction of the answers that are certified, against k ({changes})."
-        )
-    }
+    changes = subject.counted_edits
+    caption = f"Fraction of the answers that are certified, against k ({changes})."
+    if is_cut:
+        share = rate_words(float(table["certified_fraction"].iloc[-1]))
+        caption += f" From k = {hidden_from:,} on, this fraction stays at {share}."
+    return {"certified_fraction": caption}
+
+
+def _rows_until_constant(table: pd.DataFrame) -> int:
+    """Return how many rows are drawn of a table by k: those before its columns stop changing.
+
+    The first row of the constant part is among them. All rows are returned if that part has fewer
+    than three rows.
+
+    Args:
+        table: certified counts by k, with the columns that are drawn.
+    """
+    values = table[[column for column in LOOKS if column in table]].to_numpy()
+    differs = np.flatnonzero((values != values[-1]).any(axis=1))
+    changing = int(differs[-1]) + 1 if len(differs) else 0
+    drawn_rows = max(changing + 1, 2)
+    return drawn_rows if len(table) - drawn_rows >= 2 else len(table)
 
 
 def intervals(
@@ -157,7 +187,7 @@ def intervals(
         panels = figure.subplots(1 if labels is None else 2, squeeze=False)[:, 0]
         panels[0].plot(table["k"], table["width_median"], "o-", color="black", label="median")
         panels[0].plot(table["k"], table["width_mean"], "v--", color="#d94801", label="mean")
-        panels[0].set(xlabel=f"k: {subject.ball}", ylabel="width of the interval")
+        panels[0].set(xlabel=f"k: {subject.counted_edits}", ylabel="width of the interval")
         panels[0].legend()
         if labels is not None:
             shown = np.linspace(0, len(labels) - 1, min(len(labels), TRAINING_POINTS))
@@ -172,7 +202,7 @@ def intervals(
         headline(figure, finding, subject.about)
     return {
         "intervals": (
-            f"Width of the certified intervals against k ({subject.ball}), and answers "
+            f"Width of the certified intervals against k ({subject.counted_edits}), and answers "
             "against true labels, where these are known."
         )
     }
@@ -187,8 +217,7 @@ def _lines(table: pd.DataFrame) -> dict[str, str]:
     for column in LOOKS:
         if column not in table:
             continue
-        name = column.replace("worst_", "worst-case ").replace("best_", "best-case ")
-        name = name.replace("_", " ")
+        name = LINE_NAMES[column]
         same = next((other for other in lines if np.array_equal(table[other], table[column])), None)
         if same is None:
             lines[column] = name
@@ -221,7 +250,11 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         labels: [n] the true ones; None: not known.
     """
     stable = subject.certificates.stable_distance
-    edges = _edges((0, *subject.certificates.ks), BINS)
+    farthest = int(stable.max(initial=0))
+    ks = subject.certificates.ks
+    # The first k beyond all distances is the end of the last bin that is drawn.
+    drawn_ks = [k for k in ks if k <= farthest] + [k for k in ks if k > farthest][:1]
+    edges = _edges((0, *drawn_ks), BINS)
     is_right = np.ones(len(stable), dtype=bool)
     if labels is not None:
         is_right = subject.certificates.prediction == labels
@@ -236,15 +269,17 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         _bars(axes, right, wrong, None if labels is None else "right prediction")
         axes.set_yticks(np.arange(len(edges)), _names(edges))
         axes.set(
-            ylabel="stable distance, in k", xlabel=f"{subject.queries}; k counts {subject.ball}"
+            ylabel="stable distance, in k",
+            xlabel=f"number of {subject.queries}; k: {subject.counted_edits}",
         )
         ends([axes], "x")
         if labels is not None:
             keys(figure, [axes])
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
+        share = "All" if (stable >= middle).all() else "Half"
         headline(
             figure,
-            f"Half of the predictions stay the same at every k up to {middle:,}",
+            f"{share} of the predictions stay the same at every k up to {middle:,}",
             subject.about,
         )
     return {"stable_distances": "Number of queries at each stable distance."}
@@ -373,7 +408,7 @@ def _colour_bar(
     bar.ax.set_yticklabels(_names(edges))
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
-    bar.set_label(f"stable distance (k:\n{subject.ball})")
+    bar.set_label(f"stable distance (k:\n{subject.counted_edits})")
 
 
 def _edges(ks: tuple[int, ...], most: int) -> list[int]:

@@ -14,9 +14,9 @@ from agt_cli.report.quality import AnyQuality, Quality, Subgroup, rate_words
 MOST = 0.9
 
 
-def ball(relation: RelationConfig) -> str:
-    """Return in words what one k counts under a relation."""
-    return RELATIONS[relation.name].describe_ball(relation.unit_rows, relation.radius)
+def counted_edits(relation: RelationConfig) -> str:
+    """Return in words what k is the number of: "records added or removed"."""
+    return RELATIONS[relation.name].describe_counted(relation.unit_rows, relation.radius)
 
 
 def within(relation: RelationConfig, k: int) -> str:
@@ -237,7 +237,7 @@ def certified_section(relation: RelationConfig, numbers: bool = False) -> list[s
         relation: the neighbour relation.
         numbers: answers are numbers with intervals; else labels with stable distances.
     """
-    changes = ball(relation)
+    changes = counted_edits(relation)
     counts = f"k is the number of **{changes}** (relation `{relation.name}`)."
     title = "## What is certified"
     if numbers:

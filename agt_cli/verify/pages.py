@@ -20,7 +20,7 @@ from agt_cli.command_settings.on_run import LINES
 from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
-from agt_cli.report.sections_md import ball, guarantee
+from agt_cli.report.sections_md import counted_edits, guarantee
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (
     SAME,
@@ -260,9 +260,9 @@ def certified(record: Record, trained: Record | None) -> tuple[str, ...]:
     """What certificates of a training run are about, and whether a guarantee may rest on them."""
     if trained is None or trained.relation is None or not trained.conditions:
         return ()
-    edits = ball(trained.relation)
+    edits = counted_edits(trained.relation)
     relation = trained.relation.name
-    return f"k counts {edits} (relation={relation})", guarantee(trained.conditions)
+    return f"k is the number of {edits} (relation={relation})", guarantee(trained.conditions)
 
 
 def check_noise(record: Record, trained: Record | None) -> str | None:

@@ -14,6 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from agt_cli.report import figures
+from agt_cli.report.certification_md import COLUMN_TITLES
 from agt_cli.report.figures import (
     BINS,
     COLOURS,
@@ -322,3 +323,24 @@ def test_a_point_without_removals_is_shown_with_its_settings(
     low, high = axes.get_xlim()
     assert low < 0 < 50 < high
     assert {text.get_text() for text in axes.texts} == {"0.0001, 0.1", "0.01, 3"}
+
+
+@pytest.mark.parametrize(
+    ("certified", "drawn_rows"),
+    [
+        ([1, 0.5, 0, 0, 0, 0], 3),
+        ([1, 1, 1, 1, 1, 1], 2),
+        ([1, 0.9, 0.8, 0.7, 0.6, 0.5], 6),
+        ([1, 0.9, 0.8, 0.7, 0.6, 0.6], 6),  # one row more is no reason to cut
+    ],
+)
+def test_the_axis_ends_where_curves_stay_the_same(certified: list[float], drawn_rows: int) -> None:
+    table = pd.DataFrame({"k": range(6), "certified_fraction": certified})
+    assert figures._rows_until_constant(table) == drawn_rows
+
+
+def test_legends_have_the_words_of_the_table() -> None:
+    assert {*figures.LINE_NAMES} == {*figures.LOOKS}
+    for column, title in COLUMN_TITLES.items():
+        if column != "k":
+            assert title.removeprefix("accuracy: ") in figures.LINE_NAMES[column]

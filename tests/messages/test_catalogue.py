@@ -663,7 +663,6 @@ train training.lrr=1 | 2 | 'training.lrr' | did you mean 'lr'
 train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'
 {VECTORS}@vectors.npz features=relu | 2 | unknown key 'features'; did you mean 'certificate/features=relu'
 {VECTORS}@vectors.npz certificate.features=relu | 2 | type certificate/features=relu
-start @vectors.npz | 0 | dataset.label=label | dataset.classes=[CLASSES] dataset.declared_size=NUMBER
 train lr=1 | 2 | 'lr' | did you mean 'training.lr'
 train 'training.lr=[1' | 2 | 'training.lr=[1' cannot be read
 train --resolve | 2 | --resolve

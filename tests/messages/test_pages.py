@@ -4,14 +4,14 @@ import pytest
 from museum import FinishedRuns
 
 TABLE = """
-train/box | records added or removed in all
+train/box | records added or removed
 train/noisy | the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours
 train/noisy | publish either labels from this run's certificates or its noisy weights
 train/removal | ## Removing records later
 train/removal | records can be removed later without training again. After a removal, the weights
 certify/box | can support a privacy claim
 certify/box | For the data owner only
-certify/box | up to k records added or removed in all
+certify/box | records added or removed
 predict/labels | 1-differentially private per query for add_remove neighbours (one record added or
 predict/labels | all 20 together: (20, 0)-differentially private in all, by the basic composition
 predict/labels | no ledger counts this release, although the privacy losses of all releases

@@ -151,3 +151,14 @@ def test_python_warns_of_one_sided_vectors_and_of_the_constant_model_that_they_g
 )
 def test_which_kinds_see_directions_only(certificate: CertificateKind, normalises: bool) -> None:
     assert certificate.normalises_records is normalises
+
+
+@pytest.mark.parametrize(
+    "settings", [{"lr": np.float64(-1)}, {"members": np.int64(-1)}, {"seed": np.int64(-1)}]
+)
+def test_errors_show_numbers_of_numpy_as_numbers(settings: dict[str, Any]) -> None:
+    x, y = pixels(count=20)
+    with pytest.raises(agt.ConfigError) as error:
+        agt.fit(x, y, **settings)
+    assert "np." not in str(error.value)
+    assert "-1" in str(error.value)
