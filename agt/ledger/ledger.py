@@ -273,7 +273,7 @@ class Ledger:
         Raises:
             CheckError: the ledger was altered, or is older than its head file.
         """
-        with self._store.turn():
+        with self._store.exclusive_access():
             self._book = self._read_trusted_book(self._last_trusted_entry())
             self._read_new_entries()  # they may name another head file
             # Heads are read before the end of the chain, because other processes append to the
@@ -416,7 +416,7 @@ class Ledger:
     @property
     def book(self) -> Book:
         """What the entries add up to; entries that other processes appended are read first."""
-        with self._store.turn():
+        with self._store.exclusive_access():
             self._read_new_entries()
             return self._book
 
@@ -480,7 +480,7 @@ class Ledger:
             data: the digest of the run's data.
             unit: the run's unit (which records belong together).
         """
-        with self._store.turn():
+        with self._store.exclusive_access():
             self._read_new_entries()
             self._check_run(relation, data, unit)
 
@@ -643,7 +643,7 @@ class Ledger:
         Raises:
             CheckError: an answer differs from the one that was stored.
         """
-        with self._store.turn(), self._store.snapshot():
+        with self._store.exclusive_access(), self._store.snapshot():
             self._read_new_entries()
             rows = self._store.answers(keys)
             for number, _ in rows.values():
@@ -659,7 +659,7 @@ class Ledger:
             debits: the numbers of the debits' entries.
         """
         labels = list[int]()
-        with self._store.turn(), self._store.snapshot():
+        with self._store.exclusive_access(), self._store.snapshot():
             for entry in read_chain(self._store.texts()):
                 if entry.kind == "answers" and entry.body["debit"] in debits:
                     rows = self._store.answer_rows(entry.body["first"], entry.body["size"])
@@ -671,7 +671,7 @@ class Ledger:
 
         It reads the whole chain.
         """
-        with self._store.turn(), self._store.snapshot():
+        with self._store.exclusive_access(), self._store.snapshot():
             self._read_new_entries()
             self._check_last_entry_unchanged()
             debits: dict[int, Debit] = {}
@@ -684,7 +684,7 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """Return all entries in order, each checked against the one before it."""
-        with self._store.turn():
+        with self._store.exclusive_access():
             return list(read_chain(self._store.texts()))
 
     def verify(self, known: Head | None = None) -> Book:
@@ -700,7 +700,7 @@ class Ledger:
         Raises:
             CheckError: something was altered, is damaged, or is missing.
         """
-        with self._store.turn():
+        with self._store.exclusive_access():
             heads = self._read_recorded_heads()
             if known is not None:
                 heads["the last entry that was given as head="] = known
@@ -809,7 +809,7 @@ class Ledger:
             appended.append(entry)
             return entry
 
-        with self._store.turn(), ExitStack() as locks:
+        with self._store.exclusive_access(), ExitStack() as locks:
             with self._store.transaction():
                 self._check_last_entry_unchanged()
                 self._read_new_entries()

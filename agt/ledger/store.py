@@ -287,7 +287,7 @@ class LedgerFile:
             self._writing = False
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def exclusive_access(self) -> Iterator[None]:
         """Lock the file against other threads of this process during a block.
 
         Errors of SQLite in the block become errors that name the file and a remedy (``explained``).
