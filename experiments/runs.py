@@ -35,7 +35,7 @@ from agt.provenance import code_digest, default_threads, machine, targets
 from agt.relations import RELATIONS
 from agt.store.json_text import as_json
 from agt.targets import targets_of, trusting
-from agt_cli.choices import bound, declares, hashes
+from agt_cli.choices import bound, declares, hashes, with_votes_recipe
 from agt_cli.composing import composed
 from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
 from agt_cli.report.console import Console
@@ -313,7 +313,8 @@ def signature(
 
 def _settled(overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of these overrides; of two that set one key, the later counts."""
-    return _composed(tuple({word.split("=")[0].lstrip("+~"): word for word in overrides}.values()))
+    words = tuple({word.split("=")[0].lstrip("+~"): word for word in overrides}.values())
+    return with_votes_recipe(_composed(words))
 
 
 def _digest(queries: np.ndarray | None) -> str | None:
