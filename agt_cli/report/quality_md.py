@@ -21,6 +21,7 @@ def judge(
     prediction: np.ndarray,
     distance: np.ndarray | None,
     certainty: CertifiedCounts | None = None,
+    margins: np.ndarray | None = None,
 ) -> Judged:
     """Return some records together with what a model says of them.
 
@@ -30,9 +31,11 @@ def judge(
         prediction: [n] class indices.
         distance: [n] stable distances; None: not certified.
         certainty: how many answers are certified at all; None: not known.
+        margins: of the records, as ``model.margins`` returns them; None: the model is asked.
     """
     classes = model.problem.dataset.classes
-    scores = model.margins(queries.features)
+    if margins is None:
+        margins = model.margins(queries.features)
     end = grid_end(model.problem.settings)
     ks = _ks_of_shares(model.problem.settings, end)
     groups = queries.groups
@@ -43,7 +46,7 @@ def judge(
         records,
         labels,
         prediction,
-        scores,
+        margins,
         distance,
         groups,
         ks,
