@@ -162,6 +162,16 @@ class Model(Protocol):
             each class's score less the greatest score of the other classes.
         """
 
+    def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
+        """Return ``margins`` of queries that were certified, to the same bits.
+
+        What the certificates tell about the queries is not computed again.
+
+        Args:
+            features: [n, ...] the queries.
+            certificates: of these queries, as ``certify`` of this model returned them.
+        """
+
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return each class's probability, or its fraction of an ensemble's votes, [n, C].
 
@@ -318,6 +328,15 @@ class ModelDefaults:
     def number_votes(self) -> "NumberVotes | None":
         """None: labels are classes."""
         return None
+
+    def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
+        """Return the margins of queries; certificates tell nothing about them.
+
+        Args:
+            features: [n, ...] the queries.
+            certificates: of these queries; they are not used.
+        """
+        return self.margins(features)  # type: ignore[attr-defined]  # of a subclass
 
     @property
     def member_models(self) -> tuple[Model, ...]:

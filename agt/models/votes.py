@@ -609,6 +609,19 @@ class FlipModel(VotesModel):
         # Sums of products of integers, which are below 2^51.1 in size; divided to be about 1.
         return np.ldexp(scores, -_SCORE_BITS)
 
+    def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
+        """Return ``margins`` of queries that were certified, to the same bits.
+
+        Those of a single member are made of its scores, which certificates do not have.
+
+        Args:
+            features: [n, ...] the queries.
+            certificates: of these queries, as ``certify`` of this model returned them.
+        """
+        if len(self.weight) == 1:
+            return self.margins(features)
+        return super().certified_margins(features, certificates)
+
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return each class's fraction of the votes, [n, C] float64.
 

@@ -28,6 +28,7 @@ from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
 from agt.models.shares import shares_of_leads
 from agt.models.votes_recipe import VotesRecipe
+from agt.numeric import signed_margins
 from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
@@ -336,11 +337,32 @@ class Votes(ClosedFormModel):
             For two classes [n, 1] float64, the fraction of class 1 less that of class 0. For more
             classes [n, C] float64, the fraction of each class.
         """
-        votes = count_votes(self.labels(phi), self.problem.classes)
+        return self._logits_of_labels(self.labels(phi))
+
+    def _logits_of_labels(self, labels: np.ndarray) -> np.ndarray:
+        """Return what ``logits`` returns.
+
+        Args:
+            labels: [T, n] each member's label of each query.
+        """
+        votes = count_votes(labels, self.problem.classes)
         shares = votes.T / self.settings.ensemble.members
         if self.problem.classes != 2:
             return shares
         return shares[:, 1:] - shares[:, :1]
+
+    def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
+        """Return ``margins`` of queries that were certified, to the same bits.
+
+        The members' labels are those of the certificates, if these have them.
+
+        Args:
+            features: [n, ...] the queries.
+            certificates: of these queries, as ``certify`` of this model returned them.
+        """
+        if not isinstance(certificates, VoteCertificates):
+            return self.margins(features)
+        return signed_margins(self._logits_of_labels(certificates.members))
 
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return the fraction of the votes that each class has, [n, C] float64.

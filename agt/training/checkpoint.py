@@ -394,6 +394,76 @@ class CheckpointFolder(Checkpoints):
         write_atomic(self.folder / f"step={step:012d}.{digest}.safetensors", content)
 
 
+class DeferredCheckpoints(Checkpoints):
+    """Checkpoints of a new run that are opened once it is known what its bits depend on.
+
+    Until then nothing is saved, and a run that is killed starts from the beginning.
+
+    Args:
+        is_known: returns whether ``open`` need not wait.
+        open: opens the checkpoints of a run that has none yet.
+    """
+
+    def __init__(self, is_known: Callable[[], bool], open: Callable[[], CheckpointFolder]) -> None:
+        self._is_known = is_known
+        self._open = open
+        self._folder: CheckpointFolder | None = None
+
+    @property
+    def _opened(self) -> CheckpointFolder:
+        """The checkpoints, which are opened if they were not."""
+        if self._folder is None:
+            self._folder = self._open()
+        return self._folder
+
+    def part(self, name: str) -> CheckpointFolder:
+        """Return the checkpoints of one of several trainings, which are in a subfolder.
+
+        Args:
+            name: the subfolder's path relative to this folder, such as "members/003".
+        """
+        return self._opened.part(name)
+
+    @contextmanager
+    def removed_if_refused(self) -> Iterator[None]:
+        """Remove a new folder if the training in a ``with`` block is refused before it has a state.
+
+        If the folder was not opened, there is none.
+        """
+        try:
+            yield
+        except AgtError:
+            if self._folder is None:
+                raise
+            with self._folder.removed_if_refused():
+                raise
+
+    def last_state(self) -> None:
+        """Return None, because the run is new."""
+
+    def save_if_due(
+        self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
+    ) -> None:
+        """Save the state after a step, if enough time has passed since the folder was opened.
+
+        Args:
+            step: the number of steps that were taken.
+            tensors: returns the state's tensors; it is called only if they are needed.
+            is_last_step: True if no step follows.
+        """
+        if self._folder is not None or self._is_known():
+            self._opened.save_if_due(step, tensors, is_last_step)
+
+    def draw_once(self, name: str, draw: Callable[[], int]) -> int:
+        """Return the random number that the folder stores under a name, or draw and store it.
+
+        Args:
+            name: the name of the number; the file is NAME.json.
+            draw: returns a random integer of at least 0.
+        """
+        return self._opened.draw_once(name, draw)
+
+
 def open_checkpoints(
     folder: Path, about: Mapping[str, Any], every: float | None, note: Note
 ) -> CheckpointFolder:

@@ -140,6 +140,7 @@ def _certify_classes(
         certificates.prediction,
         certificates.stable_distance,
         CertifiedCounts.from_certificates(certificates, trained.settings),
+        margins=model.certified_margins(queries.features, certificates),
     )
     deferred = waiting.record_deferred(answered, record)
     answered_rows = answered if waiting.units else None

@@ -22,6 +22,7 @@ def judge(
     distance: np.ndarray | None,
     certainty: CertifiedCounts | None = None,
     constant_remedy: str = "",
+    margins: np.ndarray | None = None,
 ) -> Judged:
     """Return some records together with what a model says of them.
 
@@ -32,9 +33,11 @@ def judge(
         distance: [n] stable distances; None: not certified.
         certainty: how many answers are certified at all; None: not known.
         constant_remedy: what to change if the model is nearly constant; empty: it is not said.
+        margins: of the records, as ``model.margins`` returns them; None: the model is asked.
     """
     classes = model.problem.dataset.classes
-    scores = model.margins(queries.features)
+    if margins is None:
+        margins = model.margins(queries.features)
     end = grid_end(model.problem.settings)
     ks = _ks_of_shares(model.problem.settings, end)
     groups = queries.groups
@@ -45,7 +48,7 @@ def judge(
         records,
         labels,
         prediction,
-        scores,
+        margins,
         distance,
         groups,
         ks,

@@ -555,3 +555,28 @@ def test_single_edits_are_those_of_add_remove_to_the_bit(name: str) -> None:
         assert other.counting_single_edits is other
         found, expected = one.counting_single_edits.certify(QUERIES), other.certify(QUERIES)
         assert found.stable_distance.tolist() == expected.stable_distance.tolist()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("members", [1, 5, 6])
+@pytest.mark.parametrize("relation", ["add_remove", "flip"])
+def test_margins_of_certified_queries_have_the_bits_of_margins(
+    relation: str, members: int, classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And members are not asked again, unless they have scores that certificates do not have."""
+    if relation == "add_remove" and members == 1:
+        pytest.skip("one member has no votes")
+    model = trained(60, classes, members, relation=relation)
+    certificates = model.certify(QUERIES)
+    margins = model.margins(QUERIES)
+    if members > 1:
+        monkeypatch.setattr(type(model), "labels", None)
+    found = model.certified_margins(QUERIES, certificates)
+    assert found.tobytes() == margins.tobytes()
+    assert found.shape == margins.shape
+
+
+def test_margins_are_asked_for_where_certificates_have_no_votes() -> None:
+    model = trained(60, 3, 5)
+    of_some_k = model.certify(QUERIES, (1, 2))
+    assert np.array_equal(model.certified_margins(QUERIES, of_some_k), model.margins(QUERIES))
