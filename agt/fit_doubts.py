@@ -110,10 +110,14 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
         answer = int(predicted_count_of_class.argmax())
         is_one_sided = bool(one_sided_doubts(model, sample))
         remedy = constant_answer_remedy(model.model.problem.settings, is_one_sided=is_one_sided)
+        absent = model.classes[predicted_count_of_class == 0].tolist()
+        constant = "nearly constant"
+        if absent:
+            constant = f"nearly constant, and never predicts {absent}"
         yield (
             f"the model answers {names[answer]!r} for {predicted_count_of_class[answer]} of "
             f"{len(sample)} training records, of which {count_of_class[answer]} have this label, "
-            f"so it is nearly constant. {remedy.text(FIT_ARGUMENTS)}"
+            f"so it is {constant}. {remedy.text(FIT_ARGUMENTS)}"
         )
         return
     if never:
