@@ -30,6 +30,16 @@ _COLUMNS = (
     "ranges and lists of values are public constants ({setting}), and so are the choice of "
     "columns and the definition of a missing value"
 )
+_SOME_PROPOSED = (
+    "agt proposed {proposed:constants} from these records (with rounded ends, and values that "
+    "occur), which the owner then declared public (dataset.proposed_from_rows). The guarantee "
+    "treats them as fixed"
+)
+_SOME_MEASURED = (
+    "Some of these constants ({measured:listed}) were measured from these records with noise by "
+    "agt measure, which is a private release of its own ({claim}). Certificates and erasures "
+    "treat the measured values as fixed"
+)
 _UNDECLARED_CENTER = (
     "is not declared public. A center that is the mean of private records would reveal "
     "something about them. If the center comes from public data, set {setting}=true"
@@ -284,6 +294,11 @@ TEMPLATES: dict[str, str] = {
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
+    "classes_public_proposed": (
+        "the list of classes is public ({setting}). agt proposed this list from these records, and "
+        "the owner then declared it public (dataset.proposed_from_rows). The guarantee treats it "
+        "as fixed"
+    ),
     "label_range_public": "the range of labels [{low:g}, {high:g}] is public ({setting})",
     "classes_found": (
         "the list of classes was read off the records, so a single record can change it: give the "
@@ -328,10 +343,10 @@ TEMPLATES: dict[str, str] = {
         "{setting}"
     ),
     "columns_public": _COLUMNS,
-    "columns_public_some_measured": (
-        f"{_COLUMNS}. Some of these constants ({{measured:listed}}) were measured from these "
-        f"records with noise by agt measure, which is a private release of its own ({{claim}}). "
-        "Certificates and erasures treat the measured values as fixed"
+    "columns_public_some_proposed": f"{_COLUMNS}. Of these constants, {_SOME_PROPOSED}",
+    "columns_public_some_measured": f"{_COLUMNS}. {_SOME_MEASURED}",
+    "columns_public_some_measured_some_proposed": (
+        f"{_COLUMNS}. {_SOME_MEASURED}. Of the others, {_SOME_PROPOSED}"
     ),
     "kinds_of_columns_public": (
         "the following are public: which columns exist, the kind of each column, what counts as a "
@@ -636,6 +651,10 @@ _RANGE_READ_OFF = (
     "a constant that is declared public was read off the records, such as a range that ends at "
     "the largest value"
 )
+_PROPOSED_UNKNOWN = (
+    "a constant that is declared public depends on these records, such as a proposed range or list "
+    "that its owner would have declared otherwise if the table had other records"
+)
 _CENTER_PRIVATE = "the center was computed from private records (for example, as their mean)"
 _ROWS_PRIVATE = (
     "a row that is declared public is private, or was selected by looking at private records"
@@ -675,9 +694,14 @@ BROKEN_BY: dict[str, str] = {
     "size_measured": _CHANGED_SINCE,
     "label_range_public": "the range of labels was read off the records",
     "classes_public": "the list of classes was read off the records",
+    "classes_public_proposed": (
+        "the owner would have declared another list of classes if the table had other records"
+    ),
     "classes_measured": _CHANGED_SINCE,
     "columns_public": _RANGE_READ_OFF,
+    "columns_public_some_proposed": _PROPOSED_UNKNOWN,
     "columns_public_some_measured": _RANGE_READ_OFF,
+    "columns_public_some_measured_some_proposed": _PROPOSED_UNKNOWN,
     "kinds_of_columns_public": (
         "whether a column is present was decided by looking at the values of the records"
     ),

@@ -32,6 +32,9 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "people": lambda count: counted(count, "person", "people"),
     "records": lambda count: counted(count, "record"),
     "more_columns": lambda count: counted(count, "more column"),
+    "constants": lambda names: (
+        f"{counted(len(names), 'range or list', 'ranges or lists')} ({few(names)})"
+    ),
     "few": few,
     "listed": _listed,
 }

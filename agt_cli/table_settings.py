@@ -163,6 +163,25 @@ def read_groups(value: object) -> object:
     return value
 
 
+def read_flag(value: object) -> object:
+    """Return what an answer to a question of yes or no means; other values are returned as they
+    are.
+
+    Args:
+        value: as a command line, YAML or a person gives it.
+
+    Raises:
+        ConfigError: it is text, but neither yes nor no.
+    """
+    if not isinstance(value, str):
+        return value
+    known = {"yes": True, "true": True, "no": False, "false": False}
+    answer = known.get(value.strip().casefold())
+    if answer is None:
+        raise ConfigError(f"'{value}' is neither true nor false: give true or false")
+    return answer
+
+
 ALWAYS_ASKED = ("label", "id", "public", "purpose")
 """The answers without which ``agt start`` asks, and then writes a new dataset."""
 
@@ -175,7 +194,8 @@ class StartAnswers:
         public: the groups of values that are public; None: not answered.
         purpose: what the model is for; None: not answered.
         unit_rows: a public limit on the rows of one person; None: not answered.
-        id_permanent: whether ids that look like row numbers were declared to be permanent.
+        id_permanent: whether ids that look like row numbers were declared to be permanent; None:
+            not answered.
         eps: the total budget that is planned with; None: not answered.
         delta: see ``eps``.
     """
@@ -188,7 +208,7 @@ class StartAnswers:
     ) = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-    id_permanent: bool = False
+    id_permanent: Annotated[bool | None, BeforeValidator(read_flag)] = None
     eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 

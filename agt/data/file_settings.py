@@ -5,7 +5,7 @@ NumPy, pandas or PyArrow, so that a mistake in a setting is answered at once.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -238,8 +238,11 @@ class ColumnsSettings:
         from_data: columns whose range or list of values was read off the records and declared
             public by nobody; the word classes, of the list of classes. Their owner replaces them by
             what is public, or takes them off this list.
+        proposed_from_rows: columns (and the word classes) whose range or list agt proposed from the
+            records, and whose owner then declared it public. Claims say so; nothing else follows.
         measurement: which of it all was measured with noise (``agt measure``); None: nothing.
-        formats: numeric column -> how it is written (``agt.data.formats``, which checks it).
+        formats: numeric column, or label that is a number -> how it is written
+            (``agt.data.formats``, which checks it).
     """
 
     SETTING: ClassVar[str] = "columns"
@@ -257,6 +260,7 @@ class ColumnsSettings:
     missing_values: tuple[LabelWord, ...] = ()
     formats: Mapping[ColumnName, Any] = Field(default_factory=dict)
     from_data: tuple[ColumnName, ...] = ()
+    proposed_from_rows: tuple[ColumnName, ...] = ()
     measurement: MeasurementNote | None = None
 
     def __post_init__(self) -> None:
@@ -293,18 +297,35 @@ class ColumnsSettings:
                 "both numeric and categorical: remove it from one of them"
             )
         for name in self.formats:
-            if name not in self.numeric:
+            if name not in self._columns_of_numbers:
                 raise ValueError(
                     f"'formats' names '{name}', which is not a column under "
-                    f"'numeric'{nearest(name, [*self.numeric])}"
+                    f"'numeric'{nearest(name, [*self._columns_of_numbers])}"
                 )
-        for name in self.from_data:
-            if name not in {*inputs, CLASSES}:
-                hint = nearest(name, [*inputs, CLASSES])
+        self._check_listed("from_data", self.from_data)
+        self._check_listed("proposed_from_rows", self.proposed_from_rows)
+        in_both_lists = {*self.from_data} & {*self.proposed_from_rows}
+        if in_both_lists:
+            raise ValueError(
+                f"'{min(in_both_lists)}' is listed under both 'from_data' (not public) and "
+                "'proposed_from_rows' (declared public): remove it from one of the two lists"
+            )
+
+    def _check_listed(self, setting: str, names: Iterable[str]) -> None:
+        """Raise ValueError unless each name in a list is that of a feature, or ``CLASSES``."""
+        known = [*self.numeric, *self.categorical, CLASSES]
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known)
                 raise ValueError(
-                    f"'from_data' lists '{name}', which is neither a column under 'numeric' or "
+                    f"'{setting}' lists '{name}', which is neither a column under 'numeric' or "
                     f"'categorical' nor '{CLASSES}'{hint}"
                 )
+
+    @property
+    def _columns_of_numbers(self) -> tuple[str, ...]:
+        """The columns whose cells are read as numbers."""
+        return tuple(self.numeric)
 
     @property
     def _markers(self) -> tuple[str, ...]:
@@ -331,6 +352,12 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
     test: Path | None = None
     bins: Annotated[int, Field(ge=0, le=1024)] = 0
     csv: CsvSettings = Field(default_factory=CsvSettings)
+
+    @property
+    def _columns_of_numbers(self) -> tuple[str, ...]:
+        """The numeric features, and a label that is a number."""
+        features = super()._columns_of_numbers
+        return (*features, self.label) if self.target == "numeric" else features
 
     def __post_init__(self) -> None:
         LabelledFileSettings.__post_init__(self)

@@ -26,6 +26,7 @@ from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
 from agt.data.file_settings import FileConstants, LabelledFileSettings
 from agt.data.files import changed_of, is_large, open_blocks, open_columns, same_length
+from agt.data.formats import CellFormat
 from agt.data.ids import (
     counts_rows,
     default_digests,
@@ -163,13 +164,18 @@ def query_labels(columns: ColumnReader, label: str, classes: Sequence[str], n: i
     return class_indices(words, classes, columns.path, columns.row, optional=True)
 
 
-def read_numbers(columns: ColumnReader, label: str) -> np.ndarray:
+def read_numbers(columns: ColumnReader, label: str, form: CellFormat | None = None) -> np.ndarray:
     """Return the numeric label of each row, [n] float64, none of them missing.
+
+    Args:
+        columns: the file.
+        label: the column.
+        form: how its text is declared to be written; None: as the file's text is.
 
     Raises:
         DataError: a label is missing, infinite or text; the message names the row.
     """
-    numbers = columns.numbers(label, "dataset.label")
+    numbers = columns.numbers(label, "dataset.label", form=form)
     columns.refuse(
         label,
         "dataset.label",
@@ -182,7 +188,11 @@ def read_numbers(columns: ColumnReader, label: str) -> np.ndarray:
 
 
 def query_numbers(
-    columns: ColumnReader, label: str, target: NumericTarget, count: int
+    columns: ColumnReader,
+    label: str,
+    target: NumericTarget,
+    count: int,
+    form: CellFormat | None = None,
 ) -> np.ndarray:
     """Return the clipped numeric labels of queries, [n] float64; NaN where there is none.
 
@@ -191,10 +201,11 @@ def query_numbers(
         label: the column, which may be absent.
         target: the range of the labels.
         count: how many queries there are.
+        form: how the column's text is declared to be written; None: as the file's text is.
     """
     if label not in columns.names:
         return np.broadcast_to(np.float64(target.unlabelled), count)
-    return target.clip(columns.numbers(label, "dataset.label"))
+    return target.clip(columns.numbers(label, "dataset.label", form=form))
 
 
 def queries(
@@ -360,6 +371,11 @@ class LabelledFile(LabelledFileSettings, ABC):
         return self.settled or validate(FileConstants, self.load().settled, "dataset.settled")
 
     @property
+    def _label_format(self) -> CellFormat | None:
+        """How labels that are numbers are declared to be written; None: as the file's text is."""
+        return None
+
+    @property
     def _form(self) -> CsvFormat | None:
         # How a csv is cut into cells, where a kind of file has such a setting; None: as usual.
         return getattr(self, "csv", None)
@@ -441,7 +457,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         if self._numbers is None:
             labels = read_labels(columns, self.label, self._listed or ())
         else:
-            labels = read_numbers(columns, self.label)
+            labels = read_numbers(columns, self.label, self._label_format)
         units = (
             None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
         )
@@ -577,6 +593,40 @@ class LabelledFile(LabelledFileSettings, ABC):
             check_query_format(path, self._form or CsvFormat())
             raise
 
+    def possible_record_ids(self, path: Path) -> list[np.ndarray]:
+        """Return the ids that queries would have if they were records, where content makes ids.
+
+        The label is a part of a record's content. Of a file without labels, each class is tried.
+
+        Args:
+            path: the file of queries.
+
+        Returns:
+            [n] str each, one array for each possible labelling. Nothing if ids or people are named
+            by columns, if the file is large, or if labels are numbers that the file does not have.
+        """
+        path = locate(path, self.data_dir, "inputs")
+        named = (self.id, self.unit, self.public, getattr(self, self.SPLIT))
+        if is_large(path) or any(name is not None for name in named):
+            return []
+        columns = open_columns(path, "inputs", csv_format=self._form)
+        content = self._content(columns)
+        count = len(content[0])
+        labellings: list[np.ndarray | None]
+        if self.label_free:
+            labellings = [None]
+        elif self._numbers is not None:
+            if self.label not in columns.names:
+                return []
+            labellings = [columns.numbers(self.label, "dataset.label", form=self._label_format)]
+        elif self.label in columns.names:
+            labellings = [columns.words(self.label, "dataset.label")]
+        else:
+            labellings = [np.full(count, name, dtype=object) for name in self._listed or ()]
+        return [
+            default_ids(*content, labels, numbered=False, exact=self.exact) for labels in labellings
+        ]
+
     def read_queries(self, columns: ColumnReader) -> Records:
         """As ``load_queries``, of columns that are there (sent_records.columns_of)."""
         constants, content = self._constants(), self._content(columns)
@@ -675,7 +725,7 @@ class LabelledFile(LabelledFileSettings, ABC):
     ) -> np.ndarray:
         """Return the labels of queries, [n], as the records of a dataset have them."""
         if self._numbers is not None:
-            return query_numbers(columns, self.label, self._numbers, count)
+            return query_numbers(columns, self.label, self._numbers, count, self._label_format)
         return query_labels(columns, self.label, constants.classes, count)
 
     @property

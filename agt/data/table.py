@@ -340,11 +340,7 @@ class Columns(ColumnsSettings):
 
     def _scaling_fact(self) -> Fact:
         at = self.SETTING
-        marked = [
-            name
-            for name in self.from_data
-            if name != CLASSES or name in {*self.numeric, *self.categorical}
-        ]
+        marked = [name for name in self.from_data if self._is_feature(name)]
         if marked:
             return _marked_fact(
                 marked[0],
@@ -355,12 +351,28 @@ class Columns(ColumnsSettings):
         derived = [name for name, limits in self.numeric.items() if limits is None]
         if derived:
             return not_held("range_found", column=derived[0], setting=f"{at}.numeric.{derived[0]}")
-        setting, note = f"{at}.numeric, {at}.categorical", self.measurement
-        if note is None:
+        setting = f"{at}.numeric, {at}.categorical"
+        proposed = tuple(name for name in self.proposed_from_rows if self._is_feature(name))
+        note = self.measurement
+        if note is None and not proposed:
             return declared("columns_public", setting=setting)
+        if note is None:
+            return declared("columns_public_some_proposed", setting=setting, proposed=proposed)
+        if not proposed:
+            return declared(
+                "columns_public_some_measured", setting=setting, measured=note.of, claim=note.claim
+            )
         return declared(
-            "columns_public_some_measured", setting=setting, measured=note.of, claim=note.claim
+            "columns_public_some_measured_some_proposed",
+            setting=setting,
+            measured=note.of,
+            claim=note.claim,
+            proposed=proposed,
         )
+
+    def _is_feature(self, name: str) -> bool:
+        """Return whether a column, and not the list of classes, has this name."""
+        return name in self.numeric or name in self.categorical
 
 
 def _marked_fact(column: str, more: int, at: str, group: str) -> Fact:
@@ -395,6 +407,10 @@ class Table(TableSettings, Columns, LabelledFile):
             return self.csv
         return declared_format
 
+    @property
+    def _label_format(self) -> CellFormat | None:
+        return self._format_of(self.label)
+
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
         """Of the training records: numbers and words by column ([n, ...], before they are coded),
         labels and units.
@@ -414,7 +430,8 @@ class Table(TableSettings, Columns, LabelledFile):
         """How features are made of a row of a csv, for readers without agt; empty: this is
         beyond them.
         """
-        if self.crosses or self.formats or not self.csv.header or self.csv.decimal != ".":
+        formatted = any(name in self.numeric for name in self.formats)
+        if self.crosses or formatted or not self.csv.header or self.csv.decimal != ".":
             return {}
         return {
             "columns": self._encoding(self._limits(self._constants())).rows,
@@ -509,9 +526,13 @@ class Table(TableSettings, Columns, LabelledFile):
         return self._measured(SIZE, "size_measured")
 
     def _classes_fact(self) -> Fact:
-        if CLASSES not in self.from_data:
-            return self._measured(CLASSES, "classes_measured") or super()._classes_fact()
-        return not_held("classes_read_off_records", setting="dataset.from_data")
+        if CLASSES in self.from_data:
+            return not_held("classes_read_off_records", setting="dataset.from_data")
+        if measured := self._measured(CLASSES, "classes_measured"):
+            return measured
+        if CLASSES in self.proposed_from_rows and self.classes is not None:
+            return declared("classes_public_proposed", setting="dataset.classes")
+        return super()._classes_fact()
 
 
 def _reader_of(frame: object) -> ColumnReader:

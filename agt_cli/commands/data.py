@@ -49,6 +49,8 @@ HEAD = """\
 #   2. Or write from_data: []. This is your statement that everything in this file is public and would be the same if any
 #      record were added or removed: ranges, edges, lists, which columns are used and how, how their cells are written,
 #      and what counts as a missing value.
+# The list proposed_from_rows names what agt proposed from the records and you then declared public, so that every claim
+# says so. If you replace a range or a list, remove its name there, too.
 """
 MIXED = (
     "only some ids of this column are whole numbers, so agt reads all of them as text, and 7 "
@@ -74,6 +76,18 @@ ROWS = (
 LABEL_RANGE = (
     "declared by this line: the public range of the labels, whoever is among the records; labels "
     "outside of it are clipped"
+)
+LISTS = (
+    "each list has only values that occur in the file (the rarest are left out); add public values "
+    "that may occur as well; all other values count as other"
+)
+NO_ID = (
+    "no column gives ids, so the id of each record is a hash of its content; if a column gives "
+    "ids, write its name here"
+)
+NO_ID_BUT_UNIT = (
+    "the id of each record is a hash of its content, because the column that you named identifies "
+    "people: it stands under unit"
 )
 FORMATS = (
     "how the dates or numbers of these columns are written; the columns of queries must be "
@@ -347,6 +361,7 @@ def dataset_yaml(
     size: int | None = None,
     unit_rows: int | None = None,
     id_permanent: bool = False,
+    proposed: Iterable[str] = (),
 ) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
 
@@ -355,6 +370,7 @@ def dataset_yaml(
         size: the number of training records that is declared public; None: none is.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
         id_permanent: whether somebody declared that ids which look like row numbers are permanent.
+        proposed: what of ``from_data`` was declared public as it was proposed.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -389,11 +405,8 @@ def dataset_yaml(
         for c in inspection.features
         if c.categorical
     }
-    form, id = (
-        inspection.form,
-        "null # no column gives ids, so the id of each record is a hash of its content; if a "
-        "column gives ids, write its name here",
-    )
+    form = inspection.form
+    id = f"null # {NO_ID if inspection.unit is None else NO_ID_BUT_UNIT}"
     if inspection.id is not None:
         column_name = _scalar(inspection.id)
         id = (
@@ -440,11 +453,13 @@ def dataset_yaml(
                 if c.numeric
             },
         ),
+        *([f"# {LISTS}"] if listed else []),
         *_mapping(
             "categorical", {column: _list(words) for column, words in listed.items() if words}
         ),
-        *_formats(features),
+        *_formats(inspection),
         f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
+        f"proposed_from_rows: {_list(proposed)}",
     ]
     if inspection.left_out:
         lines += [
@@ -463,8 +478,14 @@ def _target_lines(inspection: Inspection) -> list[str]:
     return ["target: numeric", f"range: [{low}, {high}]    # {LABEL_RANGE}"]
 
 
-def _formats(features: Iterable[Column]) -> list[str]:
-    formats = {column.name: column.format for column in features if column.format is not None}
+def _formats(inspection: Inspection) -> list[str]:
+    """Return the lines of a dataset file that say how cells of features, and labels that are
+    numbers, are written.
+    """
+    columns = [*inspection.features]
+    if inspection.numbers is not None and inspection.label_column is not None:
+        columns.append(inspection.label_column)
+    formats = {column.name: column.format for column in columns if column.format is not None}
     if not formats:
         return []
     return [

@@ -43,8 +43,8 @@ from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.proposed_release import (
-    QUERIES_MEANING,
     WEIGHTS_MECHANISMS,
+    ledger_command,
     release_command,
 )
 from agt_cli.report.quality import AnyQuality
@@ -52,7 +52,10 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, scoring_of
 from agt_cli.report.start_md import (
     OURS,
+    REMARKS,
     Comparison,
+    ProposedConstant,
+    ProposedConstants,
     Summary,
     write_start,
 )
@@ -65,10 +68,15 @@ from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.table_settings import GROUPS, StartAnswers, drop_override
 from agt_cli.typed_ranges import decimal_point
 
-QUESTIONS = ("label", "target", "range", "drop", "id", "unit_rows", "public", "purpose", "eps")
+QUESTIONS = (
+    *("label", "target", "range", "drop", "id", "id_permanent", "unit_rows"),
+    *("public", "purpose", "eps"),
+)
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
+PLANNED_QUERIES = (1, 10, 100)
+"""The numbers of answers one by one that are compared with released weights."""
 MEASURED = 0.2  # of the budget, for what nobody calls public
 
 
@@ -83,10 +91,14 @@ class StartSettings(StartAnswers, InspectSettings):
         capped.
 
         What labels are is asked where they may be numbers, and their range where they are; what to
-        drop, where a column tells the label by itself.
+        drop, where a column tells the label by itself. Whether ids are permanent is asked where
+        they look like row numbers, because no private answer can be given with ids that are not.
         """
         idle = {"eps"} if self.purpose == "certificates" else set()
         idle |= set() if inspection and inspection.unit else {"unit_rows"}
+        asks_about_ids = inspection is not None and _counting_rows(inspection)
+        if not asks_about_ids or self.purpose == "certificates":
+            idle.add("id_permanent")
         idle |= set() if inspection and inspection.may_be_numbers else {"target"}
         idle |= set() if self.target == "numeric" else {"range"}
         idle |= set() if inspection and _telling(inspection) else {"drop"}
@@ -221,24 +233,34 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     _write(settings, inspection, certificate)
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
-    planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
+    planned = plan(model, test.features, test.labels, (eps,), settings.delta, PLANNED_QUERIES)
     measuring = []
     if settings.private_groups and not certificates_only:
         measuring = _measuring(settings, scoring)
     measures = bool(measuring) and settings.purpose == "answers"
     held = all(condition.held for condition in model.conditions)
-    lines, mechanism = ways(planned, scoring, eps, held, settings.counted[1], measures)
+    unmet = [
+        f"condition {condition.letter} ({condition.name})"
+        for condition in model.conditions
+        if not condition.held
+    ]
+    lines, mechanism = ways(planned, scoring, eps, unmet, settings.counted[1], measures)
     # What is proposed depends on public values alone. What is expected of it depends on private
     # records, so it stands beside the proposal and decides nothing (docs/releasing.md, "What may
     # decide a choice").
     proposed = 0 if mechanism and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    releasing = release_command(folder, mechanism, f"{eps:g}", f"{settings.delta:g}")
-    onward = f"agt {releasing}" if proposed == 0 else steps.pop(2)
+    releasing = release_command(
+        folder, mechanism, f"{eps:g}", f"{settings.delta:g}", ledger=settings.dataset
+    )
+    opening = ledger_command(
+        settings.dataset, folder, eps, settings.delta, f"one {settings.counted[0]}"
+    )
+    onward = [f"agt {opening}", f"agt {releasing}"] if proposed == 0 else [steps.pop(2)]
     if measures:
         proposed = 0
-        onward = measuring[0]
+        onward = [measuring[0]]
     usual = scores_on_table(build(record.config["dataset"], "dataset"), scoring).scores
     compared = _comparison(settings, scoring, model, prepared, usual, planned, held)
     ahead = "" if settings.purpose == "answers" else _ahead(compared)
@@ -247,7 +269,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         quality.verdict,
         quality.explanation,
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
-        *_lost(inspection, settings.id_permanent),
+        *_lost(inspection, settings.id_permanent is True),
         _leaks(settings, inspection),
         *(
             f"Column '{name}' has the same value in several rows: give id={name} if this "
@@ -267,6 +289,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         ways=lines,
         proposed=proposed,
         declared=_declared(settings),
+        constants=proposed_constants(settings, inspection),
         remarks=[line for line in remarks if line],
         measuring=measuring,
         commands=steps,
@@ -288,7 +311,9 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "plan": lines,
         "recommended": lines[proposed],
         "measuring": measuring,
-        "next": onward,
+        "next": onward[-1],
+        "next_commands": onward,
+        "proposed_from_rows": {item.name: item.words for item in summary.constants.proposed},
         "commands": steps,
     }
 
@@ -407,10 +432,7 @@ def _ahead(compared: Comparison) -> str:
         return ""
     if not scoring.is_better(boosting, compared.constant.value):
         return ""
-    return (
-        "An ensemble of boosted trees that vote may be more accurate than this model, but "
-        f'{scoring.weaker}: see docs/recipe.md, section "any learner as a member".'
-    )
+    return scoring.boosted_members
 
 
 def _telling(inspection: Inspection) -> list[str]:
@@ -452,9 +474,31 @@ def _declared(settings: StartSettings) -> str:
     )
 
 
+def proposed_constants(settings: StartSettings, inspection: Inspection) -> ProposedConstants:
+    """Return which public constants of a dataset file are as agt proposed them from the rows."""
+    private = settings.private_groups
+    proposed = []
+    for column in inspection.features:
+        if column.public or _group(column) in private:
+            continue
+        words = _range_words(column) if column.numeric else _list_words(column.categorical)
+        proposed.append(ProposedConstant(column.name, words))
+    if inspection.classes and "classes" not in private:
+        proposed.append(ProposedConstant(CLASSES, _list_words(inspection.classes)))
+    total = len(inspection.features) + bool(inspection.classes)
+    return ProposedConstants(settings.dataset_file, tuple(proposed), total)
+
+
+def _list_words(values: Sequence[str]) -> str:
+    """Return how long a list of values is, and the first of them."""
+    return f"{counted(len(values), 'value')} ({few(values, 4)})"
+
+
 def _say(summary: Summary, console: Console) -> None:
+    if summary.remarks:
+        console.say(f"{REMARKS}:")
     for line in summary.remarks:
-        console.say(line)
+        console.say(f"  {line}")
     comparison = summary.comparison
     table = summary.table
     rows = comparison.rows
@@ -478,9 +522,10 @@ def _say(summary: Summary, console: Console) -> None:
         *(f"  {command}" for command in summary.measuring),
         "By hand:",
         *(f"  {command}" for command in summary.commands),
+        *summary.constants.lines,
         "Next:",
-        f"  {summary.onward}",
-        *([QUERIES_MEANING] if summary.asks_queries else []),
+        *(f"  {command}" for command in summary.onward),
+        *summary.placeholders,
     ]
     for line in lines:
         console.say(line)
@@ -525,10 +570,12 @@ def _lost(inspection: Inspection, id_permanent: bool) -> Iterator[str]:
 def _repeating(inspection: Inspection) -> list[str]:
     # Columns that may name people, some of whom have several rows, where nobody said whose the rows
     # are.
+    if inspection.names:
+        return []
     return [
         column.name
         for column in inspection.columns
-        if not (column.numeric or column.categorical or column.values or inspection.unit)
+        if not (column.numeric or column.categorical or column.values)
         and column.kind not in ("unreadable", "date", "dropped")
         and 1 < column.distinct < inspection.rows - column.missing
     ]
@@ -552,9 +599,15 @@ def _write(settings: StartSettings, inspection: Inspection, certificate: Sequenc
     }
     mine |= set() if "classes" in settings.private_groups else {CLASSES}
     size = None if "size" in settings.private_groups else _size(inspection)
-    unsaid = [name for name in from_data(inspection) if name not in mine]
+    read_off = from_data(inspection)
     text = dataset_yaml(
-        inspection, settings.dataset, unsaid, size, settings.unit_rows, settings.id_permanent
+        inspection,
+        settings.dataset,
+        unsaid=[name for name in read_off if name not in mine],
+        size=size,
+        unit_rows=settings.unit_rows,
+        id_permanent=settings.id_permanent is True,
+        proposed=[name for name in read_off if name in mine],
     )
     if (
         not settings.dataset_file.exists()
@@ -575,13 +628,13 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         ConfigError: there is no terminal; names what to give.
     """
     inspection = settings.inspect()
-    said = _say_doubts(inspection, (), console)
+    said = _say_doubts(inspection, settings, (), console)
     if console.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _check_answered(settings, inspection)
         return settings, inspection
     while unanswered := settings.open_questions(inspection):
         key = unanswered[0]
-        text, _, usual = questions(inspection, settings.id_permanent)[key]
+        text, _, usual = questions(inspection, settings.id_permanent is True)[key]
         given = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
         try:
             now: StartSettings = validate(
@@ -589,7 +642,7 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
             )
             if key in ("label", "target", "range", "drop", "id", "unit_rows"):
                 inspection = now.inspect()
-                said = _say_doubts(inspection, said, console)
+                said = _say_doubts(inspection, now, said, console)
             settings = now
         except AgtError as error:
             console.warn(str(error))
@@ -600,13 +653,26 @@ def _check_answered(settings: StartSettings, inspection: Inspection) -> None:
     """Raise ConfigError, which names what to give, where a question is open that nobody can be
     asked.
 
-    Without a terminal no column is dropped that nobody named.
+    Without a terminal no column is dropped that nobody named. While the id is open, what depends on
+    it is named with its condition: a limit on the rows of one person, and whether ids that look
+    like row numbers are permanent.
     """
-    missing = [key for key in settings.open_questions(inspection) if key != "drop"]
-    if not missing:
+    open_keys = [key for key in settings.open_questions(inspection) if key != "drop"]
+    if not open_keys:
         return
-    asked = questions(inspection, settings.id_permanent)
-    needed = ", ".join(f"{key}={asked[key][1]}" for key in missing)
+    asked = questions(inspection, settings.id_permanent is True)
+    missing = [f"{key}={asked[key][1]}" for key in open_keys]
+    if "id" in open_keys and settings.unit_rows is None:
+        example = "".join(f", as '{name}' does" for name in _repeating(inspection)[:1])
+        missing.append(f"unit_rows=NUMBER (only if the id repeats{example})")
+    asks_about_ids = settings.id_permanent is None and settings.purpose != "certificates"
+    if "id" in open_keys and asks_about_ids:
+        doubtful = [column.name for column in inspection.columns if column.counts_rows]
+        example = "".join(f", as those of '{name}' do" for name in doubtful[:1])
+        missing.append(
+            f"id_permanent=true or false (only if the ids look like row numbers{example})"
+        )
+    needed = ", ".join(missing)
     raise ConfigError(
         "this terminal is not interactive, so answer the questions on the command line: give "
         f"{needed}; or give answers=FILE.yaml, a file with one line for each answer"
@@ -614,13 +680,16 @@ def _check_answered(settings: StartSettings, inspection: Inspection) -> None:
 
 
 def _say_doubts(
-    inspection: Inspection, said: tuple[Doubt, ...], console: Console
+    inspection: Inspection, settings: StartSettings, said: tuple[Doubt, ...], console: Console
 ) -> tuple[Doubt, ...]:
     """Say what may be a mistake in the file, each once; returns all that was said.
 
-    Columns that are left out are among the remarks (``_lost``), and what labels are is asked.
+    Columns that are left out are among the remarks (``_lost``), and what labels are is asked. Where
+    ranges were called public, nothing is said about where the range of dates ends.
     """
-    elsewhere = ("number_as_classes", "left_out", "taken_as_words")
+    elsewhere = ["number_as_classes", "left_out", "taken_as_words"]
+    if "ranges" in (settings.public or ()):
+        elsewhere.append("dates_may_go_on")
     new = tuple(
         doubt for doubt in inspection.doubts if doubt not in said and doubt.code not in elsewhere
     )
@@ -651,10 +720,11 @@ def questions(
         default=0,
     )
     public = (
-        "Which of these values from your file (rounded) are public, that is, would be the "
-        "same with other people in the table? A limit of 120 for ages is public; the largest "
-        f"income in the file is not.{groups} Answer yes (all of them, and the choice of "
-        "columns, are public), no (none is), or the names of those that are, such as "
+        "Which of these values from your file (ranges are rounded, and lists have only what "
+        "occurs) are public, that is, would be the same with other people in the table? A limit "
+        "of 120 for ages is public; the largest income in the file is not."
+        f"{groups} Answer yes (all of them, and the choice of columns, are public), no (none "
+        "is), or the names of those that are, such as "
         f"ranges,{list(parts)[-2]}"
     )
     unit = inspection.unit
@@ -672,6 +742,13 @@ def questions(
             f"leave{again}? Answer with its name, or none",
             "COLUMN or none",
             NONE,
+        ),
+        "id_permanent": (
+            f"{_looks_like_row_numbers(inspection)}. If the number of a row changes when somebody "
+            "joins or leaves, no private answer can be given. Does each person keep this id "
+            "whoever joins or leaves? Answer true or false",
+            "true or false",
+            "false",
         ),
         "unit_rows": (
             f"By column '{unit}', one person has up to {most} rows here. How many rows may one "
@@ -693,6 +770,17 @@ def questions(
             "1",
         ),
     }
+
+
+def _counting_rows(inspection: Inspection) -> list[str]:
+    """Return the columns that were said to name records or people, but look like row numbers."""
+    return [column.name for column in inspection.names if column.counts_rows]
+
+
+def _looks_like_row_numbers(inspection: Inspection) -> str:
+    """Return which column of ids looks like row numbers, in a clause; any, if none was named."""
+    names = _counting_rows(inspection)
+    return f"The ids in '{names[0]}' look like row numbers" if names else "The ids look like such"
 
 
 def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
@@ -724,7 +812,11 @@ def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str
 
 def _grouped(inspection: Inspection) -> dict[str, str]:
     # What each group of ``public`` holds, in words.
-    ranges = [_range_words(column) for column in inspection.features if column.numeric]
+    ranges = [
+        f"{column.name} from {_range_words(column)}"
+        for column in inspection.features
+        if column.numeric
+    ]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
     rows = _size(inspection)
     size = f"about {rows:,} rows for training"
@@ -740,7 +832,7 @@ def _grouped(inspection: Inspection) -> dict[str, str]:
 def _range_words(column: Column) -> str:
     low = column.bound(column.numeric[0])
     high = column.bound(column.numeric[-1])
-    return f"{column.name} from {low} to {high}"
+    return f"{low} to {high}"
 
 
 def _group(column: Column) -> str:
@@ -768,8 +860,45 @@ def weights_release(planned: Plan) -> PlannedRelease | None:
     return next((planned_by_name[name] for name in names), None)
 
 
+def _more_answers(planned: Plan, scoring: Scoring, count: int) -> str:
+    """Return how many more answers one by one are still expected to be better than those of the
+    weights, in words that follow a number of answers; empty: no more are, among
+    ``PLANNED_QUERIES``.
+
+    Args:
+        planned: what could be released.
+        scoring: how answers are scored.
+        count: the number of answers that is named already.
+    """
+    weights = weights_release(planned)
+    if weights is None:
+        return ""
+    better = [
+        release
+        for release in planned.releases
+        if release.mechanism in planned.names
+        and release.budget.queries > count
+        and scoring.is_better(release.expected, weights.expected)
+    ]
+    if not better:
+        return ""
+    most = max(release.budget.queries for release in better)
+    best = min if scoring.is_better(0.0, 1.0) else max
+    expected = best(release.expected for release in better if release.budget.queries == most)
+    return (
+        f" (up to {most} are expected to be better than answers of the weights: "
+        f"{scoring.expected_words(expected)})"
+    )
+
+
+def _not_yet(unmet: Sequence[str]) -> str:
+    """Return that nothing can be published while these conditions are not met."""
+    verb = "is" if len(unmet) == 1 else "are"
+    return f"not yet, because {' and '.join(unmet)} {verb} not met"
+
+
 def ways(
-    planned: Plan, scoring: Scoring, eps: float, held: bool, many: str, measures: bool
+    planned: Plan, scoring: Scoring, eps: float, unmet: Sequence[str], many: str, measures: bool
 ) -> tuple[list[str], str]:
     """Return the three ways to go on, in words, and the mechanism of the first.
 
@@ -777,13 +906,14 @@ def ways(
     depends on public values alone; it is empty where no weights can be released.
 
     Args:
-        held: whether every condition of a guarantee is.
+        unmet: the conditions of a guarantee that are not met, in words.
         many: what certificates count.
         measures: whether what is not public is to be measured first, so that weights can be
             released then.
     """
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
-    weights = singly = "not yet (see the remarks)" if not held else "none"
+    held = not unmet
+    weights = singly = "none" if held else _not_yet(unmet)
     if not held and measures:
         weights = "not before everything that is not public is measured (see below)"
     mechanism = ""
@@ -807,6 +937,7 @@ def ways(
         answers = counted(count, "answer")
         score = scoring.expected_words(evidence.worst_tolerated_score)
         singly = f"{answers}, {score}, with mechanism={name}"
+        singly += _more_answers(planned, scoring, count)
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"{scoring.answers}, published one by one within the same total budget: {singly}",

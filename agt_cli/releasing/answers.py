@@ -10,6 +10,7 @@ from agt.data.arrays import pieces
 from agt.errors import ConfigError
 from agt.models.portable import Portable
 from agt_cli.configuration import digest_of
+from agt_cli.releasing.answer_quality import score_for_owner
 from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -57,7 +58,8 @@ class PortableAnswers:
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:
             raise ConfigError(
-                f"release={folder}: no queries were given: give their file with inputs=FILE"
+                f"release={folder}: no queries were given: give their file with inputs=FILE. Only "
+                "run=FOLDER answers without one, for the rows that were kept out of training"
             )
         release.queries()  # what reads them may be code that is not trusted, or not there
         return cls(folder, release, Path(str(inputs)), config.get("force") is True)
@@ -72,13 +74,16 @@ class PortableAnswers:
         record.environment(
             release=str(self.folder.resolve()), inputs=str(self.inputs), dataset=release.name
         )
-        queries = release.queries().load_queries(self.inputs)
+        source = release.queries()
+        queries = source.load_queries(self.inputs)
         record.environment(inputs_id=queries.id_column)
         answers = release.labels
         table = LabelTable.of(queries, release.classes, self.inputs)
-        if release.target.numeric is not None:
+        numbers = release.target.numeric
+        if numbers is not None:
             answers = release.numbers
-            table = NumberTable(public_names(queries.ids), (), number_of=None)
+            names = public_names(queries.ids)
+            table = NumberTable(names, (), number_of=None, target=numbers)
         for line in [*outside_lines(queries), *id_lines(queries), *table.naming]:
             console.note(line)
         mismatches = queries.population_mismatches
@@ -97,5 +102,11 @@ class PortableAnswers:
         brief = [*(release.brief or release.words), sentences.RELEASED_EARLIER, sentences.IN_FULL]
         for line in [*brief, f"labels: {path}"]:
             console.say(line)
+        quality = score_for_owner(
+            self.folder, self.inputs, queries, source, release.target, answers
+        )
+        if quality is not None:
+            console.say(quality.sentence)
         result = {"metrics": record.metrics, "claim": words[0], "words": words}
-        return {**result, "labels": str(path) if shown is None else shown}
+        owner_only = None if quality is None else quality.fields
+        return {**result, "labels": str(path) if shown is None else shown, "owner_only": owner_only}

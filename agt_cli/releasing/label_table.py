@@ -3,6 +3,7 @@
 Loads neither torch nor what draws.
 """
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +19,10 @@ import pyarrow.parquet as pq
 from agt.data.arrays import ROWS, Blocks, Mapped, pieces, row_numbers
 from agt.data.ids import CONTENT
 from agt.data.records import UNANSWERED, Records
+from agt.data.target import NumericTarget
 
+RANGE_DIGITS = 7
+"""Digits of a number in the upper part of a range, as in 0 to 20,000 and 2958.13."""
 MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
 _ODD = re.compile('[",\r\n]')
 _HEAD = b"record_id,label\n"
@@ -150,12 +154,18 @@ class LabelTable:
 class NumberTable(LabelTable):
     """labels.csv whose labels are numbers, in the shortest form that reads back as the same float.
 
+    Numbers that released weights give are rounded, because their last digits mean nothing beside
+    the noise. Rounding what was released spends nothing. Drawn numbers are not rounded: that each
+    is one which the mechanism can draw is checked later.
+
     Attributes:
         number_of: the numbers [n] that drawn labels [n] stand for; None: labels are the numbers
-            themselves, and every query has one.
+            that released weights give, and every query has one.
+        target: the range of the numbers.
     """
 
     number_of: Callable[[np.ndarray], np.ndarray] | None = field(kw_only=True)
+    target: NumericTarget = field(kw_only=True)
 
     @property
     def size(self) -> int:
@@ -172,12 +182,25 @@ class NumberTable(LabelTable):
 
     def shown(self, labels: np.ndarray) -> list[Any]:
         """The numbers, as ``--json`` has them."""
-        numbers = labels if self.number_of is None else self.number_of(labels)
-        return list(numbers.tolist())
+        if self.number_of is None:
+            return rounded_in_range(labels, self.target)
+        return list(self.number_of(labels).tolist())
 
     def _words(self, labels: np.ndarray) -> list[str]:
         """The cell of each number."""
         return [repr(number) for number in self.shown(labels)]
+
+
+def rounded_in_range(numbers: np.ndarray, target: NumericTarget) -> list[float]:
+    """Return numbers rounded to about a millionth of their range, and still within it.
+
+    Args:
+        numbers: [n] within the range.
+        target: the range.
+    """
+    decimals = RANGE_DIGITS - 1 - math.floor(math.log10(target.width))
+    rounded = [round(number, decimals) for number in numbers.tolist()]
+    return [float(number) for number in np.clip(rounded, target.low, target.high)]
 
 
 def _cell(word: str) -> str:

@@ -15,6 +15,7 @@ from agt.settings import keyword_schema
 from agt_cli.command_settings.on_run import LINES
 from agt_cli.command_settings.predict import PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
+from agt_cli.releasing.known_records import constants_warning, query_warnings
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
 from agt_cli.releasing.request import PredictRequest
@@ -23,7 +24,19 @@ from agt_cli.renamed import with_new_name
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.pending import PendingErasures
-from agt_cli.runs.queries import TrainedRun
+from agt_cli.runs.queries import OpenedRun, TrainedRun
+
+
+def _warn_owner(opened: OpenedRun, console: Console) -> None:
+    """Say which constants were proposed from the rows, and which queries are training records."""
+    run = opened.trained.finished
+    inputs = opened.trained.inputs
+    if note := constants_warning(run):
+        console.note(note)
+    if inputs is None or inputs == LINES:
+        return
+    for warning in query_warnings(run, inputs, opened.queries, opened.kept.source):
+        console.warn(warning)
 
 
 @keyword_schema
@@ -72,6 +85,7 @@ class PrivateAnswers(PredictSettings):
         )
         mechanism, lines = self.mechanism, self.trained.inputs == LINES
         opened = self.trained.open(record, console, mechanism.reads_records)
+        _warn_owner(opened, console)
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(

@@ -87,7 +87,7 @@ class LabelsFile:
         else:
             names = public_names(opened.queries.ids)
             number_of = None if from_weights else votes.mean_of
-            self.table = NumberTable(names, (), number_of=number_of)
+            self.table = NumberTable(names, (), number_of=number_of, target=votes.target)
         self._open = request.record.reserve(self.table.file, self.table.size)
 
     def write(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:

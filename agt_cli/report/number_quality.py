@@ -196,7 +196,9 @@ class NumberQuality(AnyQuality):
             markdown_table(_TITLES, rows),
             "Intervals are normal 95 % confidence intervals for independent records. 'median' "
             "always answers the median of the labels; 'one ridge' is one ridge regression on all "
-            "training records, without certificates.",
+            "training records, with the features of this model (columns coded in bins) and without "
+            "certificates. The Ridge of agt start takes numbers as they are, so it has another "
+            "error.",
         ]
 
     def say(self, console: Console) -> None:

@@ -3,11 +3,18 @@
 What it proposes depends on public values alone (docs/releasing.md, "What may decide a choice").
 """
 
+import shlex
 from pathlib import Path
 
 QUERIES = "inputs=FILE"
 """The word of a proposed command in whose place the owner names a file."""
 QUERIES_MEANING = "FILE: your file of queries."
+HEAD = "HEAD"
+"""What stands in a proposed command for the file that keeps a copy of a ledger's end."""
+HEAD_MEANING = (
+    "HEAD: a file on another disk, such as /mnt/stick/{dataset}.head. If these people have a "
+    "ledger, name that one instead."
+)
 # In the order in which weights are proposed. On the five public tables of
 # docs/release_measurements.md the first was mostly ahead.
 WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")
@@ -20,13 +27,30 @@ Both take any number of classes. Which one is better depends on private records 
 """
 
 
-def release_command(run: Path | str, mechanism: str, eps: str, delta: str) -> str:
+def release_command(
+    run: Path | str, mechanism: str, eps: str, delta: str, ledger: str | None = None
+) -> str:
     """Return the command that releases answers to a file of queries, without the word agt.
 
     Args:
         run: the training run's folder.
         mechanism: the mechanism's name.
         eps, delta: the total budget, as it is typed.
+        ledger: the name of the ledger that counts the release; None: the command names none.
     """
+    counted = "" if ledger is None else f"ledger={ledger} "
     release = f"mechanism={mechanism} total.eps={eps} total.delta={delta}"
-    return f"predict run={run} {QUERIES} {release}"
+    return f"predict run={run} {counted}{QUERIES} {release}"
+
+
+def ledger_command(name: str, run: Path | str, eps: float, delta: float, unit: str) -> str:
+    """Return the command that opens a ledger, without the word agt.
+
+    Args:
+        name: the ledger's name.
+        run: the folder of a training run on the table.
+        eps, delta: the budget of everything that is ever published about its people.
+        unit: whose data the budget protects, in words.
+    """
+    total = f"total.eps={eps:g} total.delta={delta:g}"
+    return f"ledger init {name} run={run} {total} unit={shlex.quote(unit)} head={HEAD}"

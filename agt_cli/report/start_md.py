@@ -16,12 +16,16 @@ from matplotlib.ticker import PercentFormatter
 
 from agt_cli.report.figures import WIDTH, drawing, headline
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
-from agt_cli.report.proposed_release import QUERIES, QUERIES_MEANING
+from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
 
 FIGURE = "comparison"
 OURS = "this model"
+REMARKS = "Before you trust this result"
+"""The heading of what to look at first."""
+MAX_CONSTANTS = 20
+"""The largest number of proposed constants that are listed."""
 _OURS_COLOUR = "#08306b"
 _PRIVATE_COLOUR = "#4292c6"
 _OTHERS_COLOUR = "0.75"
@@ -131,6 +135,62 @@ def _known(estimate: Estimate | None) -> Estimate:
     return estimate
 
 
+@dataclass(frozen=True)
+class ProposedConstant:
+    """A range or list that was declared public as agt proposed it from the rows.
+
+    Attributes:
+        name: the column, or the word for the list of classes.
+        words: the range, or the list's length and first values.
+    """
+
+    name: str
+    words: str
+
+
+@dataclass(frozen=True)
+class ProposedConstants:
+    """The ranges and lists of a dataset file that were declared public as they were proposed.
+
+    Attributes:
+        file: the dataset file.
+        proposed: those that were read off the rows and declared public.
+        total: the number of ranges and lists in the file.
+    """
+
+    file: Path
+    proposed: tuple[ProposedConstant, ...]
+    total: int
+
+    @property
+    def heading(self) -> str:
+        """What was declared, and what to do before a release; empty: nothing was."""
+        if not self.proposed:
+            return ""
+        return (
+            f"{len(self.proposed)} of {self.total} ranges and lists that you declared public were "
+            "proposed from the rows, and every claim will say so. Would you have declared the same "
+            f"with other people in the table? If not, correct {self.file} before any release:"
+        )
+
+    @property
+    def items(self) -> Iterator[str]:
+        """Yield each of them in a few words; of very many, the first ones."""
+        shown = self.proposed[:MAX_CONSTANTS]
+        for constant in shown:
+            yield f"{constant.name}: {constant.words}"
+        hidden = len(self.proposed) - len(shown)
+        if hidden:
+            yield f"and {hidden} more"
+
+    @property
+    def lines(self) -> list[str]:
+        """The heading and the items, for a terminal; empty: nothing was proposed."""
+        if not self.proposed:
+            return []
+        return [self.heading, *(f"  {item}" for item in self.items)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """What ``agt start`` found out about a table.
@@ -145,10 +205,11 @@ class Summary:
         ways: the ways to go on, in words.
         proposed: index of the way that ``onward`` takes. It depends on public values alone.
         declared: what is public, and what that allows, in a sentence.
+        constants: what of it is as agt proposed it from the rows.
         remarks: what to look at before the result is trusted.
         measuring: commands that measure what is not public; empty: nothing is to be measured.
         commands: the commands that do the same step by step.
-        onward: the next command.
+        onward: the next commands.
     """
 
     table: str
@@ -160,15 +221,22 @@ class Summary:
     ways: Sequence[str]
     proposed: int
     declared: str
+    constants: ProposedConstants
     remarks: Sequence[str]
     measuring: Sequence[str]
     commands: Sequence[str]
-    onward: str
+    onward: Sequence[str]
 
     @property
-    def asks_queries(self) -> bool:
-        """Whether a proposed command needs a file of queries."""
-        return any(QUERIES in line for line in (self.onward, *self.measuring))
+    def placeholders(self) -> list[str]:
+        """What is to be filled into the proposed commands, a sentence for each placeholder."""
+        commands = (*self.onward, *self.measuring)
+        sentences = []
+        if any(QUERIES in command for command in commands):
+            sentences.append(QUERIES_MEANING)
+        if any(command.endswith(f"head={HEAD}") for command in commands):
+            sentences.append(HEAD_MEANING.format(dataset=self.dataset.stem))
+        return sentences
 
 
 def write_start(record: RunRecord, summary: Summary) -> None:
@@ -237,19 +305,28 @@ def start_report(summary: Summary, folder: Path) -> str:
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
         markdown_table(("", "way", ""), ways),
-        *(("## Before you trust this result", [*summary.remarks]) if summary.remarks else ()),
+        *((f"## {REMARKS}", [*summary.remarks]) if summary.remarks else ()),
         *(
             ("## Measure, with noise, what is not public", _commands(summary.measuring))
             if summary.measuring
             else ()
         ),
+        *_constants(summary.constants),
         "## Next",
-        _commands([summary.onward]),
-        *([QUERIES_MEANING] if summary.asks_queries else []),
+        _commands(summary.onward),
+        *map(plain, summary.placeholders),
         "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),
         _links(summary, folder),
     )
+
+
+def _constants(constants: ProposedConstants) -> list[Any]:
+    """Return the section about what was declared public as it was proposed; empty: nothing was."""
+    if not constants.proposed:
+        return []
+    items = [plain(item) for item in constants.items]
+    return ["## What you declared public", plain(constants.heading), items]
 
 
 def _commands(lines: Sequence[str]) -> str:

@@ -87,9 +87,8 @@ _SENTENCES: dict[DoubtCode, str] = {
     ),
     "label_written_otherwise": (
         "the label '{column}' has {distinct} different numbers that are written otherwise than "
-        "1234.5, and each of them is taken as a class: if the label is a quantity, rewrite this "
-        "column in the file ({values}), and give target=numeric range=[LOW,HIGH] with its public "
-        "range"
+        "1234.5, and each of them is taken as a class: if the label is a quantity, {reason}, and "
+        "give target=numeric range=[LOW,HIGH] with its public range"
     ),
     "label_outside_range": (
         "the label '{column}' lies outside of {values} in {rows}, so these labels would be "

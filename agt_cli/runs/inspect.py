@@ -198,6 +198,7 @@ _GAPS = {
     "#n/a",
 }
 _MOST_GAPS = 100
+_LEAST_END_ROWS = 5  # with a number at which the range of a few whole numbers may end
 _EPOCH_YEAR = 1970  # from which NumPy counts years
 _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 
@@ -439,11 +440,11 @@ def inspect_table(
     )
     only_words = not any(look.numeric or look.date for look in looks.values())
     unnamed = columns.csv_format is not None and header is None and only_words
-    rewriting = ""
+    remedy = ""
     if label is not None and target is None:
-        rewriting = _rewriting(looks[label])
+        remedy = _unread_label_remedy(looks[label])
     doubts = [
-        *_doubts(inspection, looks, unnamed, rewriting),
+        *_doubts(inspection, looks, unnamed, remedy),
         *_doubts_about_rows(columns, looks, label),
     ]
     return replace(inspection, doubts=tuple(doubts))
@@ -834,13 +835,13 @@ def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> No
 
 
 def _doubts(
-    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool, rewriting: str
+    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool, remedy: str
 ) -> Iterator[Doubt]:
     """Yield what may be a mistake.
 
     Args:
         unnamed: whether the names may be those of no column.
-        rewriting: how labels must be rewritten to be read as numbers, as ``_rewriting`` says.
+        remedy: what to do so that labels are read as numbers, as ``_unread_label_remedy`` says.
     """
     if unnamed:
         yield Doubt("names_may_be_a_record", values=tuple(looks)[:4])
@@ -856,7 +857,7 @@ def _doubts(
         if column.name != column.name.strip():
             yield Doubt("blanks_around_name", column.name)
         if column.name == inspection.label:
-            yield from _label_doubts(inspection, looks[column.name], rewriting)
+            yield from _label_doubts(inspection, looks[column.name], remedy)
         else:
             yield from doubts_about_values(column.name, column.categorical)
             if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
@@ -896,14 +897,14 @@ def _doubts_about_rows(
         yield Doubt("rows_nearly_empty", values=(where,), rows=len(nearly_empty))
 
 
-def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -> Iterator[Doubt]:
-    """Yield what is doubtful about the column of labels; ``rewriting`` as in ``_doubts``."""
+def _label_doubts(inspection: Inspection, look: _ColumnValues, remedy: str) -> Iterator[Doubt]:
+    """Yield what is doubtful about the column of labels; ``remedy`` as in ``_doubts``."""
     if inspection.numbers is not None:
         yield from doubts_about_numbers(look.name, look.numbers, look.counts, inspection.numbers)
     elif inspection.classes:
-        asks = inspection.may_be_numbers and not inspection.needs_target and not rewriting
-        if rewriting and len(look.words) >= LEAST_NUMBERS:
-            yield Doubt("label_written_otherwise", look.name, (rewriting,), len(look.words))
+        asks = inspection.may_be_numbers and not inspection.needs_target and not remedy
+        if remedy and len(look.words) >= LEAST_NUMBERS:
+            yield Doubt("label_written_otherwise", look.name, (remedy,), len(look.words))
         yield from doubts_about_classes(look.name, look.in_order(), may_be_numbers=asks)
 
 
@@ -1095,9 +1096,10 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         )
     days, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
     usual = days[~outliers(days, counts)]
+    # The day before the first one, so that the range does not begin with a record's own date.
     low, high = (
         float(np.array(day, "datetime64[D]").astype("datetime64[Y]").astype(int))
-        for day in (usual[0], usual[-1])
+        for day in (usual[0] - 1, usual[-1])
     )
     if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
         return replace(
@@ -1194,8 +1196,9 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     if pa.types.is_boolean(raw):
         return replace(seen, numeric=(0.0, 1.0), public=True)
     may_be_codes = look.whole and len(look.words) <= FEW_CODES
-    usual = look.numbers[~outliers(look.numbers, look.counts)]
-    low, high = round_range(usual, exact=may_be_codes)
+    usual = ~outliers(look.numbers, look.counts)
+    is_exact = may_be_codes and _has_frequent_ends(look.numbers[usual], look.counts[usual])
+    low, high = round_range(look.numbers[usual], exact=is_exact)
     if not np.isfinite(2 * (high - low)):
         return replace(
             seen,
@@ -1206,6 +1209,19 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     is_outside = (look.numbers < low) | (look.numbers > high)
     outside = int(look.counts[is_outside].sum())
     return replace(seen, numeric=(low, high), outside=outside, remark=remark)
+
+
+def _has_frequent_ends(numbers: np.ndarray, counts: np.ndarray) -> bool:
+    """Return whether several rows have the least of some numbers, and several the greatest.
+
+    A range that ends with a number of one record would reveal that this record is there.
+
+    Args:
+        numbers: [n] distinct numbers.
+        counts: [n] how many rows have each.
+    """
+    ends = [numbers.argmin(), numbers.argmax()]
+    return bool((counts[ends] >= _LEAST_END_ROWS).all())
 
 
 def _words(
@@ -1383,46 +1399,55 @@ def _check_label_words(columns: ColumnReader, look: _ColumnValues) -> None:
             f"number) in {where}: correct this value, or remove the row. If {word!r} is the name "
             "of a class, give target=classes"
         )
-    rewriting = _rewriting(look)
-    if rewriting and len(look.words) > FEW_NUMBERS:
+    remedy = _unread_label_remedy(look)
+    if remedy and len(look.words) > FEW_NUMBERS:
         raise DataError(
             f"{columns.path}: the label '{look.name}' has {len(look.words):,} different numbers "
-            "that are written otherwise than 1234.5. If the label is a quantity, rewrite this "
-            f"column in the file ({rewriting}), and then give target=numeric range=[LOW,HIGH] with "
-            "its public range. If each number is a class, give target=classes"
+            f"that are written otherwise than 1234.5. If the label is a quantity, {remedy}, and "
+            "give target=numeric range=[LOW,HIGH] with its public range. If each number is a "
+            "class, give target=classes"
         )
 
 
-def _rewriting(look: _ColumnValues) -> str:
-    """Return how numbers of a label must be rewritten that are written otherwise than 1234.5;
-    empty: no format of numbers reads them, or they are written so.
+def _unread_label_remedy(look: _ColumnValues) -> str:
+    """Return what to do so that the words of a label are read as numbers.
+
+    Returns:
+        The remedy, in a clause; empty: they are read as numbers already, or are none.
     """
-    if not look.text or look.date or not len(look.words):
+    if not look.text or look.date or isinstance(look.format, NumberFormat) or not len(look.words):
         return ""
-    known = (look.format,) if isinstance(look.format, NumberFormat) else look.possible_formats
-    forms = [form for form in known if reads(form, look.words)]
-    if forms:
-        word = str(look.words[0].as_py())
-        readings = " or ".join(number_in(form, word) for form in forms)
-        return f"{word!r} as {readings}"
+    if look.possible_formats:
+        # The word with most separators shows how the readings differ.
+        word = max(look.words.to_pylist(), key=lambda word: len(re.findall(r"[.,' ]", word)))
+        choices = (
+            f"{command_line(look.name, form)} if {word!r} means {number_in(form, word)}"
+            for form in look.possible_formats
+        )
+        return f"give {' or '.join(choices)}"
     found = suffixed_numbers(look.words)
     if found is None:
         return ""
-    return f"{found.example!r} as {found.number or 'a number in the unit of the others'}"
+    # A unit does not change a number, but k multiplies it by 1,000.
+    is_unit = found.form is not None and number_in(found.form, found.example) == found.number
+    if found.form is not None and is_unit:
+        return f"give {command_line(look.name, found.form)}"
+    number = found.number or "a number in the unit of the others"
+    return f"rewrite this column in the file ({found.example!r} as {number})"
 
 
 def _check_numbers(columns: ColumnReader, look: _ColumnValues) -> None:
     """Raise DataError unless labels that were said to be numbers can be read as numbers."""
     name = look.name
-    if rewriting := _rewriting(look):
+    if remedy := _unread_label_remedy(look):
         raise DataError(
             f"{columns.path}: the label '{name}' has numbers that are written otherwise than "
-            f"1234.5, as a numeric label must be: rewrite this column in the file ({rewriting})"
+            f"1234.5: {remedy}"
         )
-    if look.format is not None:
+    if isinstance(look.format, str):
         raise DataError(
-            f"{columns.path}: the label '{name}' is written {in_words(look.format)}, but a numeric "
-            "label must be written as 1234.5: rewrite this column in the file"
+            f"{columns.path}: the label '{name}' is written {in_words(look.format)}, but a label "
+            "of numbers must not be a date: name another column with label=NAME"
         )
     if look.numeric and not look.date:
         return

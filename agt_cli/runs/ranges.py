@@ -1,10 +1,12 @@
 """The range that is proposed for a column of numbers: round ends around all but outliers."""
 
 import math
+import sys
 
 import numpy as np
 
 _RANGE_STEPS = 20
+_LEAST_WHOLE_STEP = 10.0  # to which whole numbers are rounded
 _TAIL_SHARE = 0.1  # of the distinct numbers, on each side of their middle
 _OUTLIER_WIDTHS = 10.0  # widths of the middle between it and an outlier
 _LEAST_DISTINCT = 13  # of fewer different numbers, which may be codes, none is an outlier
@@ -49,26 +51,57 @@ def outliers(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:
     """Return a range around numbers, [low, high], at multiples of a round step.
 
+    No end but 0 is one of the numbers, because an end that one record alone has would reveal this
+    record. Whole numbers are rounded to tens at least, so 0 to 13 become [0, 20].
+
     Args:
         numbers: at least one, all finite.
         exact: the least and the greatest number are the range.
+
+    Returns:
+        The range; [0, 1] of numbers that are all 0 or 1. The numbers' own ends if these are
+        farther apart than the largest double.
     """
     low = float(numbers.min())
     high = float(numbers.max())
+    if np.isin(numbers, (0.0, 1.0)).all():
+        return 0.0, 1.0
     if low == high:
-        return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
-    step = (high - low) / _RANGE_STEPS
-    if exact or not (math.isfinite(step) and step):
+        low, high = min(low, 0.0), max(high, 0.0)
+    width = high - low
+    if exact or not math.isfinite(width):
         return low, high
-    power = 10.0 ** math.floor(math.log10(step))
-    round_steps = [factor * power for factor in (1.0, 2.0, 5.0, 10.0)]
-    step = next(round_step for round_step in round_steps if round_step >= step * (1 - 1e-9))
-    rounded_low = _tidy(math.floor(low / step) * step)
-    rounded_high = _tidy(math.ceil(high / step) * step)
-    # digits beyond those of a double may be lost
-    if rounded_low <= low < high <= rounded_high:
+    step = _round_step(width / _RANGE_STEPS)
+    if (numbers == np.rint(numbers)).all():
+        step = max(step, _LEAST_WHOLE_STEP)
+    rounded_low = low if low == 0 else _tidy((math.ceil(low / step) - 1) * step)
+    rounded_high = high if high == 0 else _tidy((math.floor(high / step) + 1) * step)
+    if _is_beyond(rounded_low, rounded_high, low, high):
         return rounded_low, rounded_high
-    return low, high
+    # Digits beyond those of a double were lost.
+    wide_low = low if low == 0 else low - width
+    wide_high = high if high == 0 else high + width
+    return wide_low, wide_high
+
+
+def _round_step(least: float) -> float:
+    """Return the first of 1, 2, 5, 10, 20, ... or of their tenths that is not below ``least``.
+
+    Returns:
+        The step; ``least`` itself where it is too small to be rounded.
+    """
+    if least < sys.float_info.min:
+        return sys.float_info.min
+    power = 10.0 ** math.floor(math.log10(least))
+    round_steps = [factor * power for factor in (1.0, 2.0, 5.0, 10.0)]
+    return next(step for step in round_steps if step >= least * (1 - 1e-9))
+
+
+def _is_beyond(rounded_low: float, rounded_high: float, low: float, high: float) -> bool:
+    """Return whether a rounded range ends beyond both ends of another, 0 excepted."""
+    low_is_beyond = rounded_low < low or rounded_low == low == 0
+    high_is_beyond = rounded_high > high or rounded_high == high == 0
+    return low_is_beyond and high_is_beyond and math.isfinite(rounded_high - rounded_low)
 
 
 def _tidy(number: float) -> float:

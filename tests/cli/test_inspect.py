@@ -44,7 +44,7 @@ def test_from_a_table_to_a_run(agt: Agt, tmp_path: Path) -> None:
     assert "agt train dataset=Kunden_2024" in said.err
     written = (tmp_path / "conf" / "dataset" / "Kunden_2024.yaml").read_text(encoding="utf-8")
     settings = yaml.safe_load(written)
-    assert settings["numeric"]["Größe (cm)"] == [150, 200]
+    assert settings["numeric"]["Größe (cm)"] == [140, 200]
     assert settings["categorical"]["Wohn ort"] == ["Bonn, Süd", "Köln"]
     assert "Nr." not in {*settings["numeric"], *settings["categorical"]}, "it counts rows"
     assert settings["from_data"], "not public until it is declared"

@@ -23,14 +23,14 @@ from agt_cli.cli import main
 from agt_cli.commands import start
 from agt_cli.commands.data import COUNTS_ROWS
 from agt_cli.commands.start import weights_release
-from agt_cli.report.proposed_release import QUERIES
+from agt_cli.report.proposed_release import HEAD, QUERIES
 from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
 from agt_cli.runs.usual_learners import UsualScores
 
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 385
+WORDS = 535
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -60,9 +60,12 @@ def shop(path: Path, rows: int = 1500) -> Path:
 
 
 def typed(line: str, queries: str) -> list[str]:
-    """The words of a command that was proposed, with a file of queries in the place of FILE."""
+    """The words of a command that was proposed, with a file of queries in the place of FILE, and a
+    file for the ledger's head in the place of HEAD.
+    """
     _, *words = shlex.split(line)
-    return [f"inputs={queries}" if word == QUERIES else word for word in words]
+    filled = {QUERIES: f"inputs={queries}", f"head={HEAD}": "head=ledger.head"}
+    return [filled.get(word, word) for word in words]
 
 
 def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
@@ -78,7 +81,9 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
     assert not list(tmp_path.glob("outputs/*/*/spent.json"))
     lines = [line for line in said.out.splitlines() if line.startswith("  agt ")]
     commands = [typed(line, "my shop.csv") for line in lines]
-    assert [words[0] for words in commands] == ["start", "train", "certify", "plan", "predict"]
+    named = [words[0] for words in commands]
+    assert named == ["start", "train", "certify", "plan", "ledger", "predict"]
+    assert "ledger=my_shop" in commands[-1], "the release that is proposed is counted"
     for words in commands:
         done = agt(*words, "-q").ended(0)
     labels = re.search(r"^labels: (.*)$", done.out, re.MULTILINE)
@@ -124,7 +129,7 @@ def test_numbers_from_a_table_to_released_weights_by_the_commands_that_it_prints
     assert not list(tmp_path.glob("outputs/*/*/spent.json"))
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert (dataset["target"], dataset["range"], dataset["from_data"]) == ("numeric", [0, 4000], [])
-    for line in (*told["commands"][:2], told["next"]):
+    for line in (*told["commands"][:2], *told["next_commands"]):
         agt(*typed(line, "t.csv"), "-q").ended(0)
     comparison = pd.read_csv(tmp_path / told["record"] / "tables" / "comparison.csv")
     assert [*comparison] == ["name", "rmse", "low", "high", "mae", "r2"]
@@ -224,11 +229,15 @@ def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(
     table = pd.read_csv(shop(tmp_path / "t.csv", 300))
     table.insert(0, name, np.random.default_rng(0).permutation(300))
     table.to_csv(tmp_path / "t.csv", index=False)
-    told = agt("start", "t.csv", *ANSWERS, f"id={name}", "--json").ended(0).json
+    agt("start", "t.csv", *ANSWERS, f"id={name}").ended(2, "id_permanent=true or false")
+    assert not (tmp_path / "outputs").exists(), "it is asked before anything is trained"
+    agt("start", "t.csv", *ANSWERS, f"id={name}", "id_permanent=sometimes").ended(2, "sometimes")
+    given = (*ANSWERS, f"id={name}", "id_permanent=false")
+    told = agt("start", "t.csv", *given, "--json").ended(0).json
     assert any(remark.startswith(f"'{name}': {COUNTS_ROWS}.") for remark in told["remarks"])
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert (dataset["id"], "id_permanent" in dataset) == (name, False)
-    assert ["not yet" in way for way in told["plan"]] == [True, True, False]
+    assert ["not yet, because condition b" in way for way in told["plan"]] == [True, True, False]
     conditions = json.loads((tmp_path / told["run"] / "conditions.json").read_text())
     assert next(entry["standing"] for entry in conditions if entry["letter"] == "b") == "not held"
 
@@ -304,7 +313,9 @@ def test_where_boosting_is_far_ahead_its_votes_are_named(
         "eps=1",
         "--json",
     ).json
-    assert any("recipe.md" in line for line in told["remarks"]) == said
+    (hint,) = [line for line in told["remarks"] if "boosted trees" in line] or [""]
+    assert bool(hint) == said
+    assert all(words in hint for words in ("answers no queries", "agt unlearn")) == said
 
 
 @pytest.mark.usefixtures("uncompared")
@@ -331,6 +342,146 @@ def test_a_cap_makes_people_units_whose_rows_do_not_repeat_in_this_file(
 
 
 @pytest.mark.usefixtures("uncompared")
+def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_claimed(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    said = agt("start", "t.csv", *ANSWERS, "id=member").ended(0)
+    before_next, _, _ = said.out.partition("\nNext:")
+    block = before_next[before_next.index("5 of 5 ranges and lists") :]
+    assert "\n  age: 10 to 90" in block
+    assert re.search(r"\n  town: 3 values \(.*Aachen", block)
+    assert "\n  classes: 2 values (no, yes)" in block
+    names = ["age", "spent", "town", "refund", "classes"]
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    dataset = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert (dataset["from_data"], dataset["proposed_from_rows"]) == ([], names)
+    run = next((tmp_path / "outputs" / "train").iterdir())
+    conditions = json.loads((run / "conditions.json").read_text())
+    (e,) = [entry for entry in conditions if entry["letter"] == "e"]
+    assert e["standing"] == "declared"
+    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
+    told = agt("predict", f"run={run}", *release, "ledger=none")
+    assert "5 of 5 ranges and lists" in told.err
+    (claim,) = tmp_path.glob("outputs/predict/*/claim.json")
+    proposed = [
+        fact["fact"]
+        for fact in json.loads(claim.read_text())["declared"]
+        if "proposed" in fact["fact"]["code"]
+    ]
+    assert [fact["code"] for fact in proposed] == [
+        "columns_public_some_proposed",
+        "classes_public_proposed",
+    ]
+    assert proposed[0]["values"]["proposed"] == names[:-1]
+    assert "dataset.proposed_from_rows" in agt("verify", str(claim.parent)).ended(0).out
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_of_a_range_that_its_owner_replaced_no_claim_says_that_it_was_proposed(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    training = ("train", "dataset=t", "certificate=votes", "dataset.proposed_from_rows=[age]")
+    run = agt(*training, "--json").ended(0).json["run"]
+    conditions = json.loads((tmp_path / run / "conditions.json").read_text())
+    (e,) = [entry for entry in conditions if entry["letter"] == "e"]
+    facts = {fact["code"]: fact["values"] for fact in e["facts"]}
+    assert facts["columns_public_some_proposed"]["proposed"] == ["age"]
+    assert "classes_public" in facts
+
+
+def test_the_first_list_of_answers_is_complete(agt: Agt, tmp_path: Path) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300))
+    table.insert(0, "code", [f"P{number // 2:05d}" for number in range(300)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    refused = agt("start", "t.csv").ended(2)
+    for key in ("label", "id", "unit_rows", "id_permanent", "public", "purpose", "eps"):
+        assert f"{key}=" in refused.err, key
+    answers = [word for word in ANSWERS if not word.startswith("id=")]
+    refused = agt("start", "t.csv", *answers, "id=code").ended(2)
+    assert re.search(r"give id_permanent=\S+ or false, unit_rows=NUMBER;", refused.err)
+    given = (*answers, "id=code", "id_permanent=true", "unit_rows=2", "purpose=certificates")
+    agt("start", "t.csv", *given, "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_where_an_id_was_given_no_other_column_is_proposed_as_one(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    told = agt("start", "t.csv", *ANSWERS, "id=member", "--json").ended(0).json
+    assert not any("give id=" in remark for remark in told["remarks"])
+    agt("start", "t.csv", *ANSWERS, "id=home", "unit_rows=2", "force=true", "-q").ended(0)
+    text = (tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8")
+    (line,) = re.findall("(?m)^id: .*", text)
+    assert "unit" in line
+    assert "no column gives ids" not in line
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_dates_whose_range_was_called_public_are_not_remarked_on(agt: Agt, tmp_path: Path) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300))
+    table.insert(0, "since", [f"2020-{1 + row % 12:02}-{1 + row % 28:02}" for row in range(300)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    remark = "ends with the last year in the file"
+    assert remark in agt("start", "t.csv", *ANSWERS, "public=[lists,size]", "-q").ended(0).err
+    assert remark not in agt("start", "t.csv", *ANSWERS, "force=true", "-q").ended(0).err
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_labels_with_a_blank_between_thousands_are_numbers_in_table_and_queries(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = pd.read_csv(costs(tmp_path / "plain.csv"))
+    plain = table["cost"].to_numpy()
+    table["cost"] = [f"{cost:,.2f}".replace(",", " ").replace(".", ",") for cost in plain]
+    table.insert(0, "patient", [f"c{7919 * row % 100_003}" for row in range(len(table))])
+    table.to_csv(tmp_path / "t.csv", index=False, sep=";")
+    answers = [word for word in NUMBERS if not word.startswith("id=")]
+    told = agt("start", "t.csv", *answers, "id=patient", "public=yes", "--json").ended(0).json
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert dataset["formats"]["cost"] == {"decimal": ",", "thousands": " "}
+    assert told["rmse"]["this model"] < told["rmse"]["always the median"]
+    release = ("mechanism=noisy_statistics", "total.eps=90", "total.delta=1e-5", "ledger=none")
+    made = agt("predict", f"run={told['run']}", "inputs=t.csv", *release, "--json").ended(0)
+    assert "inputs=t.csv is the training table itself" in made.err
+    numbers = pd.read_csv(tmp_path / made.json["run"] / "labels.csv")["label"]
+    assert (numbers == numbers.round(3)).all(), (
+        "digits beyond a millionth of the range mean nothing"
+    )
+    answered = agt("predict", f"release={made.json['release']}", "inputs=t.csv", "--json").ended(0)
+    owner = answered.json["owner_only"]
+    assert owner["rows"] + owner["training_rows"] == len(table)
+    assert owner["rows"] == told["rmse_rows"] if "rmse_rows" in told else owner["rows"] < 400
+    assert owner["rmse"] < told["rmse"]["always the median"]
+
+
+@pytest.mark.usefixtures("uncompared")
+@pytest.mark.parametrize("named", [True, False], ids=["by id", "by content"])
+def test_queries_that_are_training_records_are_pointed_out_to_the_owner(
+    agt: Agt, tmp_path: Path, named: bool
+) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300))
+    id = "id=member" if named else "id=none"
+    run = agt("start", "t.csv", *ANSWERS, id, "--json").ended(0).json["run"]
+    own = table.drop(columns=["churn"] if named else ["churn", "member", "home"])
+    mixed = pd.concat([own, own.assign(age=own["age"] + 0.5, member="z" + table["member"])])
+    mixed.to_csv(tmp_path / "queries.csv", index=False)
+    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
+    said = agt("predict", f"run={run}", "inputs=queries.csv", *release, "ledger=none", "--json")
+    assert said.code == 0
+    trained = json.loads((tmp_path / run / "metrics.json").read_text())["n_train"]
+    kind = "id" if named else "content"
+    assert f"{trained} of 600 queries have the {kind} of a training record" in said.err
+    claim = (tmp_path / said.json["run"] / "claim.json").read_text()
+    assert "of a training record" not in claim, "for the owner only"
+    strangers = mixed.iloc[300:].assign(spent=mixed["spent"].iloc[300:] + 0.123)
+    strangers.to_csv(tmp_path / "strangers.csv", index=False)
+    said = agt("predict", f"run={run}", "inputs=strangers.csv", *release, "ledger=none")
+    assert "of a training record" not in said.err
+
+
+@pytest.mark.usefixtures("uncompared")
 def test_several_classes_are_a_head_s_and_what_is_expected_decides_no_proposal(
     agt: Agt, tmp_path: Path
 ) -> None:
@@ -349,11 +500,11 @@ def test_several_classes_are_a_head_s_and_what_is_expected_decides_no_proposal(
     assert "certificate=stability" in told["commands"][1]
     assert told["recommended"] == told["plan"][0], "although a town is as good as drawn by lot"
     release = f"{QUERIES} mechanism=noisy_statistics "
-    assert told["next"].startswith(f"agt predict run={told['run']} {release}")
+    assert told["next"].startswith(f"agt predict run={told['run']} ledger=t {release}")
     shop(tmp_path / "more.csv")
     few = agt("start", "more.csv", *ANSWERS[:-1], "eps=0.0001", "--json", "-q").json
     assert few["recommended"] == few["plan"][0], "although there are too few rows for this budget"
-    assert few["next"].startswith(f"agt predict run={few['run']} {release}")
+    assert few["next"].startswith(f"agt predict run={few['run']} ledger=more {release}")
 
 
 @pytest.mark.usefixtures("uncompared")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agt.errors import DataError
+from agt_cli.commands.data import dataset_yaml
 from agt_cli.runs.doubts import SHOWN_GROUPS, Doubt, DoubtCode
 from agt_cli.runs.inspect import inspect_table
 
@@ -161,34 +162,64 @@ def test_an_infinite_word_may_be_declared_a_class(tmp_path: Path) -> None:
     assert doubts(tmp_path, columns, label="y", target="classes") == []
 
 
-FORMATTED = {
-    "12%": "12",
-    "1.2k": "1200",
-    "€ 1.234,50": "1234.5",
-    "$12": "12",
-    "12 kg": "12",
-}
-
-
-@pytest.mark.parametrize("example", FORMATTED)
-@pytest.mark.parametrize("target", [None, "numeric"])
-def test_how_labels_must_be_rewritten_to_be_numbers_is_said(
-    tmp_path: Path, example: str, target: str | None
-) -> None:
-    if "€" in example:
-        cells = [f"€ 1.{234 + row},50" for row in range(ROWS)]
+def written_alike(example: str) -> dict[str, list[Any]]:
+    """Return a table whose label y has as many different numbers as rows, written as an example."""
+    if "1.234" in example:
+        cells = [example.replace("234", str(234 + row)) for row in range(ROWS)]
     else:
         cells = [example, *(example.replace("2", str(20 + row), 1) for row in range(1, ROWS))]
-    columns = {"age": [f"{age}.5" for age in AGE], "y": [f'"{cell}"' for cell in cells]}
+    return {"age": [f"{age}.5" for age in AGE], "y": [f'"{cell}"' for cell in cells]}
+
+
+@pytest.mark.parametrize(
+    ("example", "remedy"),
+    [
+        ("1.2k", "'1.2k' as 1200"),
+        ("12 kg", """'+formats={y: {unit: "kg"}}'"""),
+        ("€ 1.234", " means 1.234"),
+    ],
+)
+@pytest.mark.parametrize("target", [None, "numeric"])
+def test_how_labels_must_be_written_to_be_numbers_is_said(
+    tmp_path: Path, example: str, remedy: str, target: str | None
+) -> None:
+    label_range = (0, 9) if target else None
     with pytest.raises(DataError) as error:
-        doubts(tmp_path, columns, label="y", target=target, label_range=(0, 9) if target else None)
-    assert f"{example!r} as {FORMATTED[example]}" in str(error.value)
+        doubts(
+            tmp_path,
+            written_alike(example),
+            label="y",
+            target=target,
+            label_range=label_range,
+        )
+    assert remedy in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("example", "number"), [("12%", 12.0), ("€ 1.234,50", 1234.5), ("$12", 12.0)]
+)
+def test_labels_in_one_known_form_are_numbers(tmp_path: Path, example: str, number: float) -> None:
+    columns = written_alike(example)
+    assert doubts(tmp_path, columns, label="y") == [], "agt asks what they are"
+    asked = inspect_table(tmp_path / "t.csv", label="y")
+    assert asked.needs_target
+    given = inspect_table(tmp_path / "t.csv", label="y", target="numeric", label_range=(0, 10_000))
+    assert given.label_column is not None
+    assert given.label_column.low == number
+    assert '"y":' in dataset_yaml(given, "t").partition("formats:")[2]
 
 
 def test_few_labels_with_a_sign_are_classes_and_may_be_numbers(tmp_path: Path) -> None:
     cells = [f"{share}%" for share in (5, 10, 25, 50, 75, 100)] * 10
     (doubt,) = doubts(tmp_path, {"age": AGE, "share": cells}, label="share")
+    assert (doubt.code, doubt.rows) == ("number_as_classes", 6)
+
+
+def test_few_labels_with_a_suffix_are_classes_and_may_be_numbers(tmp_path: Path) -> None:
+    cells = [f"{share}k" for share in (5, 10, 25, 50, 75, 100)] * 10
+    (doubt,) = doubts(tmp_path, {"age": AGE, "share": cells}, label="share")
     assert (doubt.code, doubt.rows) == ("label_written_otherwise", 6)
+    assert "as 5000" in doubt.sentence
 
 
 def test_a_column_of_numbers_with_a_suffix_is_said_to_be_read_as_words(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
         "when": "date",
     }
     assert (inspection.label, inspection.classes, inspection.id) == ("y", ("no", "yes"), None)
-    assert column(inspection, "age").numeric == (15, 90)
+    assert column(inspection, "age").numeric == (10, 100), "beyond 17 and 90"
     assert column(inspection, "when").numeric == (19723, 20089)  # 2024-01-01 to 2025-01-01
     assert column(inspection, "grade").numeric == (1, 3)
     assert column(inspection, "job").categorical == ("clerk", "cook")
@@ -334,9 +334,9 @@ def test_a_column_of_many_numbers_can_be_the_label_of_a_numeric_target(tmp_path:
         ["a", "b", "c"] * 50,
         ["2024-01-02", "2024-01-03"] * 75,
         ["1", "inf"] * 75,
-        ["1 234,5 €", "2 345,6 €"] * 75,
+        ["1.2k", "2.3m"] * 75,
     ],
-    ids=["text", "dates", "infinite", "formatted"],
+    ids=["text", "dates", "infinite", "suffixes"],
 )
 def test_a_numeric_target_needs_a_label_of_numbers(tmp_path: Path, values: list[str]) -> None:
     columns = {"x": [1, 2] * 75, "y": values}
@@ -497,7 +497,7 @@ def test_columns_of_every_stored_type_are_looked_at(tmp_path: Path) -> None:
     assert inspect_table(tmp_path / "t.parquet", label="half").classes == ("0.5", "1.5", "2.5")
 
 
-@pytest.mark.parametrize(("day", "ends_in"), [(2_933_000, ()), (0, (1970, 1971)), (-730_000, ())])
+@pytest.mark.parametrize(("day", "ends_in"), [(2_933_000, ()), (0, (1969, 1971)), (-730_000, ())])
 def test_no_range_is_proposed_that_a_configuration_cannot_hold(
     tmp_path: Path, day: int, ends_in: tuple[int, ...]
 ) -> None:
@@ -590,6 +590,32 @@ def test_several_arrays_that_may_be_labels_are_named(tmp_path: Path) -> None:
     advice = advice_for(tmp_path, first=np.array([0, 1, 0, 1]), second=np.array([1, 1, 0, 0]))
     assert "first, second" in advice
     assert "dataset.label=first" not in advice
+
+
+# -- proposals that no single record decides
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows_with_the_end", "high"), [(1, 20), (4, 20), (5, 13)])
+def test_a_few_whole_numbers_end_where_several_rows_do(
+    tmp_path: Path, rows_with_the_end: int, high: float
+) -> None:
+    late = [13] * rows_with_the_end + [row % 4 for row in range(ROWS - rows_with_the_end)]
+    assert column(look(tmp_path, table(late=late)), "late").numeric == (0, high)
+
+
+def test_a_range_of_dates_begins_before_a_first_of_january_in_the_file(tmp_path: Path) -> None:
+    days = [f"2020-01-{1 + row % 28:02d}" for row in range(ROWS)]
+    low, high = column(look(tmp_path, table(day=days)), "day").numeric
+    years = np.array([low, high], int).astype("datetime64[D]")
+    assert [str(day) for day in years] == ["2019-01-01", "2021-01-01"]
+
+
+def test_a_dataset_file_says_that_lists_have_only_what_occurs(tmp_path: Path) -> None:
+    inspection = look(tmp_path, table(town=["Graz", "Linz"] * (ROWS // 2)))
+    text = dataset_yaml(inspection, "t")
+    before_the_list, _, _ = text.partition("categorical:")
+    assert "values that occur in the file" in before_the_list.splitlines()[-1]
 
 
 # -- what is written comes back
@@ -712,6 +738,39 @@ def test_what_is_marked_voids_condition_e(
     assert grounds.standing is Standing.VOID
     assert re.search(says, " ".join(fact.sentence for fact in grounds.facts))
     assert mine(tmp_path).load().preprocessing.standing is Standing.DECLARED
+
+
+@pytest.mark.parametrize(
+    ("measured", "code"),
+    [
+        (None, "columns_public_some_proposed"),
+        (
+            {"of": ("job",), "claim": "0.2-differentially private"},
+            "columns_public_some_measured_some_proposed",
+        ),
+    ],
+    ids=["alone", "beside what was measured"],
+)
+def test_what_was_proposed_and_declared_is_said_by_condition_e_which_stays_declared(
+    tmp_path: Path, measured: dict[str, Any] | None, code: str
+) -> None:
+    settings: dict[str, Any] = {"proposed_from_rows": ("age", "classes")}
+    if measured:
+        settings["measurement"] = measured
+    evidence = mine(tmp_path, **settings).load().preprocessing
+    assert evidence.standing is Standing.DECLARED
+    facts = {fact.code: fact for fact in evidence.facts}
+    assert facts[code].values["proposed"] == ("age",)
+    assert "1 range or list (age) from these records" in facts[code].sentence
+    assert "other records" in facts[code].broken_by
+    assert "other records" in facts["classes_public_proposed"].broken_by
+
+
+def test_what_is_not_public_cannot_be_declared_as_proposed_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'age' is listed under both"):
+        mine(tmp_path, from_data=("age",), proposed_from_rows=("age",))
+    with pytest.raises(ConfigError, match="did you mean 'age'"):
+        mine(tmp_path, proposed_from_rows=("agee",))
 
 
 def test_missing_markers(tmp_path: Path) -> None:
@@ -844,7 +903,7 @@ def test_a_typing_error_does_not_stretch_the_proposed_range(tmp_path: Path) -> N
     ages = [20 + row for row in range(ROWS - 1)]
     inspection = outlying(tmp_path, "age", [*ages, 10**9])
     seen = column(inspection, "age")
-    assert seen.numeric == (20.0, 80.0)
+    assert seen.numeric == (10.0, 80.0)
     assert (seen.low, seen.high, seen.outside) == (20.0, 1e9, 1)
     (doubt,) = [doubt for doubt in inspection.doubts if doubt.code == "outliers"]
     assert (doubt.column, doubt.values, doubt.rows) == ("age", ("1000000000",), 1)
@@ -854,7 +913,7 @@ def test_a_typing_error_does_not_stretch_the_proposed_range(tmp_path: Path) -> N
 def test_a_date_that_stands_for_no_end_does_not_stretch_the_proposed_range(tmp_path: Path) -> None:
     days = [f"2020-{1 + row % 12:02}-{1 + row % 28:02}" for row in range(ROWS - 1)]
     seen = column(outlying(tmp_path, "until", [*days, "9999-12-31"]), "until")
-    assert [seen.bound(end) for end in seen.numeric] == ["2020-01-01", "2021-01-01"]
+    assert [seen.bound(end) for end in seen.numeric] == ["2019-01-01", "2021-01-01"]
     assert seen.outlying_ends == ("9999-12-31",)
 
 

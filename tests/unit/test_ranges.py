@@ -1,5 +1,7 @@
 """Ranges that are proposed for columns of numbers."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -66,14 +68,33 @@ def test_never_more_than_a_twentieth_of_the_rows_is_outside_of_the_range(
     )
 )
 @settings(max_examples=60, deadline=None)
-def test_a_range_holds_every_number(values: list[float]) -> None:
+def test_a_range_ends_beyond_every_number_but_0(values: list[float]) -> None:
     low, high = round_range(np.array(values))
-    assert low <= min(values) < max(values) <= high
+    assert low < min(values) or low == min(values) == 0 or {*values} <= {0, 1}
+    assert high > max(values) or high == max(values) == 0 or {*values} <= {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        (range(14), (0, 20)),
+        ([19_200, 250_000, 1_100_000], (0, 1_200_000)),
+        ([17, 40, 90], (10, 100)),
+        ([0.2, 1.0, 5.01], (0, 5.5)),
+        ([-13, -2], (-20, 0)),
+        ([0, 1], (0, 1)),
+        ([7], (0, 10)),
+    ],
+)
+def test_a_range_is_rounded_beyond_its_extremes(
+    numbers: Any, expected: tuple[float, float]
+) -> None:
+    assert round_range(np.array([*numbers], dtype=float)) == expected
 
 
 @pytest.mark.parametrize(
     "numbers", [1732770000123456.0 + np.arange(300), np.arange(5) * 5e-324, [-1e308, 1e308]]
 )
-def test_a_range_beyond_the_digits_of_a_double_is_left_as_it_is(numbers: np.ndarray) -> None:
+def test_a_range_beyond_the_digits_of_a_double_holds_every_number(numbers: np.ndarray) -> None:
     low, high = round_range(np.asarray(numbers, dtype=float))
     assert low <= min(numbers) < max(numbers) <= high

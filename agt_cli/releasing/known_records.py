@@ -1,0 +1,170 @@
+"""Which queries are training records: a warning for the data owner.
+
+The guarantee of a release covers queries that are independent of the training records. Whether a
+query is one of these records is private, so what is found here is shown to the owner and is never
+published.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agt.data.arrays import Mapped
+from agt.data.dataset import DataSource
+from agt.data.labelled import LabelledFile
+from agt.data.records import Records
+from agt.errors import AgtError, ConfigError, counted
+from agt.store.locations import locate
+from agt.store.reading import file_sha256
+from agt_cli.report.finished import Run
+from agt_cli.unlearn.log import HashKey, Index, KeyKind, places
+
+MAX_HASHED_QUERIES = 200_000
+"""The largest number of queries, times classes, whose content is compared."""
+_SEE = '(docs/trust.md, section "Queries that are training records")'
+
+
+@dataclass(frozen=True)
+class KnownQueries:
+    """Which of some queries are training records of a run.
+
+    Attributes:
+        matched: [n] bool, the queries that are.
+        by: how they were recognised, in words.
+    """
+
+    matched: np.ndarray
+    by: str
+
+
+@dataclass(frozen=True)
+class TrainingIndex:
+    """The keyed hashes of a run's training records.
+
+    Attributes:
+        index: the hashes.
+        key: with which they were made.
+        id: the column that names records; None: content does.
+        unit: the column that names people; None: each record is its own unit.
+    """
+
+    index: Index
+    key: HashKey
+    id: str | None
+    unit: str | None
+
+    @classmethod
+    def of(cls, run: Run) -> "TrainingIndex | None":
+        """Return the index of a finished training run; None: it has none, or its key is missing."""
+        with suppress(ConfigError):
+            key = HashKey.of(run.folder)
+            index = Index.of(run, key)
+            if key is not None and index is not None:
+                dataset = run.config.get("dataset") or {}
+                return cls(index, key, dataset.get("id"), dataset.get("unit"))
+        return None
+
+    def find(
+        self, queries: Records, source: DataSource, inputs: Path | None
+    ) -> KnownQueries | None:
+        """Return which queries are training records.
+
+        Queries are recognised by their id, or by the person's id, where their file has the column;
+        otherwise by identical content, if the run named its records by content.
+
+        Args:
+            queries: the queries.
+            source: what read them.
+            inputs: their file.
+
+        Returns:
+            None: nothing could be compared.
+        """
+        column = queries.id_column
+        if isinstance(queries.ids, Mapped) or inputs is None:
+            return None
+        if column is not None and column == self.id:
+            return KnownQueries(self._named(queries.ids, "record"), "the id of a training record")
+        if column is not None and column == self.unit:
+            by = "the id of a person in the training records"
+            return KnownQueries(self._named(queries.ids, "unit"), by)
+        if self.id is not None or self.unit is not None or not isinstance(source, LabelledFile):
+            return None
+        possible = source.possible_record_ids(inputs)
+        if not possible or len(possible) * len(queries) > MAX_HASHED_QUERIES:
+            return None
+        matched = np.zeros(len(queries), dtype=bool)
+        for ids in possible:
+            matched |= self._named(ids, "record")
+        return KnownQueries(matched, "the content of a training record")
+
+    def _named(self, names: np.ndarray, kind: KeyKind) -> np.ndarray:
+        """Return which names [n] are those of records, or of people, of the index, [n] bool."""
+        hashes = self.index.ids
+        if kind == "unit" and self.index.units is not None:
+            hashes = self.index.units
+        return _are_among(self.key.names(names, kind), hashes)
+
+
+def _are_among(wanted: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """Return which of ``wanted`` [m, 16] occur in ``hashes`` [n, 16], [m] bool."""
+    found = np.zeros(len(wanted), dtype=bool)
+    found[places(wanted, hashes)] = True
+    return found
+
+
+def query_warnings(run: Run, inputs: Path, queries: Records, source: DataSource) -> list[str]:
+    """Return what the data owner should know of queries that are training records; empty: nothing.
+
+    Args:
+        run: the finished training run.
+        inputs: the file of queries.
+        queries, source: as in ``TrainingIndex.find``.
+    """
+    if _is_training_table(run, inputs):
+        return [
+            f"inputs={inputs} is the training table itself, but the guarantee of a release covers "
+            "queries that are independent of the training records: ask about other rows, or leave "
+            f"inputs=... out, which labels the rows that were kept out of training {_SEE}"
+        ]
+    index = TrainingIndex.of(run)
+    known = None if index is None else index.find(queries, source, inputs)
+    if known is None or not known.matched.any():
+        return []
+    count = int(known.matched.sum())
+    verb = "has" if count == 1 else "have"
+    return [
+        f"{count:,} of {counted(len(queries), 'query', 'queries')} {verb} {known.by}, but the "
+        "guarantee of a release covers queries that are independent of the training records "
+        f"{_SEE}"
+    ]
+
+
+def _is_training_table(run: Run, inputs: Path) -> bool:
+    """Return whether a file of queries has the content that the training table had."""
+    entry: Any = (run.environment.get("data_files") or {}).get("path") or {}
+    recorded = entry.get("sha256") if isinstance(entry, dict) else None
+    with suppress(AgtError, OSError):
+        data_dir = Path(str((run.config.get("dataset") or {}).get("data_dir") or ""))
+        path = locate(inputs, data_dir, "inputs")
+        return recorded is not None and path.is_file() and file_sha256(path) == recorded
+    return False
+
+
+def constants_warning(run: Run) -> str:
+    """Return that constants of a run's dataset were proposed from the rows; empty: none was."""
+    dataset = run.config.get("dataset") or {}
+    proposed = dataset.get("proposed_from_rows") or ()
+    if not proposed:
+        return ""
+    total = len(dataset.get("numeric") or ()) + len(dataset.get("categorical") or ())
+    total += dataset.get("classes") is not None
+    return (
+        f"note: {len(proposed)} of {total} ranges and lists that the claim takes as public were "
+        "proposed from the rows. The claim says so, and is false if you would have declared "
+        "another one with other people in the table. To replace one, edit the dataset file, remove "
+        "its name from proposed_from_rows, and train again"
+    )
