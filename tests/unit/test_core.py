@@ -32,6 +32,7 @@ BENEATH = {
     *(
         "agt.errors",
         "agt.numeric",
+        "agt.parameters",
         "agt.settings",
         "agt.release_settings",
         "agt.distributed",

@@ -84,6 +84,7 @@ def test_a_range_ends_beyond_every_number_but_0(values: list[float]) -> None:
         ([-13, -2], (-20, 0)),
         ([0, 1], (0, 1)),
         ([7], (0, 10)),
+        ([0.5, 1.0], (0.45, 1.05)),
     ],
 )
 def test_a_range_is_rounded_beyond_its_extremes(
