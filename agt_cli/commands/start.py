@@ -661,7 +661,16 @@ def _check_answered(settings: StartSettings, inspection: Inspection) -> None:
     if not open_keys:
         return
     asked = questions(inspection, settings.id_permanent is True)
-    missing = [f"{key}={asked[key][1]}" for key in open_keys]
+    # Whoever gave all other answers has not seen why these two are asked.
+    reasons = {
+        "id_permanent": f"{_looks_like_row_numbers(inspection)}: true if each person keeps this id "
+        "whoever joins or leaves",
+        "unit_rows": "the most rows that one person may have, a public limit",
+    }
+    missing = []
+    for key in open_keys:
+        reason = f" ({reasons[key]})" if key in reasons else ""
+        missing.append(f"{key}={asked[key][1]}{reason}")
     if "id" in open_keys and settings.unit_rows is None:
         example = "".join(f", as '{name}' does" for name in _repeating(inspection)[:1])
         missing.append(f"unit_rows=NUMBER (only if the id repeats{example})")
@@ -780,7 +789,11 @@ def _counting_rows(inspection: Inspection) -> list[str]:
 def _looks_like_row_numbers(inspection: Inspection) -> str:
     """Return which column of ids looks like row numbers, in a clause; any, if none was named."""
     names = _counting_rows(inspection)
-    return f"The ids in '{names[0]}' look like row numbers" if names else "The ids look like such"
+    return (
+        f"The ids in '{names[0]}' look like row numbers"
+        if names
+        else "The ids look like row numbers"
+    )
 
 
 def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
