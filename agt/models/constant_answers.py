@@ -150,16 +150,36 @@ def constant_answer_remedy(settings: Settings, *, is_one_sided: bool) -> Message
             "linear head with its default settings ({config:certificate=stability model=linear}) "
             "usually does not. Or choose other settings on public data"
         )
-    caution = Message(
-        "train again with {config:training.caution}={quarter:g}, which makes answers more "
-        "accurate, and stable distances about a quarter as large",
-        quarter=settings.training.caution / 4,
-    )
+    caution = _caution_remedy(settings.training.caution)
     if is_one_sided:
         return Message(
             "First subtract the middle of the features' public range "
             "({config:dataset.center=0.5 dataset.public_scaling=true} for values from 0 to 1). If "
-            "that does not suffice, {caution}",
+            "that does not suffice: {caution}",
             caution=caution,
         )
-    return Message("To get answers of other classes, {caution}", caution=caution)
+    return caution
+
+
+def _caution_remedy(caution: float) -> Message:
+    """Return what a smaller ``training.caution`` may change, and what it costs.
+
+    It is not said again of a model that was trained with a smaller one already.
+
+    Args:
+        caution: the setting ``training.caution`` of the model.
+    """
+    useless = Message(
+        "Where scores do not rank the classes either (an AUC near 0.5), these columns do not tell "
+        "the classes apart, and no setting helps"
+    )
+    if caution < 1:
+        return useless
+    return Message(
+        "Where scores rank the classes well (an AUC of 0.8, say), a model with "
+        "{config:training.caution}={quarter:g} may answer other classes, too; its stable distances "
+        "are about a quarter as large. Whoever takes it because of this result chooses by private "
+        "records, so that model has no private answers. {useless}",
+        quarter=caution / 4,
+        useless=useless,
+    )

@@ -40,7 +40,7 @@ def predict_report(
     """
     return document(
         f"# {what}: {plain(dataset)}",
-        publish_headline(publishable),
+        publish_headline(publishable, answers_from_release=bool(record.config.get("release"))),
         f"{plain(queries)}, answered by `{mechanism}`.",
         record.standings,
         "## What is guaranteed",
@@ -55,14 +55,26 @@ PUBLISHED = {"measure": "`dataset.yaml`"}
 """What may be published of releases that no training run was made for, by command."""
 
 
-def publish_headline(publishable: str | None) -> str:
-    """A release's page in one sentence; None: nothing may be published."""
-    return (
-        f"**{publishable} may be published. Repeating this command is another release, with new "
-        "random draws, and costs privacy budget again.**"
-        if publishable
-        else "**Nothing may be published.**"
+def publish_headline(publishable: str | None, *, answers_from_release: bool) -> str:
+    """Return what may be published, and what repeating the command costs, in bold.
+
+    Args:
+        publishable: what the guarantee covers; None: nothing may be published.
+        answers_from_release: answers are computed from weights that were released before
+            (``release=FOLDER``), which draws no noise and spends no budget.
+    """
+    if publishable is None:
+        return "**Nothing may be published.**"
+    cost = (
+        "Repeating this command is another release, with new random draws, and costs privacy "
+        "budget again."
     )
+    if answers_from_release:
+        cost = (
+            "They were computed from released weights: repeating this command gives the same "
+            "answers, and costs no privacy budget."
+        )
+    return f"**{publishable} may be published. {cost}**"
 
 
 def publish_section(publishable: str | None) -> list[str]:

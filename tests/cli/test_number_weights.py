@@ -80,6 +80,7 @@ def test_the_claim_is_of_weights_and_names_the_range(released: Path) -> None:
 
 def test_the_folder_answers_the_same_without_the_run(agt: Agt, released: Path) -> None:
     again = _folder(agt("predict", f"release={released}", "inputs=queries.csv"))
+    assert "costs no privacy budget" in (again / "report.md").read_text(encoding="utf-8")
     assert (again / "labels.csv").read_bytes() == (released / "labels.csv").read_bytes()
 
 

@@ -120,6 +120,14 @@ def test_the_remedy_for_a_constant_model_fits_its_kind(
     assert ("model=linear" in remedy) is not covers_every_k, "no linear head names itself"
 
 
+def test_a_smaller_caution_is_not_proposed_again_and_its_price_is_said() -> None:
+    certificate = SimpleNamespace(covers_every_k=True)
+    first: Any = SimpleNamespace(training=SimpleNamespace(caution=1.0), certificate=certificate)
+    again: Any = SimpleNamespace(training=SimpleNamespace(caution=0.25), certificate=certificate)
+    assert "no private answers" in str(constant_answer_remedy(first, is_one_sided=False))
+    assert "training.caution" not in str(constant_answer_remedy(again, is_one_sided=False))
+
+
 def fitted_warnings(x: np.ndarray, y: np.ndarray, **settings: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
