@@ -169,16 +169,8 @@ class RowLookup:
             rows = slice(start, start + LOOKUP_BLOCK_ROWS)
             for group in self.groups:
                 places = codes[rows, group.columns] + group.first_levels
-                if places.max() >= len(group.levels):
-                    raise IndexError("a code stands for no features")
-                if len(self.groups) == 1:
-                    # Written to its place at once. "clip" changes nothing, and spares a copy that
-                    # NumPy makes in case an index is too large.
-                    found = features[rows].reshape(places.size, -1)
-                    group.levels.take(places.ravel(), axis=0, out=found, mode="clip")
-                else:
-                    found = group.levels.take(places.ravel(), axis=0)
-                    features[rows, group.features] = found.reshape(len(places), -1)
+                found = group.levels.take(places.ravel(), axis=0)
+                features[rows, group.features] = found.reshape(len(places), -1)
         return features
 
 

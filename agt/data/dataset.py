@@ -8,9 +8,7 @@ of an id, of a given split, of a public flag or of a list of classes is a declar
 (agt/facts.py), and is listed with every claim that rests on it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,15 +18,13 @@ import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
 from agt.data.coded import RowLookup
-from agt.data.digests import fingerprint, fingerprint_in_background
+from agt.data.digests import fingerprint
 from agt.data.ids import _rough_hash
 from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact
 from agt.settings import PublicRows
-
-_FUTURE_DIGEST = "_future_digest"  # the name of an attribute, while a thread computes the digest
 
 
 @dataclass(frozen=True)
@@ -151,42 +147,12 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
-        future: Future[str] | None = vars(self).get(_FUTURE_DIGEST)
-        return self._digest_now() if future is None else future.result()
-
-    @contextmanager
-    def digest_in_background(self) -> Iterator[Callable[[], bool]]:
-        """Compute ``digest`` in a thread while the ``with`` block does other work.
-
-        Whoever reads ``digest`` in the block waits for the thread. Memory-mapped records, which
-        others may edit, are hashed before the block begins, as ``check_unchanged`` demands.
-
-        Returns:
-            A function that returns whether ``digest`` is known.
-        """
-        if is_mapped(self.train.features):
-            self.digest  # noqa: B018  # called because it stores the digest
-        if "digest" in vars(self):
-            yield lambda: True
-            return
-        with fingerprint_in_background(*self._digested_records) as future:
-            vars(self)[_FUTURE_DIGEST] = future
-            try:
-                yield future.done
-            finally:
-                del vars(self)[_FUTURE_DIGEST]
-        # Not computed again by whoever reads it later.
-        vars(self).setdefault("digest", future.result())
+        return self._digest_now()
 
     def _digest_now(self) -> str:
         """Return the digest of the records as they are in memory, or in mapped files, now."""
-        return fingerprint(*self._digested_records)
-
-    @property
-    def _digested_records(self) -> tuple[Records, ...]:
-        """The records that ``digest`` is of, in this order."""
-        pretrain = (self.pretrain,) if self.pretrain else ()
-        return (self.train, self.test, *pretrain)
+        pretrain = [self.pretrain] if self.pretrain else []
+        return fingerprint(self.train, self.test, *pretrain)
 
     def check_unchanged(self) -> None:
         """Check that memory-mapped records, which others may edit, are those of the first call.

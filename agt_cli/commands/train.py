@@ -8,7 +8,7 @@ round otherwise.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,9 @@ from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store.dotted_keys import flatten_keys
-from agt.training.checkpoint import CheckpointFolder, DeferredCheckpoints, open_checkpoints
+from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
 from agt_cli.composing import composed
-from agt_cli.process import current_team
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import number_words
@@ -51,7 +50,6 @@ from agt_cli.runs.prepare import (
 from agt_cli.runs.usual_learners import scores_on_vectors
 
 VOTES_FROM = 5_000  # records declared
-HASHED_LATER_BYTES = 2**28  # of features: from this size on, training does not wait for their hash
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
@@ -62,53 +60,10 @@ def configure(config: Mapping[str, Any]) -> RunSettings:
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     """Train, write the record, and say where it is."""
     prepared = prepared_by_all(settings, record.config, console)
-    if not _may_hash_later(prepared.loaded, settings, record):
-        return _run_prepared(prepared, settings, record, console)
-    with prepared.loaded.digest_in_background() as is_hashed:
-        return _run_prepared(prepared, settings, record, console, is_hashed)
-
-
-def _may_hash_later(loaded: Dataset, settings: RunSettings, record: RunRecord) -> bool:
-    """Return whether a training may begin before the digest of its data is known.
-
-    It may if the digest takes long, and is only recorded. A release, a resumed run, several
-    processes and checkpoints at a given interval need it first.
-    """
-    needed_first = (
-        settings.noise is not None
-        or record.config.get("ledger") is not None
-        or record.again is not None
-        or current_team.get() is not None
-        or settings.compute.checkpoint_seconds is not None
-        or settings.ensembled
-    )
-    size = loaded.train.features.nbytes + loaded.test.features.nbytes
-    return size >= HASHED_LATER_BYTES and not needed_first
-
-
-def _run_prepared(
-    prepared: Prepared,
-    settings: RunSettings,
-    record: RunRecord,
-    console: Console,
-    is_hashed: Callable[[], bool] = lambda: True,
-) -> dict[str, Any]:
-    """Do what ``run`` does, with data that was loaded.
-
-    Args:
-        prepared: the data.
-        settings: of the training.
-        record: of the run.
-        console: for progress and results.
-        is_hashed: returns whether the digest of the data is known. Until it is, nothing may read it
-            that should not wait.
-    """
-    dataset = prepared.dataset
+    dataset, digest = prepared.dataset, prepared.loaded.digest
     for note in dataset.notes:
         console.note(f"note: {note}")
-    record.environment(dataset=dataset.name)
-    if is_hashed():
-        record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest)
+    record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
     for line in _doubts(settings, dataset):
         console.note(line)
     releases = settings.noise is not None or record.config.get("ledger") is not None
@@ -116,13 +71,13 @@ def _run_prepared(
         from agt_cli.releasing.noise import drawing, noise_words, proved
         from agt_cli.releasing.spent import unfinished
     earlier = (
-        unfinished(record, {"data_digest": prepared.loaded.digest})
+        unfinished(record, {"data_digest": digest})
         if settings.noise and settings.noise.seed is None
         else []
     )
     for line in earlier:
         console.say(line)
-    checkpoints = checkpoints_of(record, settings, prepared, console, is_hashed)
+    checkpoints = checkpoints_of(record, settings, prepared, console)
     drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
     with drawn as account:
         started = time.perf_counter()
@@ -161,7 +116,7 @@ def _run_prepared(
     result = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
-        "data_digest": prepared.loaded.digest,
+        "data_digest": digest,
         "digest": name,
     }
     if usual:
@@ -348,21 +303,10 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
 
 
 def checkpoints_of(
-    record: RunRecord,
-    settings: RunSettings,
-    prepared: Prepared,
-    console: Console,
-    is_hashed: Callable[[], bool] = lambda: True,
-) -> CheckpointFolder | DeferredCheckpoints:
+    record: RunRecord, settings: RunSettings, prepared: Prepared, console: Console
+) -> CheckpointFolder:
     """Where the training of this record leaves what it has reached, bound to all that its bits
     depend on.
-
-    Args:
-        record: of the run.
-        settings: of the training.
-        prepared: its data.
-        console: for notes.
-        is_hashed: returns whether the digest of the data is known; a new run leaves nothing before.
 
     Raises:
         ConfigError: of a run that goes on: something that its bits depend on has changed, or
@@ -384,15 +328,10 @@ def checkpoints_of(
         else:
             progress = f"the run of {started} wrote no checkpoint, so it starts from the beginning"
         console.note(progress)
-
-    def open_bound() -> CheckpointFolder:
-        bound = {
-            key: value for key, value in flatten_keys(record.config).items() if key not in FREE
-        }
-        about = bound | _around(record, settings, prepared)
-        return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
-
-    return open_bound() if is_hashed() else DeferredCheckpoints(is_hashed, open_bound)
+    about = {
+        key: value for key, value in flatten_keys(record.config).items() if key not in FREE
+    } | _around(record, settings, prepared)
+    return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 
 
 def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:

@@ -560,8 +560,13 @@ def write_trained(
         lines: what else its report says.
     """
     dataset = prepared.dataset
+    record.environment(
+        data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
+    )
     key = HashKey.made(record.place)
-    record.environment(data_files=data_files(settings.source), dataset=dataset.name)
+    record.environment(
+        data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
+    )
     model.save(record)
     model.save_shards(record)
     write_source(record, prepared, settings)
@@ -595,12 +600,6 @@ def write_trained(
     quality = _judge(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
     record.conditions(model.conditions)
-    # Last, because the digest of a large table may still be computed.
-    record.environment(
-        data_digest=prepared.loaded.digest,
-        features_digest=dataset.digest,
-        **{PEOPLE: veiled(prepared.loaded, key)},
-    )
     about = (settings.relation, settings.certificate, model.conditions)
     record.report(train_report(record, dataset, *about, quality, list(lines)))
     return quality
@@ -642,7 +641,6 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality
         train = prepared.dataset.train
         return judge_numbers(votes, "test records", test, test.labels, prediction, train)
     distance = None
-    margins = None
     if model.instant:
         certificates = model.certify(test.features)
         # The labels are those of ``model.predict``, which need not be made again.
@@ -651,7 +649,6 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality
             certificates, model.problem.settings
         )
         distance = certificates.stable_distance
-        margins = model.certified_margins(test.features, certificates)
     else:
         prediction = model.predict(test.features)
         certainty = count_certified(model, sample_records(test))

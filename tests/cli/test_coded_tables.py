@@ -5,18 +5,12 @@ Tables are held as codes only if they need much memory, so here the limit is set
 
 import json
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data import dataset, digests, table
-from agt.data.records import Records
-from agt.errors import AgtError
-from agt_cli.commands import train
-from agt_cli.report.quality import AnyQuality
+from agt.data import table
 from agt_cli.runs import prepare
 
 from .conftest import Agt
@@ -29,15 +23,6 @@ SETTINGS = (
     "dataset.declared_size=300",
     "+dataset.numeric={age: [18, 100], income: [-5, 5]}",
     "+dataset.categorical={region: [north, south]}",
-)
-
-NOISE = (
-    "certificate=box",
-    "training=generic",
-    "training.epochs=2",
-    "training.clip=0.05",
-    "kgrid.max=2",
-    "noise.epsilon=1",
 )
 
 
@@ -141,77 +126,3 @@ def test_a_run_is_used_and_erased_from_although_its_table_is_held_in_another_way
     agt("certify", "run=run", "hydra.run.dir=again", "-q").ended(0)
     for folder in ("run", "certified", "account", "again"):
         agt("verify", folder, "-q").ended(0)
-
-
-@pytest.mark.parametrize("held", ["array", "codes"])
-def test_a_run_whose_data_are_hashed_meanwhile_has_the_files_of_one_whose_data_are_hashed_first(
-    held: str, agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The digest is known only when everything else is done, and is recorded nevertheless."""
-    write_people(tmp_path / "people.csv", missing=False)
-    monkeypatch.setattr(table, "ARRAY_BYTES", 0 if held == "codes" else 2**40)
-    agt("train", *SETTINGS, "hydra.run.dir=first", "-q").ended(0)
-    judged = Event()
-    really_compute = digests.fingerprint
-    really_judge = prepare._judge
-
-    def compute_after_judging(*parts: Records, **how: Any) -> str:
-        assert judged.wait(60)
-        return really_compute(*parts, **how)
-
-    def judge_first(*arguments: Any) -> AnyQuality:
-        quality = really_judge(*arguments)
-        judged.set()
-        return quality
-
-    monkeypatch.setattr(train, "HASHED_LATER_BYTES", 0)
-    monkeypatch.setattr(digests, "fingerprint", compute_after_judging)
-    monkeypatch.setattr(prepare, "_judge", judge_first)
-    agt("train", *SETTINGS, "hydra.run.dir=meanwhile", "-q").ended(0)
-    assert files_of(tmp_path / "meanwhile") == files_of(tmp_path / "first")
-    first, meanwhile = (
-        json.loads((tmp_path / run / "env.json").read_text()) for run in ("first", "meanwhile")
-    )
-    for key in ("data_digest", "features_digest", "dataset", "data_files"):
-        assert meanwhile[key] == first[key]
-    assert meanwhile["people"]
-    agt("certify", "run=meanwhile", "hydra.run.dir=certified").ended(0)
-    agt("verify", "meanwhile").ended(0)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [("compute.checkpoint_seconds=5",), ("ensemble.members=3",), NOISE],
-    ids=["checkpoints", "ensemble", "noise"],
-)
-def test_data_are_hashed_first_where_something_needs_their_digest(
-    settings: tuple[str, ...], agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_people(tmp_path / "people.csv", missing=False)
-    monkeypatch.setattr(train, "HASHED_LATER_BYTES", 0)
-    monkeypatch.setattr(dataset, "fingerprint_in_background", None)
-    agt("train", *SETTINGS, *settings, "hydra.run.dir=run", "-q").ended(0)
-
-
-def test_a_run_that_failed_before_its_data_were_hashed_starts_over(
-    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_people(tmp_path / "people.csv", missing=False)
-    agt("train", *SETTINGS, "hydra.run.dir=whole", "-q").ended(0)
-
-    def compute_until_stopped(*parts: Records, stop: Event, **how: Any) -> str:
-        assert stop.wait(60)
-        raise digests.Stopped
-
-    def fail(*arguments: Any) -> None:
-        raise AgtError("no more")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train, "HASHED_LATER_BYTES", 0)
-        patch.setattr(digests, "fingerprint", compute_until_stopped)
-        patch.setattr(train, "fit", fail)
-        agt("train", *SETTINGS, "hydra.run.dir=failed", "-q").ended(1, "no more")
-    assert not (tmp_path / "failed" / "checkpoint").exists()
-    assert "data_digest" not in json.loads((tmp_path / "failed" / "env.json").read_text())
-    agt("train", "resume=failed", "-q").ended(0)
-    assert files_of(tmp_path / "failed") == files_of(tmp_path / "whole")

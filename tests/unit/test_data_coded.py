@@ -420,27 +420,3 @@ def test_no_records_are_held_as_codes() -> None:
     none = coded.lookup.coded(array[:0])
     assert none is not None
     assert none.shape == (0, array.shape[1])
-
-
-@pytest.mark.parametrize("widths", [(2, 2, 2), (3,), (1, 2, 2)], ids=str)
-@pytest.mark.parametrize("rows", [0, 1, 255, 256, 257, 600])
-def test_features_are_the_levels_of_the_codes_side_by_side(
-    rows: int, widths: tuple[int, ...]
-) -> None:
-    rng = np.random.default_rng(rows)
-    lookups = tuple(Lookup(column, rng.normal(size=(7, w))) for column, w in enumerate(widths))
-    codes = rng.integers(0, 7, size=(rows, len(widths))).astype(np.uint8)
-    one_by_one = [
-        np.concatenate([lookup.levels[code] for lookup, code in zip(lookups, row, strict=True)])
-        for row in codes
-    ]
-    expected = np.array(one_by_one).reshape(rows, sum(widths))
-    assert same_bits(RowLookup(lookups).features(codes), expected)
-
-
-@pytest.mark.parametrize("widths", [(2, 2), (1, 2)], ids=str)
-def test_a_code_without_features_is_an_error(widths: tuple[int, int]) -> None:
-    lookups = tuple(Lookup(column, np.ones((3, width))) for column, width in enumerate(widths))
-    codes = np.array([[0, 1], [2, 3]], dtype=np.uint8)
-    with pytest.raises(IndexError):
-        RowLookup(lookups).features(codes)
