@@ -52,7 +52,7 @@ from agt.models.votes_recipe import (
 from agt.relations import RELATIONS
 from agt.settings import RECIPE as STRENGTH_BY_RECIPE, ChosenFrom, PublicRows
 from agt.store.atomic import write_atomic
-from agt.targets import current_name
+from agt.targets import current_name, is_own_code
 from agt_cli.composing import composed
 from agt_cli.configuration import chosen_options
 from agt_cli.places import TABLE
@@ -322,9 +322,25 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
     changed += [
         f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known
     ]
+    if recipe is not None and version != FIRST_VERSION and not _is_known_kind(dataset):
+        changed.append("dataset._target_")
     if changed:
         return not_held("differs_from_recipe", changed=tuple(changed), setting=_ON_PUBLIC)
     return declared("settings_of_recipe")
+
+
+def _is_known_kind(dataset: Mapping[str, Any]) -> bool:
+    """Return whether the class of a dataset is named as agt names its own.
+
+    The recipe of votes has other numbers for tables than for other data. A class of the user's own,
+    or a second name of one of agt's, could be given to get the other numbers, after both were
+    tried.
+
+    Args:
+        dataset: the dataset's part of a training configuration.
+    """
+    target = dataset.get("_target_")
+    return isinstance(target, str) and is_own_code(target)
 
 
 def _said_about(part: str, node: Any) -> Any:

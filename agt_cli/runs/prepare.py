@@ -641,6 +641,7 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality
         train = prepared.dataset.train
         return judge_numbers(votes, "test records", test, test.labels, prediction, train)
     distance = None
+    margins = None
     if model.instant:
         certificates = model.certify(test.features)
         # The labels are those of ``model.predict``, which need not be made again.
@@ -649,6 +650,7 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality
             certificates, model.problem.settings
         )
         distance = certificates.stable_distance
+        margins = model.certified_margins(test.features, certificates)
     else:
         prediction = model.predict(test.features)
         certainty = count_certified(model, sample_records(test))

@@ -184,6 +184,21 @@ def test_a_line_cannot_name_the_version_that_it_is_compared_with() -> None:
     assert standing(config) is Standing.VOID
 
 
+@pytest.mark.parametrize("name", ["agt_cli.runs.usual_learners.Table", "my_data.MyTable"])
+def test_another_name_of_a_tables_class_does_not_choose_the_numbers_of_other_data(
+    name: str,
+) -> None:
+    fact = choices_fact(new_run(*TABLE, f"dataset._target_={name}"))
+    assert fact.code == "differs_from_recipe"
+    assert fact.values["changed"] == ("dataset._target_",)
+
+
+def test_a_class_of_vectors_of_one_s_own_is_a_choice_of_its_owner() -> None:
+    mine = "dataset._target_=my_data.MyVectors"
+    assert standing(new_run(*VECTORS, mine)) is Standing.VOID
+    assert standing(new_run(*VECTORS, mine, "training.chosen_on=public")) is Standing.DECLARED
+
+
 @pytest.mark.parametrize("version", ["3", "", "2.0"])
 def test_a_version_of_the_recipe_that_is_not_known_is_no_recipe(version: str) -> None:
     config = new_run(*TABLE)
