@@ -21,28 +21,31 @@ from agt_cli.runs.pending import PendingErasures, StateMonitor
 from agt_cli.runs.queries import DIGESTS
 
 KEYS = (
-    *(
-        "audit",
-        "kind",
-        "run",
-        "digest",
-        "confidence",
-        "seed",
-        "mechanism",
-        "total",
-        "accounting",
-        "counting",
-    ),
-    *("inputs", "compute", "output_dir"),
+    "audit",
+    "kind",
+    "run",
+    "digest",
+    "confidence",
+    "seed",
+    "mechanism",
+    "total",
+    "accounting",
+    "counting",
+    "inputs",
+    "compute",
+    "output_dir",
 )
+"""Settings of ``agt audit``; any other is refused."""
 
 
 @dataclass(frozen=True)
 class AuditConfig:
-    """A kind of audit with its settings, and the settings that all kinds share.
+    """The validated settings of ``agt audit``.
 
     Attributes:
-        finished: the run; None: none was given.
+        kind: the kind of audit, with its own settings.
+        given: the settings that all kinds share.
+        finished: the run to audit; None: none was given.
     """
 
     kind: AuditKind
@@ -51,31 +54,22 @@ class AuditConfig:
 
 
 def configure(config: Mapping[str, Any]) -> AuditConfig:
-    """Validate the settings, before any data is read.
+    """Validate the settings and open the run, before any data is read.
+
+    The kind of audit checks the settings that it needs itself, among them whether a run is given.
+
+    Args:
+        config: the composed settings, with the keys ``KEYS`` and no others.
 
     Raises:
-        ConfigError: by key; or the run is not finished, or not what it was.
+        ConfigError: a setting is wrong; or the run is not finished, was changed, or cannot be
+            audited by this kind.
     """
     only_keys(config, KEYS)
-    confidence, seed, run = config.get("confidence"), config.get("seed"), config.get("run")
-    if (
-        isinstance(confidence, bool)
-        or not isinstance(confidence, int | float)
-        or not 0.5 <= confidence < 1
-    ):
-        raise ConfigError(
-            f"confidence={confidence}: give a number that is at least 0.5 and below 1, for "
-            "example 0.95. It is the probability with which the audit's bounds hold"
-        )
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed={seed}: give an integer that is at least 0")
-    kind = build(config.get("audit"), "audit")
-    if not isinstance(kind, AuditKind):
-        class_name = type(kind).__name__
-        raise ConfigError(
-            f"audit._target_: the class {class_name} is not a kind of audit. Let it inherit from "
-            "agt_audit.job.AuditKind"
-        )
+    confidence = _checked_confidence(config.get("confidence"))
+    seed = _checked_seed(config.get("seed"))
+    kind = _built_kind(config.get("audit"))
+    run = config.get("run")
     folder = None if run is None else Path(str(run))
     given = AuditInputs(
         config,
@@ -86,29 +80,72 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         Path(str(config["output_dir"])),
     )
     kind.check(given)
-    finished = None if folder is None else open_run(folder, "train", given.digest)
-    if finished is not None:
-        check_edits(finished, f"agt audit {kind.name}")
-    if finished is not None and not kind.while_waiting:
+    if folder is None:
+        return AuditConfig(kind, given, None)
+    finished = open_run(folder, "train", given.digest)
+    check_edits(finished, f"agt audit {kind.name}")
+    if not kind.while_waiting:
         _check_no_pending_erasure(finished)
-    if finished is not None and kind.needs_classes:
+    if kind.needs_classes:
         _check_classes(finished, kind.name)
     return AuditConfig(kind, given, finished)
 
 
-def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Attack, write the record, say what was found, and return it for --json.
+def _checked_confidence(value: object) -> float:
+    """Return the setting ``confidence``; raise ConfigError unless it is in [0.5, 1)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.5 <= value < 1:
+        raise ConfigError(
+            f"confidence={value}: give a number that is at least 0.5 and below 1, for "
+            "example 0.95. It is the probability with which the audit's bounds hold"
+        )
+    return value
+
+
+def _checked_seed(value: object) -> int:
+    """Return the setting ``seed``; raise ConfigError unless it is an integer of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"seed={value}: give an integer that is at least 0")
+    return value
+
+
+def _built_kind(settings: Any) -> AuditKind:
+    """Return the kind of audit that the settings ``audit`` describe.
 
     Raises:
-        CheckError: a claim is false; the record is finished all the same. Or the run was changed
-            meanwhile, and it is not.
+        ConfigError: they describe an object of another class, or are not valid.
     """
-    remove_copies(record.folder.parent)
+    kind = build(settings, "audit")
+    if not isinstance(kind, AuditKind):
+        class_name = type(kind).__name__
+        raise ConfigError(
+            f"audit._target_: the class {class_name} is not a kind of audit. Let it inherit from "
+            "agt_audit.job.AuditKind"
+        )
+    return kind
+
+
+def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Carry out the audit, write its record, and print its findings.
+
+    Args:
+        config: as of ``configure``.
+        record: the audit's run folder, which is finished here.
+        console: for progress and the findings.
+
+    Returns:
+        The audit, its metrics and the record's digest, for ``--json``.
+
+    Raises:
+        CheckError: a claim is false, and the record is finished all the same; or the audited run
+            was changed during the audit, and no findings are written.
+    """
+    remove_copies(record.folder.parent)  # of runs, which an audit that was killed left there
     record.environment(kind=config.kind.name, **_run_facts(config.finished))
     audited = config.kind.carry_out(config.given, record, console)
-    _check_current(config.finished, audited.digest)
+    # before findings are written, because they might be about a mixture of two states
+    _check_state_unchanged(config.finished, audited.digest)
     audit = audited.audit(config.kind.name)
-    _write(audit, audited, record, config.kind.question)
+    _write_results(audit, audited, record, config.kind.question)
     digest = record.finish()
     for line in lines(audit, config.kind.question):
         console.say(line)
@@ -122,14 +159,16 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
 
 
 def _check_no_pending_erasure(finished: Run) -> None:
-    """Raise ConfigError if requests to erase records of a run wait.
+    """Raise ConfigError if erasures of a run are pending.
 
-    Its model is of records that its data no longer has, so nothing trained now is its neighbour.
+    The run's model was trained on records that its data no longer has, so models that are trained
+    on this data are not its neighbours.
     """
-    waiting = PendingErasures.of(finished).units
-    if waiting:
+    pending_units = PendingErasures.of(finished).units
+    if pending_units:
+        who = people(pending_units)
         raise ConfigError(
-            f"run={finished.folder}: the model was trained on records of {people(waiting)} who "
+            f"run={finished.folder}: the model was trained on records of {who} who "
             "asked to be erased, so it cannot be compared with models trained on the remaining "
             f"records. First type `agt unlearn run={finished.folder}`; only `agt audit "
             "unlearning` can audit the run before that"
@@ -137,7 +176,12 @@ def _check_no_pending_erasure(finished: Run) -> None:
 
 
 def _check_classes(finished: Run, kind: str) -> None:
-    """Raise ConfigError if the labels of a run are numbers, and say what can be audited."""
+    """Raise ConfigError if the labels of a run are numbers instead of classes.
+
+    Args:
+        finished: the run.
+        kind: the name of the kind of audit, for the message.
+    """
     dataset = finished.config.get("dataset") or {}
     if dataset.get("target") == "numeric":
         raise ConfigError(
@@ -149,7 +193,10 @@ def _check_classes(finished: Run, kind: str) -> None:
 
 
 def _run_facts(finished: Run | None) -> dict[str, object]:
-    """Return which state of which run is audited, as a verifier looks for it in env.json."""
+    """Return facts for env.json that name the audited run and its state; ``agt verify`` reads them.
+
+    It is empty without a run.
+    """
     if finished is None:
         return {}
     digests = {key: finished.environment.get(key) for key in (*DIGESTS, "dataset")}
@@ -160,12 +207,12 @@ def _run_facts(finished: Run | None) -> dict[str, object]:
     }
 
 
-def _check_current(finished: Run | None, digest: str | None) -> None:
-    """Raise CheckError if the run is not what it was, or another state of it was audited.
+def _check_state_unchanged(finished: Run | None, digest: str | None) -> None:
+    """Raise CheckError if the run was changed during the audit, or another state was audited.
 
     Args:
-        finished: the run; None: none was audited.
-        digest: of the state that was audited; None: the audit does not say.
+        finished: the run as it was when the settings were checked; None: no run was audited.
+        digest: of the state that was audited; None: the kind of audit does not record it.
     """
     if finished is None:
         return
@@ -176,8 +223,15 @@ def _check_current(finished: Run | None, digest: str | None) -> None:
         )
 
 
-def _write(audit: Audit, audited: Audited, record: RunRecord, question: str) -> None:
-    """Write audit.json, the tables, the metrics and the report."""
+def _write_results(audit: Audit, audited: Audited, record: RunRecord, question: str) -> None:
+    """Write audit.json, the tables, the metrics and the report into the record.
+
+    Args:
+        audit: the findings, with their verdict.
+        audited: the tables, figures, metrics and notes of the same audit.
+        record: the run folder to write to; it is not finished here.
+        question: what an attacker wants to know, as of ``AuditKind``, for the report.
+    """
     record.write(AUDIT_FILE, audit.content)
     for name, table in audited.tables.items():
         record.table(name, table)

@@ -1,4 +1,4 @@
-"""From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim.
+"""From an attack's mistakes to a lower bound on the privacy loss, and to findings about a claim.
 
 A false alarm is a trial without the record that the attack calls "in"; a miss is a trial with the
 record that it calls "out". Four estimates are computed from their counts:
@@ -31,13 +31,14 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect, midpoint, whole_midpoint
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least, number
 
-# of the posterior of beta; more change epsilon by less than 0.002, at confidence .999999 too
+# parts of the integral over the posterior of beta; with more of them, epsilon changes by less than
+# 0.002, also at confidence 0.999999
 NODES = 256
-MOST_TRIALS = 10**15  # what is looked for when trials are too few
-MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
-MAX_HALVINGS = 64  # of 1, to the finest grain of released numbers that is looked at
-SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
-MEANS = {
+MOST_TRIALS = 10**15  # the largest number of trials that is searched for or recommended
+MAX_THRESHOLDS = 200  # thresholds among which an event is chosen
+MAX_HALVINGS = 64  # events about multiples of 2^-h are tried for h below it
+SHOWN_DELTA = 1e-5  # the delta of the epsilon that is reported in addition to a claimed mu
+RELIABILITY = {
     Strength.CONFIDENT: (
         "This bound is rigorous: it comes from the false alarms and misses of the same trials"
     ),
@@ -49,15 +50,15 @@ MEANS = {
         "This is a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
     ),
 }
-_TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
-_LARGEST = 100.0  # epsilon and mu that are told apart
+_NORMAL_TAIL = 8.0  # standard deviations; a normal number is farther out with less than 10^-14
+_MAX_LOSS = 100.0  # the largest epsilon, or mu, that bisections search for
 
 Measure = Literal["epsilon", "mu"]
 
 
 @dataclass(frozen=True)
 class Mistakes:
-    """How often an attack was wrong.
+    """Counts of an attack's mistakes, and of its trials.
 
     Attributes:
         alarms: false alarms, trials without the record that the attack calls "in".
@@ -86,7 +87,7 @@ class Mistakes:
 
     @property
     def rate(self) -> float:
-        """The rate of false alarms plus the rate of misses; 1 if the attack guesses blindly."""
+        """The rate of false alarms plus the rate of misses; 1 is that of random guessing."""
         return self.alarms / self.trials_without + self.misses / self.trials_with
 
 
@@ -95,41 +96,44 @@ class Mistakes:
 
 
 def upper_limit(events: Any, trials: Any, error: float) -> Any:
-    """Return the Clopper-Pearson upper limit of a rate, or of each of many.
+    """Return the Clopper-Pearson upper limit of a rate, or of each of several.
 
     Args:
-        events: how often the event happened: a number or an array.
-        trials: of how many trials.
-        error: the probability with which the limit is below the true rate.
+        events: how often the event happened: an integer, or an array of integers.
+        trials: how many trials there were, in a shape that broadcasts with that of ``events``.
+        error: the largest probability with which the limit is below the true rate.
 
     Returns:
-        The limit, in the shape of the counts; 1 where there are no trials.
+        A number if both counts are numbers, otherwise an array. It is 1 where every trial is an
+        event, so also where there are no trials.
     """
-    # where all trials are events, the limit is 1; the other counts are kept away from 0
-    others = np.maximum(trials - events, 0.5)
-    limits = np.where(events < trials, betainccinv(events + 1, others, error), 1.0)
-    return limits[()]  # a number for a number
+    # where every trial is an event, this is replaced by 1, but betainccinv needs a number above 0
+    non_events = np.maximum(trials - events, 0.5)
+    limits = np.where(events < trials, betainccinv(events + 1, non_events, error), 1.0)
+    return limits[()]  # a number instead of an array without axes
 
 
 def lower_limit(events: Any, trials: Any, error: float) -> Any:
-    """Return the Clopper-Pearson lower limit of a rate; 0 where there are no trials.
+    """Return the Clopper-Pearson lower limit of a rate, or of each of several.
 
-    Arguments as of ``upper_limit``; the limit is above the true rate with probability ``error``.
+    Arguments and shapes as of ``upper_limit``. The limit exceeds the true rate with probability
+    ``error`` at most. It is 0 where there are no events, so also where there are no trials.
     """
-    some_events = np.maximum(events, 0.5)
-    limits = np.where(events > 0, betaincinv(some_events, trials - events + 1, error), 0.0)
+    # where there are no events, this is replaced by 0, but betaincinv needs a number above 0
+    positive_events = np.maximum(events, 0.5)
+    limits = np.where(events > 0, betaincinv(positive_events, trials - events + 1, error), 0.0)
     return limits[()]
 
 
 def epsilon_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """Return a lower bound on epsilon at ``delta``; 0 if the mistakes show nothing.
+    """Return the Clopper-Pearson lower bound on epsilon at ``delta``, at least 0.
 
     Args:
         mistakes: the counts of the attack.
         delta: at least 0 and below 1.
         confidence: the probability with which the bound holds.
-        events: how many events were looked at before the best was taken: the error probability is
-            shared among them.
+        events: how many events were fixed beforehand and counted, of which this one is the best.
+            The error probability ``1 - confidence`` is divided by it.
     """
     alpha, beta = _limits(mistakes, (1 - confidence) / events)
     # Lemma 1 of docs/proofs/attack_bounds.md: both inequalities, from the same two limits
@@ -137,10 +141,10 @@ def epsilon_bound(mistakes: Mistakes, delta: float, confidence: float, events: i
 
 
 def mu_bound(mistakes: Mistakes, confidence: float, events: int = 1) -> float:
-    """Return a lower bound on mu of Gaussian differential privacy; 0 if nothing is shown.
+    """Return a Clopper-Pearson lower bound on mu of Gaussian differential privacy, at least 0.
 
-    It contradicts only the claim that a mechanism is mu-GDP, and no (eps, delta) that was not
-    derived from a mu. Arguments as of ``epsilon_bound``.
+    It can contradict a claim of mu-GDP, but not a claim of (eps, delta)-DP that was made without
+    one. Arguments as of ``epsilon_bound``.
     """
     alpha, beta = _limits(mistakes, (1 - confidence) / events)
     if alpha >= 1 or beta >= 1:
@@ -149,10 +153,10 @@ def mu_bound(mistakes: Mistakes, confidence: float, events: int = 1) -> float:
 
 
 def katz_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """Return the Katz-log lower bound on epsilon, which is asymptotic.
+    """Return the Katz-log lower bound on epsilon, at least 0, which is asymptotic.
 
-    Where a count is 0, the bound of Clopper and Pearson takes its place. Arguments as of
-    ``epsilon_bound``.
+    Of its two inequalities, one with a count of 0 is replaced by that of Clopper and Pearson.
+    Arguments as of ``epsilon_bound``.
     """
     error = (1 - confidence) / events
     alpha, beta = _limits(mistakes, error)
@@ -161,23 +165,32 @@ def katz_bound(mistakes: Mistakes, delta: float, confidence: float, events: int 
     false_negatives = (mistakes.misses, mistakes.trials_with)
     true_negatives = (mistakes.trials_without - mistakes.alarms, mistakes.trials_without)
     # Lemma 3 of docs/proofs/attack_bounds.md: two inequalities, each at half the error
-    of_positives = _katz(
-        true_positives, false_positives, delta, error / 2, _epsilon(alpha, beta, delta)
+    bound_from_positives = _katz(
+        true_positives,
+        false_positives,
+        delta,
+        error / 2,
+        if_a_count_is_0=_epsilon(alpha, beta, delta),
     )
-    of_negatives = _katz(
-        true_negatives, false_negatives, delta, error / 2, _epsilon(beta, alpha, delta)
+    bound_from_negatives = _katz(
+        true_negatives,
+        false_negatives,
+        delta,
+        error / 2,
+        if_a_count_is_0=_epsilon(beta, alpha, delta),
     )
-    return max(0.0, of_positives, of_negatives)
+    return max(0.0, bound_from_positives, bound_from_negatives)
 
 
 def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """Return the number that the posterior of epsilon exceeds with probability ``confidence``.
+    """Return the number that epsilon exceeds with posterior probability ``confidence``.
 
-    It is credible, not confident. Arguments as of ``epsilon_bound``.
+    It is at least 0 and at most 100. The prior of both rates is Jeffreys'. It is a credible bound,
+    not a confidence bound. Arguments as of ``epsilon_bound``.
     """
     error = (1 - confidence) / events
     # Lemma 4 of docs/proofs/attack_bounds.md: an integral over beta, as a sum over ``NODES`` parts
-    edges = np.linspace(-_TAIL, _TAIL, NODES + 1)
+    edges = np.linspace(-_NORMAL_TAIL, _NORMAL_TAIL, NODES + 1)
     part_probability = np.diff(ndtr(edges))
     part_quantile = ndtr((edges[1:] + edges[:-1]) / 2)
     beta = betaincinv(
@@ -186,24 +199,25 @@ def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events:
     alarms = 0.5 + mistakes.alarms
     no_alarms = 0.5 + mistakes.trials_without - mistakes.alarms
 
-    def is_below(epsilon: float) -> bool:
-        """Return whether the true epsilon is at most this with a probability of at most error."""
+    def is_bound(epsilon: float) -> bool:
+        """Return whether the true epsilon is at most ``epsilon`` with probability <= error."""
         from_first = math.exp(-epsilon) * (1 - delta - beta)
         from_second = 1 - delta - math.exp(epsilon) * beta
         least_alpha = np.clip(np.maximum(from_first, from_second), 0, 1)
         probability = float(betaincc(alarms, no_alarms, least_alpha) @ part_probability)
         return probability <= error
 
-    if not is_below(0.0):
+    if not is_bound(0.0):
         return 0.0
-    return bisect(is_below, 0.0, _LARGEST, midpoint)[0]
+    return bisect(is_bound, 0.0, _MAX_LOSS, midpoint)[0]
 
 
 def estimates(
     mistakes: Mistakes, delta: float, confidence: float, events: int = 1
 ) -> tuple[Estimate, ...]:
-    """Return all four estimates; the first and the last are rigorous.
+    """Return the four estimates of the table above, in its order.
 
+    Each has its strength: the first and the last are rigorous. ``delta`` does not matter for mu.
     Arguments as of ``epsilon_bound``.
     """
     rigorous = epsilon_bound(mistakes, delta, confidence, events)
@@ -219,21 +233,30 @@ def estimates(
 
 
 def _limits(mistakes: Mistakes, error: float) -> tuple[float, float]:
-    """Return upper limits of the rates of false alarms and misses, each at half the error."""
+    """Return (alpha, beta): upper limits of the rates of false alarms and of misses.
+
+    Args:
+        mistakes: the counts of the attack.
+        error: the largest probability with which one of the limits is wrong; each has half of it.
+    """
     alarm_rate = upper_limit(mistakes.alarms, mistakes.trials_without, error / 2)
     miss_rate = upper_limit(mistakes.misses, mistakes.trials_with, error / 2)
     return alarm_rate, miss_rate
 
 
 def _epsilon(alpha: float, beta: float, delta: float) -> float:
-    """Return ln((1 - delta - beta) / alpha), and 0 where that is no number."""
+    """Return ln((1 - delta - beta) / alpha); 0 if the numerator or alpha is not positive."""
     if 1 - delta - beta <= 0 or alpha <= 0:
         return 0.0
     return math.log((1 - delta - beta) / alpha)
 
 
 def _katz(
-    hits: tuple[int, int], alarms: tuple[int, int], delta: float, error: float, instead: float
+    hits: tuple[int, int],
+    alarms: tuple[int, int],
+    delta: float,
+    error: float,
+    if_a_count_is_0: float,
 ) -> float:
     """Return the Katz-log lower bound on ln((p1 - delta) / p2) of two independent rates.
 
@@ -241,13 +264,16 @@ def _katz(
         hits: (n1, N1), events and trials of the side with the rate p1.
         alarms: (n2, N2), events and trials of the side with the rate p2.
         delta: what is subtracted from p1.
-        error: the probability with which the bound is too large, in the limit.
-        instead: what is returned where a count is 0.
+        error: the probability with which the bound is too large, in the limit of many trials.
+        if_a_count_is_0: is returned if n1 or n2 is 0, where the bound is not defined.
+
+    Returns:
+        The bound; 0 if the rate n1/N1 is at most ``delta``.
     """
     hit_count, hit_trials = hits
     alarm_count, alarm_trials = alarms
     if not hit_count or not alarm_count:
-        return instead
+        return if_a_count_is_0
     p1 = hit_count / hit_trials
     p2 = alarm_count / alarm_trials
     if p1 <= delta:
@@ -262,12 +288,12 @@ def _katz(
 
 @dataclass(frozen=True)
 class Claimed:
-    """A claimed privacy loss that mistakes of an attack can contradict.
+    """A claimed upper bound on the privacy loss, which an attack can contradict.
 
     Attributes:
-        measure: what is claimed, epsilon or mu.
-        value: the loss is at most this.
-        delta: beside a claimed epsilon; 0 for pure differential privacy.
+        measure: the measure of the loss, epsilon or mu.
+        value: the claimed bound.
+        delta: of a claim of (epsilon, delta)-DP; 0 for pure DP, and for a mu.
     """
 
     measure: Measure
@@ -276,7 +302,7 @@ class Claimed:
 
     @classmethod
     def of(cls, guarantee: Guarantee) -> "Claimed":
-        """Return what a guarantee claims: its mu, or its epsilon with its delta."""
+        """Return the claim of a guarantee: its mu, or its epsilon with its delta, if it has one."""
         if isinstance(guarantee, GaussianDP):
             return cls("mu", guarantee.mu)
         delta = guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
@@ -284,34 +310,38 @@ class Claimed:
 
     @property
     def shown_delta(self) -> float | None:
-        """The delta that a finding shows; None beside a mu."""
+        """The delta that a finding shows; None if the claim is a mu, which has none."""
         return None if self.measure == "mu" else self.delta
 
     @property
     def words(self) -> str:
-        """The measure, with its delta if there is one."""
-        return f"{self.measure} at delta {self.delta:g}" if self.delta else self.measure
+        """The measure in words, with its delta if that is not 0."""
+        if self.delta:
+            return f"{self.measure} at delta {self.delta:g}"
+        return self.measure
 
     def bound(self, mistakes: Mistakes, confidence: float, events: int = 1) -> float:
-        """Return the rigorous lower bound on the loss, against which the claim is held.
+        """Return the rigorous lower bound on the true loss, in the claim's measure.
 
-        Args:
-            mistakes: the counts of the attack; any number of trials will do.
-            confidence: the probability with which the bound holds.
-            events: how many events share the error probability.
+        The claim is contradicted if the bound exceeds ``value``. Arguments as of
+        ``epsilon_bound``.
         """
         if self.measure == "mu":
             return mu_bound(mistakes, confidence, events)
         return epsilon_bound(mistakes, self.delta, confidence, events)
 
     def needed(self, confidence: float, events: int = 1) -> int:
-        """Return how many trials a side it takes to contradict the claim at best.
+        """Return the least number of trials on each side with which the claim can be contradicted.
 
-        After so many, an attack that is never wrong shows more than what is claimed; fewer cannot
-        contradict the claim, whatever they count. Arguments as of ``bound``.
+        With so many, the bound of an attack that is never wrong exceeds the claim. With fewer, no
+        counts of any attack can contradict it.
+
+        Args:
+            confidence: the probability with which bounds hold.
+            events: how many events share the error probability.
 
         Returns:
-            The least such number; ``MOST_TRIALS`` stands for that and more.
+            The number; ``MOST_TRIALS`` stands for that many or more.
         """
 
         def too_few(trials: int) -> bool:
@@ -325,49 +355,52 @@ class Claimed:
     def noticed(self, trials: int, confidence: float, events: int = 1) -> float | None:
         """Return the least true loss that the best test detects in about half of all audits.
 
-        It is computed from the counts that are to be expected of the best test that is wrong
-        equally often on both sides.
+        It is the least loss with which the claim is contradicted if the best test makes its
+        expected number of mistakes, at the threshold where false alarms and misses are equally
+        frequent.
 
         Args:
-            trials: how many there are on each side.
+            trials: how many trials there are on each side.
             confidence: the probability with which bounds hold.
             events: how many events share the error probability.
 
         Returns:
-            The loss, in the claim's measure; None: none up to 100, because the trials are too few.
+            The loss, in the claim's measure; None if no loss up to 100 is detected, because there
+            are too few trials.
         """
 
-        def is_hidden(true: float) -> bool:
-            # both mistakes are equally likely: of N(0, 1) and N(mu, 1), or of randomized response
+        def is_undetected(true_loss: float) -> bool:
+            # the test between N(0, 1) and N(mu, 1), or that of randomized response
             if self.measure == "mu":
-                mistake_rate = ndtr(-true / 2)
+                mistake_rate = ndtr(-true_loss / 2)
             else:
-                mistake_rate = (1 - self.delta) / (1 + math.exp(true))
+                mistake_rate = (1 - self.delta) / (1 + math.exp(true_loss))
             count = math.ceil(trials * mistake_rate)
             expected = Mistakes(count, trials, count, trials)
             return self.bound(expected, confidence, events) <= self.value
 
-        if is_hidden(_LARGEST):
+        if is_undetected(_MAX_LOSS):
             return None
-        return bisect(is_hidden, self.value, _LARGEST, midpoint)[1]
+        return bisect(is_undetected, self.value, _MAX_LOSS, midpoint)[1]
 
 
 @dataclass(frozen=True)
 class TestedClaim:
-    """What was attacked, and how: it turns the counts of an attack into findings about a claim.
+    """A claim that was attacked: it turns the counts of the attack into findings.
 
     Attributes:
         subject: what was attacked, as of ``Finding``.
         claim: what is claimed, in words.
-        attack: what was done.
-        effort: how much of it was done.
-        claimed: what the counts are held against.
-        confidence: of the bound.
-        events: how many events, or pairs, share the error probability.
-        together: how many of ``audit.trials`` make one trial.
+        attack: what was done, in words.
+        effort: how often it was done, in words.
+        claimed: the claimed loss, with which bounds are compared.
+        confidence: the probability with which bounds hold.
+        events: how many events, or pairs of datasets, share the error probability.
+        together: how many of the setting ``audit.trials`` make one trial; a sentence that asks
+            for more trials counts in that setting.
     """
 
-    __test__ = False  # no test, whatever its name begins with
+    __test__ = False  # keeps pytest from collecting it because of its name
 
     subject: str
     claim: str
@@ -382,9 +415,10 @@ class TestedClaim:
         """Return a finding about this claim.
 
         Args:
-            outcome: what became of the claim.
+            outcome: whether the claim was contradicted.
             meaning: what was found, in words.
-            facts: further fields of the finding, which replace those of the claim.
+            facts: further fields of the finding. ``measure``, ``confidence``, ``claimed`` and
+                ``delta`` are those of the claim unless they are among them.
         """
         fields: dict[str, object] = {
             "measure": self.claimed.measure,
@@ -397,27 +431,29 @@ class TestedClaim:
         return Finding(*about, outcome, meaning, **fields)  # type: ignore[arg-type]
 
     def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
-        """Return the verdict, which rests on the rigorous bound in the claim's own measure.
+        """Return the verdict (``judge``), and a finding for each other estimate of the same counts.
 
-        The other estimates of the same counts follow, unless there are too few trials for a
-        verdict.
+        If there are too few trials for a verdict, it is the only finding.
         """
         verdict = self.judge(mistakes)
         if verdict.found is None:
             return (verdict,)
-        return (verdict, *self._others(mistakes))
+        return (verdict, *self._other_estimates(mistakes))
 
-    def _others(self, mistakes: Mistakes) -> Iterator[Finding]:
-        """Yield a finding for each estimate that is not the verdict."""
+    def _other_estimates(self, mistakes: Mistakes) -> Iterator[Finding]:
+        """Yield a finding for each of the ``estimates`` except the bound of the verdict.
+
+        They are reported without a verdict of their own.
+        """
         delta = SHOWN_DELTA if self.claimed.measure == "mu" else self.claimed.delta
         for estimate in estimates(mistakes, delta, self.confidence, self.events):
             in_claimed_measure = estimate.measure == self.claimed.measure
             if in_claimed_measure and estimate.strength is Strength.CONFIDENT:
-                continue  # that is the verdict
+                continue  # the verdict has this bound
             is_epsilon = estimate.measure == "epsilon"
             quantity = f"epsilon at delta {delta:g}" if is_epsilon and delta else estimate.measure
             bound = least(estimate.found)
-            reliability = MEANS[estimate.strength]
+            reliability = RELIABILITY[estimate.strength]
             yield self.finding(
                 Outcome.REPORTED,
                 f"{estimate.estimator}: {quantity} is at least {bound}. {reliability}",
@@ -430,7 +466,11 @@ class TestedClaim:
             )
 
     def judge(self, mistakes: Mistakes) -> Finding:
-        """Return the verdict: the rigorous lower bound held against the claim."""
+        """Return the verdict: a comparison of the claim with the rigorous lower bound.
+
+        The claim is violated if the bound exceeds it. It is untested, and ``found`` is None, if it
+        is not violated and there are too few trials to contradict it.
+        """
         claimed = self.claimed
         trials = min(mistakes.trials_without, mistakes.trials_with)
         bound = claimed.bound(mistakes, self.confidence, self.events)
@@ -444,27 +484,31 @@ class TestedClaim:
         noticed = claimed.noticed(trials, self.confidence, self.events)
         return self.finding(
             outcome,
-            self._meaning(bound, outcome, mistakes, needed),
+            self._verdict_sentence(bound, outcome, mistakes, needed),
             found=None if outcome is Outcome.UNTESTED else bound,
-            noticeable=_noticeable(claimed.measure, noticed, needed),
+            noticeable=_power_sentence(claimed.measure, noticed, needed),
             estimator="Clopper-Pearson",
             noticed=noticed,
         )
 
-    def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
-        """Return the verdict in words.
+    def _verdict_sentence(
+        self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int
+    ) -> str:
+        """Return the verdict in words: the counts, the bound, and what it says of the claim.
+
+        If the claim is untested, it says how many trials are needed, and which setting to raise.
 
         Args:
             bound: the lower bound on the loss.
-            outcome: what became of the claim.
-            mistakes: the counts behind the bound.
-            needed: the least number of trials a side that can contradict the claim.
+            outcome: violated, stands or untested.
+            mistakes: the counts from which the bound was computed.
+            needed: as of ``Claimed.needed``.
         """
         claimed_value = self.claimed.value
         quantity = self.claimed.words
         confidence = 100 * self.confidence
         lower_bound = least(bound, claimed_value)
-        trials_needed = _enough(needed)
+        trials_needed = _needed_trials_text(needed)
         counts = (
             f"the attack was wrong in {mistakes.alarms:,} of {mistakes.trials_without:,} trials "
             f"without the record and in {mistakes.misses:,} of {mistakes.trials_with:,} trials "
@@ -485,26 +529,27 @@ class TestedClaim:
 
 
 def verdict_words(violated: bool, claimed: str) -> str:
-    """Return what a lower bound says of a claim, in words.
+    """Return a clause that says whether a lower bound contradicts a claim.
 
     Args:
-        claimed: what is claimed, such as "epsilon of 1".
+        violated: whether the bound exceeds the claim.
+        claimed: the claimed value with its measure, such as "epsilon of 1".
     """
     if violated:
         return f"this bound exceeds the claimed {claimed}"
     return f"this bound does not contradict the claimed {claimed} (but does not prove it either)"
 
 
-def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
-    """Return what an audit detects, in words.
+def _power_sentence(measure: Measure, noticed: float | None, needed: int) -> str:
+    """Return a sentence about which true losses an audit detects.
 
     Args:
-        measure: of the claim.
-        noticed: the least true loss that is detected in half of all audits; None: none is.
-        needed: the least number of trials a side that can contradict the claim.
+        measure: the claim's measure.
+        noticed: as of ``Claimed.noticed``.
+        needed: as of ``Claimed.needed``.
     """
     if noticed is None:
-        return f"this audit detects nothing: {_enough(needed)}"
+        return f"this audit detects nothing: {_needed_trials_text(needed)}"
     detected = number(noticed, up=True)
     return (
         "if the best attack makes false alarms and misses equally often, about half of all audits "
@@ -513,8 +558,12 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     )
 
 
-def _enough(needed: int) -> str:
-    """Return in words how many trials a side it takes to contradict a claim."""
+def _needed_trials_text(needed: int) -> str:
+    """Return a clause that says how many trials on each side can contradict a claim.
+
+    Args:
+        needed: as of ``Claimed.needed``.
+    """
     if needed >= MOST_TRIALS:
         return "no feasible number of trials can contradict this claim"
     return f"at least {needed:,} trials with the record and as many without it are needed"
@@ -526,10 +575,10 @@ def _enough(needed: int) -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """A set of outputs that an attack calls "in".
+    """A set of outputs; of an output in the set, an attack says that the record was there ("in").
 
     Attributes:
-        words: what the set is.
+        words: a clause that describes the set, such as "the released label is 1".
         holds: [n] outputs -> [n] bool, which of them are in the set.
     """
 
@@ -537,7 +586,7 @@ class Event:
     holds: Callable[[np.ndarray], np.ndarray]
 
     def mistakes(self, first: np.ndarray, second: np.ndarray) -> Mistakes:
-        """Count the mistakes of calling an output the first side's where the event holds.
+        """Count the mistakes of an attack that says "in" exactly where the event holds.
 
         Args:
             first: [n] outputs of the side with the record.
@@ -574,12 +623,14 @@ def grain_event(halvings: int, finer: bool) -> Event:
     (Mironov 2012), so they may tell the two sides apart.
 
     Args:
-        halvings: how often 1 is halved.
-        finer: True for the opposite event: the number is no such multiple.
+        halvings: the negative exponent; 0 for whole numbers.
+        finer: True for the opposite event: the number is not such a multiple. Infinite numbers
+            and NaN are none.
     """
 
     def holds(outputs: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):  # infinite: no multiple
+        # a number that overflows is treated as infinite: it is no multiple
+        with np.errstate(over="ignore", invalid="ignore"):
             scaled = np.ldexp(outputs.astype(np.float64), halvings)
             is_whole: np.ndarray = scaled == np.rint(scaled)
         return (is_whole & np.isfinite(scaled)) != finer
@@ -589,32 +640,35 @@ def grain_event(halvings: int, finer: bool) -> Event:
 
 
 Outputs = Literal["labels", "released numbers", "scores"]
-"""What is drawn of two sides: labels; numbers exactly as they are released; or scores, which the
-attacker computes, and whose last bits therefore tell nothing about what is released.
+"""What is drawn from the two sides: labels; numbers exactly as they are released; or scores, which
+the attacker computes. The last bits of scores come from that computation, so no event is about
+them.
 """
 
 
 def choose_event(
     first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, outputs: Outputs
 ) -> Event:
-    """Return the event that tells the draws of two sides apart best.
+    """Return the event whose counts on these draws give the largest lower bound on the loss.
 
-    It must be counted on other draws (Lemma 2 of docs/proofs/attack_bounds.md). Of events that
-    tell as much, which may be nothing, it is the one that is wrong least often.
+    Of events with equal bounds (all may be 0), it is the one with the smallest rate of mistakes.
+
+    The event must be counted on other draws: on these, its bound does not hold (Lemma 2 of
+    docs/proofs/attack_bounds.md).
 
     Args:
-        first: [n] outputs of one side.
-        second: [n] outputs of the other side.
-        claimed: the claim, which says in which measure they are told apart.
-        confidence: of each bound.
-        outputs: what is drawn.
+        first: [n] outputs of the side with the record.
+        second: [n] outputs of the side without it.
+        claimed: the claim, whose measure the bounds have.
+        confidence: the probability with which each bound holds.
+        outputs: what the outputs are, which decides which events are tried.
     """
     if outputs == "labels":
         events = _label_events(first, second)
     elif outputs == "released numbers":
         events = _number_events(np.concatenate([first, second]))
     else:
-        events = _tails(np.concatenate([first, second]))
+        events = _tail_events(np.concatenate([first, second]))
 
     def strength(event: Event) -> tuple[float, float]:
         mistakes = event.mistakes(first, second)
@@ -624,43 +678,53 @@ def choose_event(
 
 
 def _label_events(first: np.ndarray, second: np.ndarray) -> list[Event]:
-    """Return events about labels, among them the best tests there are (Neyman and Pearson).
+    """Return events about labels, among them the most powerful tests (Neyman and Pearson).
 
-    These are the labels that are likelier on the first side than on the second by more than some
-    factor, for every factor; and their complements.
+    For every factor, one event is that the label is more frequent on the first side than on the
+    second by more than that factor; another is its complement.
 
     Args:
         first: [n] labels of one side.
         second: [n] labels of the other side.
     """
     labels = np.unique(np.concatenate([first, second]))
-    # half a count more, so that no ratio is 0 or infinite
+    # half a count is added, so that no ratio is 0 or infinite
     first_counts = np.array([(first == label).sum() for label in labels]) + 0.5
     second_counts = np.array([(second == label).sum() for label in labels]) + 0.5
     likeliest_first = labels[np.argsort(-(first_counts / second_counts), kind="stable")].tolist()
     events = []
-    for cut in range(1, max(len(likeliest_first), 2)):
-        for part in (likeliest_first[:cut], likeliest_first[cut:]):
+    # a single label is an event too, whose complement is empty
+    for count in range(1, max(len(likeliest_first), 2)):
+        for part in (likeliest_first[:count], likeliest_first[count:]):
             if part:
                 events.append(label_event(tuple(sorted(part))))
     return events
 
 
 def _number_events(outputs: np.ndarray) -> list[Event]:
-    """Return events about released numbers [n]: thresholds, and how fine their last bits are.
+    """Return events about released numbers: thresholds, and multiples of powers of 2.
 
-    Numbers that are all whole have no fine bits.
+    The latter are left out if all numbers are whole.
+
+    Args:
+        outputs: [n] released numbers of both sides.
     """
+    events = _tail_events(outputs)
     if (outputs == np.rint(outputs)).all():
-        return _tails(outputs)
-    events = _tails(outputs)
+        return events
     for halvings in range(MAX_HALVINGS):
         events += [grain_event(halvings, finer=False), grain_event(halvings, finer=True)]
     return events
 
 
-def _tails(outputs: np.ndarray) -> list[Event]:
-    """Return both sides of thresholds at the outputs [n], or at quantiles if these are many."""
+def _tail_events(outputs: np.ndarray) -> list[Event]:
+    """Return the two events of each threshold: above it, and below it.
+
+    Thresholds are the distinct outputs, or ``MAX_THRESHOLDS`` quantiles if there are more.
+
+    Args:
+        outputs: [n] numbers or scores of both sides.
+    """
     thresholds = np.unique(outputs)
     if len(thresholds) > MAX_THRESHOLDS:
         thresholds = np.unique(np.quantile(outputs, np.linspace(0, 1, MAX_THRESHOLDS)))
@@ -670,12 +734,12 @@ def _tails(outputs: np.ndarray) -> list[Event]:
     return events
 
 
-# -- what a loss means to somebody who guesses
-# -------------------------------------------------------------------------
+# -- what a privacy loss allows an attacker who guesses
+# --------------------------------------------------------------------------------------------------
 
 
 def advantage(eps: float, delta: float = 0.0) -> float:
-    """Return the most that TPR - FPR of a test can be under (eps, delta)-DP.
+    """Return the largest advantage, TPR - FPR, that any test can have under (eps, delta)-DP.
 
     It is (e^eps - 1 + 2 delta)/(e^eps + 1) (Lemma 5 of docs/proofs/attack_bounds.md).
     """
@@ -683,17 +747,17 @@ def advantage(eps: float, delta: float = 0.0) -> float:
 
 
 def gaussian_advantage(mu: float) -> float:
-    """Return the most that TPR - FPR of a test can be under mu-GDP: 2 Phi(mu/2) - 1."""
+    """Return the largest advantage, TPR - FPR, of any test under mu-GDP: 2 Phi(mu/2) - 1."""
     return float(2 * ndtr(mu / 2) - 1)
 
 
 def posterior(prior: float, eps: float) -> float:
-    """Return how sure an answer of loss ``eps`` can make an attacker who was sure to ``prior``.
+    """Return the largest posterior probability of a guess after a release with loss ``eps``.
 
     It is e^eps p/(e^eps p + 1 - p) (Lemma 6 of docs/proofs/attack_bounds.md).
 
     Args:
-        prior: in (0, 1).
-        eps: the loss, in natural logarithms.
+        prior: p, the probability that the attacker gave to the guess before; in (0, 1).
+        eps: the privacy loss of the release, pure epsilon-DP.
     """
     return float(expit(logit(prior) + eps))

@@ -16,13 +16,15 @@ from agt_audit.estimates import Claimed, Mistakes
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerEvent(ABC):
-    """What an attack calls "with the unit": enough of the released answers of a trial are in a set.
+    """The event that at least ``minimum`` of a trial's released answers are in a set.
+
+    If it holds, the attacker guesses that the unit is in the training data.
 
     Attributes:
-        answers: how many answers one trial has.
-        minimum: how many of them must be in the set, at least.
-        alarm: the event's probability without the unit, if the release is what it says.
-        hit: its probability with the unit, likewise.
+        answers: how many released answers one trial has.
+        minimum: how many of them must be in the set.
+        alarm: the event's probability without the unit, if the release draws as it states.
+        hit: the event's probability with the unit, if the release draws as it states.
     """
 
     answers: int = 1
@@ -37,12 +39,12 @@ class AnswerEvent(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """The event in words, without the labels or the threshold, which may be private."""
+        """A sentence about the event, without labels or thresholds, which may be private."""
 
     def mistakes(self, with_unit: np.ndarray, without_unit: np.ndarray) -> Mistakes:
-        """Count the mistakes on answers that were drawn on each side.
+        """Count the attacker's mistakes on answers that were released on each side.
 
-        Answers that do not make up a whole trial are not counted.
+        Successive ``answers`` make a trial; those left over at the end are not counted.
 
         Args:
             with_unit: [n] answers of the side with the unit.
@@ -60,12 +62,12 @@ class AnswerEvent(ABC):
         return holds
 
     def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
-        """Return the lower bound on the loss that trials would show if they fell as expected.
+        """Return the lower bound on the loss from the expected counts of this event.
 
         Args:
-            claimed: in which measure.
-            trials: how many there are on each side.
-            confidence: of the bound.
+            claimed: the claim, whose measure the bound has.
+            trials: how many trials there are on each side.
+            confidence: the probability with which bounds hold.
             events: how many events share the error probability.
         """
         alarms = min(math.ceil(self.alarm * trials), trials)
@@ -73,19 +75,19 @@ class AnswerEvent(ABC):
         return claimed.bound(Mistakes(alarms, trials, misses, trials), confidence, events)
 
     def loss(self, claimed: Claimed) -> float:
-        """Return the privacy loss of this event, if the release is what it says.
+        """Return the privacy loss of this event alone, if the release draws as it states.
 
-        No number of trials can show more.
+        Bounds from trials of this event approach it as their number grows.
 
         Args:
-            claimed: in which measure, and at which delta.
+            claimed: the claim, whose measure and delta the loss has.
         """
         if claimed.measure == "mu":
             return max(0.0, float(ndtri(self.hit) - ndtri(self.alarm)))
         delta = claimed.delta
-        of_event = _log_ratio(self.hit - delta, self.alarm)
-        of_opposite = _log_ratio(1 - self.alarm - delta, 1 - self.hit)
-        return max(0.0, of_event, of_opposite)
+        loss_of_event = _log_ratio(self.hit - delta, self.alarm)
+        loss_of_complement = _log_ratio(1 - self.alarm - delta, 1 - self.hit)
+        return max(0.0, loss_of_event, loss_of_complement)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class LabelEvent(AnswerEvent):
 
     @property
     def words(self) -> str:
-        """The event in words, without the labels' names, which may be private."""
+        """A sentence about the event, without the labels, which may be private."""
         if self.answers == 1:
             return (
                 "the attacker guesses that the unit (person) is in the training data if the "
@@ -122,8 +124,8 @@ class ThresholdEvent(AnswerEvent):
     """Released numbers lie on the side of a threshold where the unit's records move them.
 
     Attributes:
-        threshold: a number; it counts as above.
-        above: the side.
+        threshold: a number, which itself lies above.
+        above: True: the numbers at or above the threshold; False: those below.
     """
 
     threshold: float
@@ -135,7 +137,7 @@ class ThresholdEvent(AnswerEvent):
 
     @property
     def words(self) -> str:
-        """The event in words, without the threshold, which is private."""
+        """A sentence about the event, without the threshold, which is private."""
         if self.answers == 1:
             return (
                 "the attacker guesses that the unit (person) is in the training data if the "
@@ -149,22 +151,30 @@ class ThresholdEvent(AnswerEvent):
         )
 
 
-def _log_ratio(more: float, less: float) -> float:
-    """Return ln(more / less); 0 if ``more`` is not positive, infinite if only ``less`` is not."""
-    if more <= 0:
+def _log_ratio(numerator: float, denominator: float) -> float:
+    """Return ln(numerator / denominator) of probabilities.
+
+    It is 0 if the numerator is not positive; otherwise infinite if the denominator is not.
+    """
+    if numerator <= 0:
         return 0.0
-    return math.log(more / less) if less > 0 else math.inf
+    if denominator <= 0:
+        return math.inf
+    return math.log(numerator / denominator)
 
 
 def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> LabelEvent:
-    """Return the event that tells one released label's two laws apart best.
+    """Return the event about one released label with the largest advantage, hit - alarm.
+
+    It holds for the labels that are more probable with the unit. If there is none, both sides
+    have the same probabilities, and it holds for the most probable label.
 
     Args:
         with_unit: [C] the probability of each label with the unit.
         without_unit: [C] the same without it.
     """
     likelier = np.flatnonzero(with_unit > without_unit).tolist()
-    if not likelier:  # both laws are the same, so any label will do
+    if not likelier:
         likelier = [int(with_unit.argmax())]
     return LabelEvent(
         tuple(likelier),
@@ -176,14 +186,17 @@ def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> LabelEvent:
 def event_of_sum(
     one: AnswerEvent, answers: int, claimed: Claimed, trials: int, confidence: float, events: int
 ) -> AnswerEvent:
-    """Return the event about several answers of which most is expected.
+    """Return the event about several answers whose expected counts give the largest bound.
+
+    The events differ in the ``minimum``, from 1 to ``answers``. The answers of a trial are
+    independent and have the same law, given the dataset.
 
     Args:
         one: the event about a single answer.
-        answers: how many answers one trial has.
-        claimed: in which measure.
-        trials: how many there are on each side.
-        confidence: of the bound.
+        answers: how many answers one trial has, at least 1.
+        claimed: the claim, whose measure bounds have.
+        trials: how many trials there are on each side.
+        confidence: the probability with which bounds hold.
         events: how many events share the error probability.
     """
     candidates = []

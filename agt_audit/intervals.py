@@ -25,16 +25,17 @@ NESTING_INTERVALS = "nesting"
 
 @dataclass
 class IntervalCounts:
-    """What neighbours of a run contradicted, counted.
+    """Counts of the checks of certified intervals, and of the violations.
 
     Attributes:
-        neighbours: how many were trained.
-        refused: how many training refused.
-        answers: how many answers were held against an interval that is not the whole range.
-        outside: how many of them lay outside.
-        intervals: how many intervals of neighbours were held against the run's own.
-        not_nested: how many of them were not inside.
-        farthest: the largest distance k of a neighbour that was trained.
+        neighbours: how many neighbouring datasets were trained on.
+        refused: how many datasets training refused.
+        answers: how many answers of neighbours were compared with an interval of the run that is
+            narrower than the whole range.
+        outside: how many answers lie outside of the run's interval.
+        intervals: how many intervals of neighbours were compared with the run's.
+        not_nested: how many of these do not lie inside of the run's.
+        farthest: the largest distance k of a neighbour that was trained on.
     """
 
     neighbours: int = 0
@@ -46,12 +47,12 @@ class IntervalCounts:
     farthest: int = 0
 
     def count(self, mine: NumberCertificates, theirs: NumberCertificates, k: int) -> None:
-        """Hold a neighbour's certificates against the run's, of the same queries.
+        """Compare a neighbour's certificates with the run's, and add to all counts.
 
         Args:
-            mine: of the run.
-            theirs: of a dataset within k edits of the run's.
-            k: how many edits.
+            mine: the run's certificates.
+            theirs: the neighbour's certificates of the same queries.
+            k: the neighbour is within k edits of the run's dataset.
         """
         self.neighbours += 1
         self.farthest = max(self.farthest, k)
@@ -68,11 +69,13 @@ class IntervalCounts:
             self.not_nested += int((~inside).sum())
 
     def findings(self, subject: str, queries: int) -> dict[str, Finding]:
-        """Return the finding of each claim, by what the claim is about.
+        """Return the two findings, under the keys ``INTERVALS`` and ``NESTING_INTERVALS``.
+
+        A finding is untested if nothing was compared.
 
         Args:
-            subject: which certificates.
-            queries: how many were asked.
+            subject: whose certificates these are, in words.
+            queries: how many queries were asked, for the finding's text.
         """
         attack = (
             "models were trained on neighbouring datasets with the run's settings. Records were "
@@ -83,6 +86,14 @@ class IntervalCounts:
             f"{self.neighbours} neighbouring datasets, up to distance k = {self.farthest}; "
             f"{queries} queries; training refused {self.refused} datasets"
         )
+        containment_meaning = (
+            "no neighbouring dataset was trained at a distance k at which an interval is "
+            "narrower than the whole range"
+        )
+        if self.answers:
+            containment_meaning = (
+                f"{self.outside} of {self.answers:,} answers lie outside of their interval"
+            )
         contained = counterexamples(
             f"{INTERVALS}: {subject}",
             "the answer of the model that is trained on any dataset within distance k of the "
@@ -91,12 +102,15 @@ class IntervalCounts:
             effort,
             "answers outside of their interval",
             float(self.outside) if self.answers else None,
-            f"{self.outside} of {self.answers:,} answers lie outside of their interval"
-            if self.answers
-            else "no neighbouring dataset was trained at a distance k at which an "
-            "interval is narrower than the whole range",
+            containment_meaning,
             "this audit detects a single answer outside of its interval",
         )
+        nesting_meaning = "every interval beyond the tried distances is the whole range"
+        if self.intervals:
+            nesting_meaning = (
+                f"{self.not_nested} of {self.intervals:,} intervals of neighbouring datasets are "
+                "not inside of the run's"
+            )
         nested = counterexamples(
             f"{NESTING_INTERVALS}: {subject}",
             "the interval for j on a dataset at distance k lies within the run's interval for "
@@ -105,10 +119,7 @@ class IntervalCounts:
             effort,
             "intervals that are not inside",
             float(self.not_nested) if self.intervals else None,
-            f"{self.not_nested} of {self.intervals:,} intervals of neighbouring datasets are not "
-            "inside of the run's"
-            if self.intervals
-            else "every interval beyond the tried distances is the whole range",
+            nesting_meaning,
         )
         return {INTERVALS: contained, NESTING_INTERVALS: nested}
 
@@ -121,21 +132,24 @@ def audit_intervals(
     seed: int,
     seconds: float | None = None,
 ) -> IntervalCounts:
-    """Train neighbours of a run of numbers and count what contradicts its certificates.
+    """Train on neighbours of a run, and count the answers that contradict its certificates.
 
     Args:
-        model: the run's, whose answers are numbers.
+        model: the run's model, whose answers are numbers.
         queries: [n, ...], at least one.
-        neighbours: how many datasets are tried.
+        neighbours: how many neighbouring datasets to try.
         farthest: the largest distance k of these.
         seed: of the choice of edits.
-        seconds: no dataset is begun after so many; None: no limit.
+        seconds: after so many seconds, no further dataset is tried; None: no limit.
+
+    Returns:
+        The counts. A dataset that training refuses counts as ``refused`` only.
     """
     counts = IntervalCounts()
-    until = math.inf if seconds is None else time.monotonic() + seconds
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
     mine = _numbers(model).certify(queries)
     for k, records in edited_datasets(model, queries, neighbours, farthest, seed):
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             break
         try:
             theirs = _numbers(neighbour_of(model, records))
@@ -149,14 +163,20 @@ def audit_intervals(
 def edited_datasets(
     model: Model, queries: np.ndarray, count: int, farthest: int, seed: int
 ) -> Iterator[tuple[int, Records]]:
-    """Yield datasets within k edits of a run's, with k.
+    """Yield neighbouring datasets that are made to move the answer to a query.
+
+    Units with the largest influence on a random query are removed, records with the query's
+    features and a label at an end of the range are added, or both, as the run's relation allows.
 
     Args:
-        model: the run's.
-        queries: [n, ...]; each dataset is made to move the answer to one of them.
-        count: how many datasets.
-        farthest: the largest k.
-        seed: of the choice.
+        model: the run's model, with the records that it was trained on.
+        queries: [n, ...], at least one.
+        count: how many datasets to make.
+        farthest: the largest k; datasets have k = 1, 2, ..., farthest, and then again from 1.
+        seed: of the choice of queries.
+
+    Yields:
+        k, and the records of a dataset within k edits.
     """
     rng = np.random.default_rng(seed)
     problem = model.problem
@@ -172,8 +192,9 @@ def edited_datasets(
         edited = records
         if removes:
             scores = influences(model, records, query[None])[0][private_rows]
-            units = records.units[private_rows[np.argsort(-scores, kind="stable")]]
-            removed = list(dict.fromkeys(units.tolist()))[:k]
+            most_influential_rows = private_rows[np.argsort(-scores, kind="stable")]
+            units = records.units[most_influential_rows]
+            removed = list(dict.fromkeys(units.tolist()))[:k]  # of several rows, the first counts
             edited = without(records, np.isin(records.units, removed))
         if adds:
             ids = np.array([f"audit{turn}.{index}" for index in range(k)])
@@ -189,7 +210,7 @@ def edited_datasets(
 
 
 def _numbers(model: Model) -> NumberVotes:
-    """Return a model of numbers as one."""
+    """Return the model as one whose answers are numbers, which the caller has made sure it is."""
     votes = model.number_votes
     assert votes is not None
     return votes

@@ -1,4 +1,4 @@
-"""What a kind of audit is given, what it returns, and how it opens the run that it attacks."""
+"""The base class of audits, ``AuditKind``, with its inputs and results."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,16 +21,16 @@ OWNER = "this report is only for the data owner, because it reveals something ab
 
 @dataclass(frozen=True)
 class AuditInputs:
-    """The settings that all kinds share, validated.
+    """The validated settings that all kinds of audit share.
 
     Attributes:
-        config: the whole configuration, for ``TrainedRun.of`` and the like.
+        config: the whole configuration, from which ``TrainedRun.of`` and others read further keys.
         run: the folder of the audited run; None: none was given.
-        digest: that it must have; None: any.
-        confidence: of every bound.
-        seed: of whatever the audit draws itself: canaries, subsets, neighbours. Releases are drawn
-            as they would be.
-        output_dir: where runs are written.
+        digest: the digest that the run must have; None: any.
+        confidence: the probability with which bounds hold, in [0.5, 1).
+        seed: of the audit's own draws: canaries, subsets, neighbours. Releases are drawn with the
+            randomness of real releases instead.
+        output_dir: the folder in which run folders are created.
     """
 
     config: Mapping[str, Any]
@@ -43,13 +43,13 @@ class AuditInputs:
     def mechanism(
         self, example: str = "mechanism=randomized_response mechanism.eps=1"
     ) -> MechanismConfig:
-        """Return the mechanism that is audited, with its budget.
+        """Return the settings of the mechanism that is audited, with its budget.
 
         Args:
-            example: an audited mechanism, for a message to those who named none.
+            example: settings to type, for the message if no mechanism is given.
 
         Raises:
-            ConfigError: there is none, or it has no budget.
+            ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
         """
         if self.config.get("mechanism") is None:
             raise ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
@@ -58,13 +58,13 @@ class AuditInputs:
         )
 
     def need_run(self, inputs: bool = False) -> None:
-        """Refuse to go without a run, or with queries that the audit does not take.
+        """Check that a run is given, and no queries unless the audit takes them.
 
         Args:
-            inputs: it takes queries that are brought along.
+            inputs: whether the audit takes the user's own queries (``inputs``).
 
         Raises:
-            ConfigError: by key.
+            ConfigError: one of the two does not hold; the error names the key.
         """
         if self.run is None:
             raise ConfigError(
@@ -77,27 +77,29 @@ class AuditInputs:
             )
 
     def open(self, record: RunRecord, console: Console) -> OpenedRun:
-        """Open the run with the records that it was trained on, and the queries that are asked.
+        """Open the run with the records that it was trained on, and the queries.
 
         Args:
-            record: of the audit.
+            record: the audit's run folder.
             console: for progress.
 
         Raises:
-            DataMissing: the records are not there.
-            ConfigError: they are not what they were.
+            DataMissing: the records are missing.
+            ConfigError: the records were changed.
         """
         return TrainedRun.of(self.config).open(record, console)
 
     def check_run(self, inputs: bool = False) -> TrainedRun:
-        """Return the run that is audited by training neighbours; no data of it is read yet.
+        """Return the run of an audit that trains models on neighbouring datasets.
+
+        No data is read.
 
         Args:
-            inputs: the audit takes queries that are brought along.
+            inputs: whether the audit takes the user's own queries (``inputs``).
 
         Raises:
-            ConfigError: it is no finished training run, or queries are brought along; or training
-                drew noise, which training again would draw anew.
+            ConfigError: no finished training run is given, or queries that the audit does not
+                take; or the training drew noise, which another training would draw anew.
         """
         self.need_run(inputs)
         trained = TrainedRun.of(self.config)
@@ -110,16 +112,17 @@ class AuditInputs:
         return trained
 
     def open_with_data(self, record: RunRecord, console: Console, instead: str) -> OpenedRun:
-        """Open the run with the records that it was trained on.
+        """Open the run of an audit that trains models on neighbouring datasets (``check_run``).
 
         Args:
-            record: of the audit.
+            record: the audit's run folder.
             console: for progress.
-            instead: what can be audited without them, in words.
+            instead: a clause that says what can be audited without the records, for the message
+                of DataMissing.
 
         Raises:
-            DataMissing: they are not there.
-            ConfigError: they are not what they were.
+            DataMissing: the records are missing.
+            ConfigError: the records were changed, or as of ``check_run``.
         """
         try:
             return self.check_run().open(record, console)
@@ -132,17 +135,16 @@ class AuditInputs:
 
 @dataclass(frozen=True)
 class Audited:
-    """What an audit found, for the record.
+    """The results of an audit, which the command writes into its record.
 
     Attributes:
-        subject: what was audited: the run's folder name, or what else.
-        digest: of the run; None: it is none.
+        subject: the folder name of the audited run, or the name of what else was audited.
+        digest: the digest of the audited state of the run; None: no run was audited.
         findings: at least one.
-        notes: what else a reader must know.
-        tables: tables/NAME.csv, and shown in the report in this order.
-        captions: of figures that were drawn into the record, by their names (as ``figures.drawing``
-            writes them).
-        metrics: flat numbers.
+        notes: sentences that a reader needs beside the findings.
+        tables: name -> table, each written to tables/NAME.csv; the report shows them in order.
+        captions: name of a figure that was drawn into the record -> its caption.
+        metrics: name -> value, for metrics.json.
     """
 
     subject: str
@@ -157,17 +159,24 @@ class Audited:
     def of(
         cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any
     ) -> "Audited":
-        """Return what an audit of a run found; its first note is for whom the report is."""
+        """Return the results of an audit of a run; a note that they are for its owner comes first.
+
+        Args:
+            run: the audited run.
+            findings: at least one.
+            notes: further notes.
+            more: tables, captions and metrics, as of the attributes.
+        """
         return cls(run.folder.name, run.digest, tuple(findings), (OWNER, *notes), **more)
 
     def audit(self, kind: str) -> Audit:
         """Return the content of audit.json.
 
         Args:
-            kind: of the audit.
+            kind: the name of the kind of audit.
 
         Raises:
-            ConfigError: it contradicts itself.
+            ConfigError: the findings contradict each other.
         """
         return Audit(VERSION, kind, self.subject, self.findings, self.digest, self.notes)
 
@@ -180,12 +189,14 @@ class AuditKind:
     by ``_target_`` and gives every setting with its meaning.
 
     Attributes:
-        name: the kind's, as it is registered.
-        question: what a person wants to know of the run, as a clause: what a claimed loss limits.
-        while_waiting: it can audit a run in which requests to erase wait. The model of such a run
-            is of all records, but its data has only those that do not wait, so what is trained on
-            one record less is many records away; every other kind refuses it.
-        needs_classes: it attacks labels that are classes, so it refuses a run of numbers.
+        name: the kind's name in settings, ``agt audit NAME``.
+        question: what an attacker wants to know, as a clause that follows "whether"; a claimed
+            privacy loss limits how sure the answer can become.
+        while_waiting: whether it can audit a run with pending erasures. The model of such a run was
+            trained on all records, but its data lacks the pending ones, so a dataset with one
+            record less is no neighbour of the model's; other kinds refuse such a run.
+        needs_classes: whether it attacks labels that are classes; it then refuses a run whose
+            labels are numbers.
     """
 
     name: ClassVar[str]
@@ -194,31 +205,35 @@ class AuditKind:
     needs_classes: ClassVar[bool] = False
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse what can be refused before any data is read; here, to go without a run.
+        """Check the settings before any data is read; here, that a run is given.
+
+        Args:
+            given: the settings that all kinds share.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: a setting is missing or wrong; the error names the key.
         """
         given.need_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Attack, and return what was found.
+        """Carry out the audit and return its results.
 
         Args:
             given: the settings that all kinds share.
-            record: figures are drawn into it; everything else is written by the command.
+            record: the audit's run folder. Only figures are written into it here; the command
+                writes everything else.
             console: for progress, notes and tables.
         """
         raise NotImplementedError
 
 
 def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:
-    """Return the finding of a mechanism for which nothing was drawn.
+    """Return an untested finding: no pair of inputs was found on which to attack a mechanism.
 
     Args:
-        mechanism: that is audited.
-        neighbours: how many neighbouring datasets were tried at most.
-        sought: what was looked for, in words.
+        mechanism: the mechanism that is audited.
+        neighbours: how many neighbouring datasets were tried, at most.
+        sought: what pairs were searched for, as a noun phrase.
     """
     return Finding(
         subject=mechanism.name,

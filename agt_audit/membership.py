@@ -1,7 +1,9 @@
-"""agt audit membership: who was trained on, judged from what the model says of a record."""
+"""agt audit membership: membership inference, which guesses from a model's confidences and labels
+whether a record was in its training data.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, cast
 
@@ -43,7 +45,7 @@ from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun
 
 LABELS = "labels"
-WORDS = {
+ATTACK_DESCRIPTIONS = {
     "loss": "attack by the loss, with one threshold for all records (Yeom et al. 2018)",
     "lira_online": (
         "LiRA, online: likelihood ratio between models trained with and without the record "
@@ -57,14 +59,14 @@ WORDS = {
         "(Choquette-Choo et al. 2021)"
     ),
 }
-LINES: dict[str, dict[str, Any]] = {
+LINE_STYLES: dict[str, dict[str, Any]] = {
     "loss": {"color": "0.45"},
     "lira_online": {"color": "#d94801"},
     "lira_offline": {"color": "#2171b5", "linestyle": "--"},
     "rmia": {"color": "#238b45", "linestyle": "-."},
     "labels": {"color": "black", "linestyle": ":"},
 }
-NAMES = {
+SHORT_NAMES = {
     "loss": "loss threshold",
     "lira_online": "LiRA, online",
     "lira_offline": "LiRA, offline",
@@ -72,11 +74,13 @@ NAMES = {
     "labels": "labels only",
 }
 CURVE_POINTS = 300
-MIN_RATE, MAX_START = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
-CLASSES_DIFFER = 0.05  # shares of classes that differ by more are told beside each number
-RATES = (0.001, 0.01)
+MIN_RATE = 1e-4  # the smallest rate of false alarms in a figure
+MAX_START = 0.5  # the largest value at which an axis of a figure begins
+# findings mention class shares that differ more than this between members and non-members
+MAX_CLASS_DIFFERENCE = 0.05
+RATES = (0.001, 0.01)  # of false alarms, at which detection rates are reported
 UNCLAIMED = "nothing is claimed about this attack, because certificates cover labels, not scores"
-NOBODY = (
+NO_NON_MEMBERS = (
     "the attack was not tested, because the run has no test records that it was not trained on "
     "(non-members)"
 )
@@ -86,8 +90,8 @@ UPSIDE_DOWN = (
     "non-members being swapped, or for test records that are easier than training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
-BINS = (0, 1, 10, 50)
-COLUMNS = (
+DISTANCE_BINS = (0, 1, 10, 50)  # the smallest stable distance of each bin
+EXPOSED_COLUMN_NOTES = (
     f"in tables/{EXPOSED}.csv, 'score_lira' is the logarithm of LiRA's likelihood ratio for the "
     "run's own model, which was trained on more records than the shadow models were. "
     "'standard_error' is the asymptotic standard error of 'score_lira', which comes from the "
@@ -101,16 +105,18 @@ COLUMNS = (
 
 @schema
 class Membership(AuditKind):
-    """Attacks a run's model with scores, which are reported, and with labels at certified queries.
+    """Attacks a run's model by membership inference.
 
-    Scores may tell members from non-members; certified labels must not.
+    Scores that are computed from confidences may tell members from non-members, so their findings
+    are reported without a verdict. Labels of certified queries must not, so a difference between
+    labels of models with and without a unit is a violation.
 
     Attributes:
-        shadows: how many shadow models, an even number; 0: none, and the attacks that need them are
-            left out.
-        workers: as ``ShadowConfig``.
-        pairs: how many units are left out, one at a time.
-        exposed: how many records the table of the most exposed has.
+        shadows: how many shadow models are trained, an even number; 0: none, and the attacks that
+            need them are left out.
+        workers: how many processes train shadow models, as of ``ShadowConfig``.
+        pairs: how many units are left out of training, one at a time, to compare labels.
+        exposed: how many rows the table of the most exposed records has.
     """
 
     name: ClassVar[str] = "membership"
@@ -121,20 +127,29 @@ class Membership(AuditKind):
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse to go without a run, and a mechanism that is not complete; none need be named.
+        """Check that a run is given, and that the mechanism is complete if one is given.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: one of them is not; the error names the key.
         """
         super().check(given)
         if given.config.get("mechanism") is not None:
-            given.mechanism()
+            given.mechanism()  # raises if it is not complete
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train shadow models, attack, and compare certified labels.
+        """Train shadow models, attack by scores, and compare certified labels.
+
+        Args:
+            given: the settings that all kinds of audit share.
+            record: the audit's run folder, into which figures are drawn.
+            console: for progress.
+
+        Returns:
+            A finding for each attack by scores and one for certified labels; the tables of
+            attacks, of bins of stable distances, and of the most exposed records.
 
         Raises:
-            ConfigError: the run's data is gone or changed.
+            ConfigError: the run's data is missing or was changed.
             CheckError: every shadow model failed.
         """
         opened = given.open(record, console)
@@ -144,27 +159,26 @@ class Membership(AuditKind):
             config = ShadowConfig(self.shadows, given.seed, self.workers)
             shadows = trained_shadows(config, given, opened, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
-        labels = compare_labels(
+        labels_finding = compare_labels(
             opened.model,
-            attacked.units_to_leave_out(self.pairs, given.seed),
-            pool.records.features,
-            attacked.distance,
-            pool.records.ids,
-            _incomparable(opened.kept.problem, self.pairs, attacked.distance),
+            units=attacked.units_to_leave_out(self.pairs, given.seed),
+            features=pool.records.features,
+            distance=attacked.distance,
+            ids=pool.records.ids,
+            why=_reason_labels_are_not_compared(opened.kept.problem, self.pairs, attacked.distance),
         )
-        findings = (*attacked.scored(), labels)
+        findings = (*attacked.score_findings(), labels_finding)
         tables = {
             "membership": attacked.attacks_table(),
             "by_stable_distance": attacked.distances_table(),
             EXPOSED: attacked.exposed_table().head(self.exposed),
         }
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.evaluation)
+        legend = {
+            attack: (SHORT_NAMES[attack], LINE_STYLES[attack]["color"]) for attack in attacked.rocs
+        }
         captions |= draw_advantage_by_class(
-            record,
-            attacked.rocs,
-            pool.records.labels,
-            opened.dataset.classes,
-            {attack: (NAMES[attack], LINES[attack]["color"]) for attack in attacked.rocs},
+            record, attacked.rocs, pool.records.labels, opened.dataset.classes, legend
         )
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         if shadows:
@@ -179,12 +193,12 @@ class Membership(AuditKind):
         )
 
 
-def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
-    """Return why labels with and without a unit cannot be compared; empty: they can.
+def _reason_labels_are_not_compared(problem: Problem, pairs: int, distance: np.ndarray) -> str:
+    """Return why labels of models with and without a unit are not compared; "": they are.
 
     Args:
-        problem: of the run.
-        pairs: how many units are to be left out.
+        problem: the run's problem.
+        pairs: how many units are to be left out; 0: the user turned the comparison off.
         distance: [n] stable distances of the queries.
     """
     settings = problem.settings
@@ -212,14 +226,15 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
 def _evaluate_shadows(
     shadows: Shadows | None, pool: Pool
 ) -> tuple[Reference | None, ShadowEvaluation | None, str]:
-    """Return what shadow models say, each of them as a target, or why neither can be used.
+    """Compute confidences of shadow models, and attack each of them with the others.
 
     Args:
         shadows: the models; None: none were trained.
-        pool: the records.
+        pool: the records that they were trained on, and whose confidences are computed.
 
     Returns:
-        Both and "", or None, None and the reason in words.
+        ``(reference, evaluation, "")``; or ``(None, None, reason)`` if there are no shadow models,
+        or too few.
     """
     if shadows is None:
         reason = (
@@ -234,56 +249,68 @@ def _evaluate_shadows(
         return None, None, str(error)
 
 
-def _service(
-    given: AuditInputs, opened: OpenedRun, features: np.ndarray
-) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
-    """Return what gives labels, and who that is in words.
+@dataclass(frozen=True)
+class _LabelSource:
+    """What the label-only attack asks for labels.
 
-    It is the model itself, or releases that are drawn as agt predict draws them.
+    Attributes:
+        labels: features [n, ...] -> labels [n]; of a mechanism, each call draws new ones.
+        description: the model or the mechanism, for a note of the audit.
+    """
+
+    labels: Callable[[np.ndarray], np.ndarray]
+    description: str
+
+
+def _label_source(given: AuditInputs, opened: OpenedRun, queries: int) -> _LabelSource:
+    """Return the model itself, or the mechanism that is given, as the source of labels.
+
+    A mechanism draws as ``agt predict`` does. One that releases weights draws them here, once.
 
     Args:
-        given: the settings, with a mechanism or none.
+        given: the settings; without a mechanism, the model gives its own labels.
         opened: the run.
-        features: [n, ...] the records; each is asked, and ``COPIES`` copies of it.
+        queries: how many labels will be asked for, in all calls together.
     """
     model = opened.model
     if given.config.get("mechanism") is None:
-        return model.predict, "the model's own labels"
+        return _LabelSource(model.predict, "the model's own labels")
     config = given.mechanism()
-    mechanism = config.mechanism(model.problem.classes, (COPIES + 1) * len(features))
-    how = f"labels released by {config.kind.name}"
+    mechanism = config.mechanism(model.problem.classes, queries)
+    description = f"labels released by {config.kind.name}"
     if config.releases_weights:
         weights_mechanism = cast(WeightsMechanism, mechanism)
         terms = ReleaseTerms(conditions=opened.conditions)
         released = reserve_and_draw(WeightsRelease.judged(model, weights_mechanism, terms))
-        return lambda queries: labels_from(model, queries)(released), how
+        return _LabelSource(lambda features: labels_from(model, features)(released), description)
     randomness = SystemRandomness()
     accounting = given.config["accounting"]
     counting = given.config["counting"]
     labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]
-    return lambda queries: labelling.labels(queries, randomness), how
+    return _LabelSource(lambda features: labelling.labels(features, randomness), description)
 
 
 class AttackedModel:
     """The run's own model, and the scores of every attack on it.
 
     Args:
-        given: the settings that all kinds share.
+        given: the settings that all kinds of audit share.
         opened: the run.
-        pool: the records, members and non-members.
+        pool: the n attacked records, members and non-members.
         shadows: shadow models; None: none, and attacks that need them are left out.
         console: for progress.
 
     Attributes:
-        reference: what shadow models say of each record; None: there are none, or too few.
-        evaluation: each shadow model as the target; None likewise.
-        reason: why there are none, in words; empty: there are.
-        phi: [n] its confidence in each record's label, as ln(p/(1 - p)).
-        distance: [n] stable distances.
-        scores: name of an attack -> [n].
-        how: who gave the labels: the model, or a mechanism.
-        two_sided: there are members and non-members.
-        rocs: name of an attack -> its curve; empty unless two-sided.
+        confidence: with which limits of findings hold.
+        reference: confidences of shadow models in each record; None: there are none, or too few.
+        evaluation: attacks on each shadow model; None: there are none, or too few.
+        reason: why ``reference`` and ``evaluation`` are None; "": they are not.
+        phi: [n] the model's confidence in each record's label, as ln(p/(1 - p)).
+        distance: [n] stable distances of the records.
+        scores: name of an attack -> [n] scores, higher for members.
+        label_source: a description of what gave the labels: the model, or a mechanism.
+        two_sided: there are both members and non-members.
+        rocs: name of an attack -> its curve; empty unless ``two_sided``.
     """
 
     def __init__(
@@ -306,8 +333,12 @@ class AttackedModel:
         if self.reference is not None:
             for name, attack in ATTACKS.items():
                 self.scores[name] = attack(self.phi, self.reference)
-        answer, self.how = _service(given, opened, records.features)
-        self.scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
+        # each record is asked, and ``COPIES`` copies of it
+        source = _label_source(given, opened, (COPIES + 1) * len(records.features))
+        self.label_source = source.description
+        self.scores[LABELS] = label_scores(
+            source.labels, records.features, records.labels, given.seed
+        )
         with certifying(model, console) as report:
             self.distance = model.certify(records.features, on_progress=report).stable_distance
         self.two_sided = bool(pool.member.any() and not pool.member.all())
@@ -316,18 +347,22 @@ class AttackedModel:
             self.rocs = {name: self.roc(name) for name in self.scores}
 
     def roc(self, name: str, rows: np.ndarray | slice = slice(None)) -> Roc:
-        """Return an attack's curve on some records.
+        """Return an attack's ROC curve on some of the records.
+
+        Args:
+            name: the attack, a key of ``scores``.
+            rows: a mask [n] or a slice of the records; the default is all of them.
 
         Raises:
-            ConfigError: these are all members, or all non-members.
+            ConfigError: these records are all members, or all non-members.
         """
         return Roc(self.scores[name][rows], self.pool.member[rows])
 
     @property
-    def difference(self) -> float:
-        """The most by which the share of a class differs between members and non-members.
+    def largest_class_difference(self) -> float:
+        """The largest difference between a class's shares of members and of non-members, in [0, 1].
 
-        Scores tell such differences as well.
+        Scores show such differences as well as membership. It is defined only if ``two_sided``.
         """
         member = self.pool.member
         labels = self.pool.records.labels
@@ -337,16 +372,22 @@ class AttackedModel:
         return float(np.abs(member_shares - other_shares).max())
 
     def units_to_leave_out(self, pairs: int, seed: int) -> np.ndarray:
-        """Return units of members, half of them the most exposed, half at random.
+        """Choose units of members: about half are the most exposed, the others are random.
+
+        Exposed are those with the highest scores of LiRA, or of the loss without shadow models.
 
         Args:
-            pairs: how many.
-            seed: of the random ones.
+            pairs: how many units to choose; fewer are returned if there are fewer.
+            seed: of the random choice.
+
+        Returns:
+            The names of distinct units, at most ``pairs``.
         """
         members = np.flatnonzero(self.pool.member)
         scores = self.scores.get("lira_online", self.scores["loss"])[members]
         units = self.pool.records.units[members]
-        exposed = units[np.argsort(-scores, kind="stable")[: (pairs + 1) // 2]]
+        most_exposed_first = np.argsort(-scores, kind="stable")
+        exposed = units[most_exposed_first[: (pairs + 1) // 2]]
         others = np.random.default_rng(seed).permutation(units)
         distinct = list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))
         return np.array(distinct[:pairs])
@@ -354,44 +395,54 @@ class AttackedModel:
     # -- findings
     # ----------------------------------------------------------------------------------------------
 
-    def scored(self) -> Iterator[Finding]:
-        """Yield what each attack's scores tell, of shadow models in turn and of the run's model."""
+    def score_findings(self) -> Iterator[Finding]:
+        """Yield a finding for each attack by scores.
+
+        Attacks on shadow models come first, if there are any; then those on the run's own model.
+        An attack that could not be made has a finding that says why.
+        """
         if self.evaluation is not None:
             for name in ATTACKS:
-                yield _in_turn(name, self.evaluation, self.confidence)
+                yield _shadow_targets_finding(name, self.evaluation, self.confidence)
         shadows = 0 if self.shadows is None else len(self.shadows)
         members = int(self.pool.member.sum())
         test_records = len(self.pool) - members
-        differ = self._class_difference_words()
-        for name, words in WORDS.items():
-            missing = ""
+        class_difference = self._class_difference_text()
+        for name, description in ATTACK_DESCRIPTIONS.items():
+            reason_untested = ""
             if not self.two_sided:
-                missing = NOBODY
+                reason_untested = NO_NON_MEMBERS
             elif name not in self.scores:
-                missing = self.reason
-            blank = Finding(
-                subject=f"membership by {name}{differ}",
+                reason_untested = self.reason
+            untested = Finding(
+                subject=f"membership by {name}{class_difference}",
                 claim=UNCLAIMED,
-                attack=words,
+                attack=description,
                 effort=(
                     f"{members:,} training records are compared with {test_records:,} test "
                     f"records; {shadows} shadow models"
                 ),
                 outcome=Outcome.UNTESTED,
-                meaning=f"{name}: {missing}",
+                meaning=f"{name}: {reason_untested}",
                 measure="AUC",
                 strength=Strength.ASYMPTOTIC,
             )
-            if missing:
-                yield blank
+            if reason_untested:
+                yield untested
             else:
-                yield area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
+                subject = f"{name}{class_difference}"
+                yield area_finding(untested, subject, self.roc(name), self.confidence)
 
-    def _class_difference_words(self) -> str:
-        """Return in words that classes differ between both sides; empty: hardly."""
-        if not self.two_sided or self.difference < CLASSES_DIFFER:
+    def _class_difference_text(self) -> str:
+        """Return a parenthesis that says how far class shares differ between the two sides.
+
+        Returns:
+            " (...)", to be appended to a subject; "" if the shares differ by less than
+            ``MAX_CLASS_DIFFERENCE``, or if there is only one side.
+        """
+        if not self.two_sided or self.largest_class_difference < MAX_CLASS_DIFFERENCE:
             return ""
-        points = 100 * self.difference
+        points = 100 * self.largest_class_difference
         return (
             f" (of training and test records, whose class shares differ by up to {points:.1f} "
             "percentage points)"
@@ -401,9 +452,11 @@ class AttackedModel:
     # ----------------------------------------------------------------------------------------------
 
     def attacks_table(self) -> pd.DataFrame:
-        """Return a line for each attack on the run's own model.
+        """Return a table with a row for each attack on the run's own model.
 
-        Beside it is the mean over shadow models as targets.
+        Columns are the AUC and detection rates with their limits. Attacks that were also made on
+        shadow models have the advantage at a threshold that was fixed on these, and the mean AUC
+        over them (``AUC_on_halves``). The table is empty unless ``two_sided``.
         """
         rows = []
         for name, roc in self.rocs.items():
@@ -419,15 +472,19 @@ class AttackedModel:
                 advantage = fixed.tpr - fixed.fpr
                 row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
                 row["balanced_accuracy"] = (1 + advantage) / 2
-                mean_area, _ = spread_of(each.area for each in self.evaluation.rocs(name))
+                mean_area, _ = spread_of(target.area for target in self.evaluation.rocs(name))
                 row["AUC_on_halves"] = mean_area
             rows.append(row)
         return pd.DataFrame(rows).round(5)
 
     def distances_table(self) -> pd.DataFrame:
-        """Return a line for each bin of stable distances and each attack."""
+        """Return a table with a row for each bin of stable distances and each attack.
+
+        The last bin holds all certified records (distance 1 or more). Columns of a bin without
+        members or without non-members are empty.
+        """
         bins: list[tuple[float, float]] = [
-            (low, high - 1) for low, high in pairwise([*BINS, np.inf])
+            (low, high - 1) for low, high in pairwise([*DISTANCE_BINS, np.inf])
         ]
         bins.append((1, np.inf))
         rows = []
@@ -437,7 +494,7 @@ class AttackedModel:
             others = int((~self.pool.member[in_bin]).sum())
             for name in self.scores:
                 row: dict[str, Any] = {
-                    "stable_distance": _bin_words(low, high),
+                    "stable_distance": _bin_text(low, high),
                     "attack": name,
                     "members": members,
                     "others": others,
@@ -450,7 +507,11 @@ class AttackedModel:
         return pd.DataFrame(rows).round(5)
 
     def exposed_table(self) -> pd.DataFrame:
-        """Return training records, the most exposed first."""
+        """Return a table of all training records, the most exposed first.
+
+        With at least two pairs of shadow models, exposure is LiRA's score, with the columns of
+        ``exposure``; otherwise it is the score by the loss.
+        """
         records = self.pool.records
         classes = self.opened.dataset.classes
         table = pd.DataFrame(
@@ -468,21 +529,21 @@ class AttackedModel:
             sort_column = "score_lira"
             table = table.assign(**exposure(self.phi, self.reference))
             targets = len(self.evaluation.included)
-            table[f"guessed_right_of_{targets}"] = self.evaluation.right("lira_online")
+            table[f"guessed_right_of_{targets}"] = self.evaluation.right_guesses("lira_online")
         members = table[self.pool.member]
         return members.sort_values(sort_column, ascending=False, kind="stable").map(short)
 
     def notes(self) -> Iterator[str]:
-        """Yield what a reader must know besides the findings."""
-        yield f"the label-only attack used {self.how}, and asked each query only once"
+        """Yield sentences that a reader needs beside the findings, for the audit's notes."""
+        yield f"the label-only attack used {self.label_source}, and asked each query only once"
         if self.two_sided:
             rate = 100 * RATES[0]
-            points = 100 * self.difference
-            few = fewest(RATES[0], int((~self.pool.member).sum()))
-            if few:
+            points = 100 * self.largest_class_difference
+            reason_too_few = fewest(RATES[0], int((~self.pool.member).sum()))
+            if reason_too_few:
                 yield (
                     f"detection rates at {rate:g} % false alarms were measured at a threshold that "
-                    f"gives no false alarm at all, because {few}"
+                    f"gives no false alarm at all, because {reason_too_few}"
                 )
             yield (
                 "on the run's own model, members are training records and non-members are test "
@@ -500,11 +561,14 @@ class AttackedModel:
                     f"number {index}, the first of them: {error}"
                 )
         if self.evaluation is not None:
-            yield from COLUMNS
+            yield from EXPOSED_COLUMN_NOTES
 
 
-def _bin_words(low: float, high: float) -> str:
-    """Return a bin of stable distances in words."""
+def _bin_text(low: float, high: float) -> str:
+    """Return the label of a bin of stable distances from ``low`` to ``high``, both included.
+
+    An infinite ``high`` is a bin without an end.
+    """
     if low == high:
         return f"{low}"
     if high == np.inf:
@@ -513,28 +577,34 @@ def _bin_words(low: float, high: float) -> str:
 
 
 def _area(roc: Roc, confidence: float) -> dict[str, float]:
-    """Return the columns of a table about the area under a curve."""
+    """Return the columns AUC, AUC_low and AUC_high of a curve.
+
+    Args:
+        roc: the curve.
+        confidence: with which the true AUC lies between the two limits (asymptotically).
+    """
     low, high = roc.area_limits(confidence)
     return {"AUC": roc.area, "AUC_low": low, "AUC_high": high}
 
 
-def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
-    """Return the area under an attack's curve, and who is found at few false alarms.
+def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> Finding:
+    """Return the finding of an attack by scores: its AUC, and detection rate at few false alarms.
 
-    Scores that are upside down show nothing.
+    If non-members surely score higher than members, the result stays untested and says so,
+    because such scores point to a mistake.
 
     Args:
-        blank: the finding without what was found.
-        name: of the attack.
-        roc: its curve.
+        untested: the finding before anything was found; it is not changed.
+        name: of the attack, with which the finding's sentence begins.
+        roc: the attack's curve on the run's own model.
         confidence: of all limits.
     """
     low, high = roc.area_limits(confidence)
     percentage = 100 * confidence
     rate = 100 * RATES[1]
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
-    if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
-        return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
+    if roc.area < 0.45 and high < 0.5:  # non-members score higher, and not by chance
+        return replace(untested, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     point = roc.at(RATES[1], confidence)
     others = point.mistakes.trials_without
     caveat = fewest(RATES[1], others)
@@ -554,7 +624,7 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
         meaning += f"; {caveat}"
     smallest_auc = min(1.0, 0.5 + high - roc.area)
     return replace(
-        blank,
+        untested,
         outcome=Outcome.REPORTED,
         meaning=meaning,
         found=roc.area,
@@ -566,15 +636,21 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     )
 
 
-def _in_turn(name: str, evaluation: ShadowEvaluation, confidence: float) -> Finding:
-    """Each shadow model as the target."""
+def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence: float) -> Finding:
+    """Return the finding of an attack on shadow models: its mean AUC and detection rate.
+
+    Args:
+        name: the attack, a key of ``ATTACKS``.
+        evaluation: attacks on each shadow model by the others.
+        confidence: passed on to the curves; the means that are reported do not depend on it.
+    """
     rocs = evaluation.rocs(name)
     area, spread = spread_of(roc.area for roc in rocs)
     rate, rate_spread = spread_of(roc.at(RATES[1], confidence).tpr for roc in rocs)
-    false_alarms, detected, detected_spread = (
-        100 * share for share in (RATES[1], rate, rate_spread)
-    )
-    attack = WORDS[name]
+    false_alarms = 100 * RATES[1]
+    detected = 100 * rate
+    detected_spread = 100 * rate_spread
+    attack = ATTACK_DESCRIPTIONS[name]
     records = evaluation.included.shape[1]
     return Finding(
         subject=f"membership by {name}, on models trained on half of the records",
@@ -594,25 +670,28 @@ def _in_turn(name: str, evaluation: ShadowEvaluation, confidence: float) -> Find
         ),
         measure="AUC",
         found=area,
-        strength=Strength.CERTAIN,  # of these targets, and of no more
+        strength=Strength.CERTAIN,  # about these targets only: nothing was estimated from them
         estimator="mean over these targets",
     )
 
 
-# -- curves, both rates in log scale: what counts is who is found at few false alarms
-# ------------------------------------
+# -- figures. Both rates have a log scale, because detection at few false alarms matters most
+# --------------------------------------------------------------------------------------------------
 
 
 def draw_curves(
     record: RunRecord, dataset: str, own: Mapping[str, Roc], evaluation: ShadowEvaluation | None
 ) -> dict[str, str]:
-    """Draw the curves of the run's model and of shadow models; return captions by name.
+    """Draw a figure of ROC curves on the run's own model, and one of those on shadow models.
 
     Args:
-        record: into which figures are drawn.
-        dataset: its name.
-        own: name of an attack -> its curve on the run's model; empty: none is drawn.
-        evaluation: shadow models as targets; None: none are drawn.
+        record: the run folder into which figures are drawn.
+        dataset: the dataset's name, for captions.
+        own: name of an attack -> its curve on the run's own model; empty: no such figure.
+        evaluation: attacks on shadow models; None: no such figure.
+
+    Returns:
+        Name of each figure that was drawn -> its caption.
     """
     captions = dict[str, str]()
     if own:
@@ -638,18 +717,24 @@ def draw_curves(
 def _draw(
     record: RunRecord, name: str, rocs: Mapping[str, Roc], members: str, about: str
 ) -> dict[str, str]:
-    """Draw curves into one figure, both rates in log scale; return its caption by its name.
+    """Draw one figure of ROC curves, with log scales, and its table.
 
     Args:
-        record: into which it is drawn.
+        record: the run folder into which it is drawn.
         name: of the figure.
-        rocs: name of an attack -> its curve, at least one.
-        members: what members are, in words.
-        about: the caption.
+        rocs: name of an attack -> its curve, at least one; all on the same records.
+        members: what members are called in the figure's headline.
+        about: the first sentences of the caption.
+
+    Returns:
+        The figure's name -> its caption.
     """
-    others = int((~next(iter(rocs.values())).member).sum())
-    rates = np.geomspace(min(max(1 / others, MIN_RATE), MAX_START), 1, CURVE_POINTS)
-    shares = {attack: _shares(roc, rates) for attack, roc in rocs.items()}
+    any_roc = next(iter(rocs.values()))
+    others = int((~any_roc.member).sum())
+    # one false alarm is the smallest rate that can be measured
+    smallest_rate = min(max(1 / others, MIN_RATE), MAX_START)
+    rates = np.geomspace(smallest_rate, 1, CURVE_POINTS)
+    shares = {attack: _detection_rates(roc, rates) for attack, roc in rocs.items()}
     data = pd.DataFrame({"FPR": rates, **shares})
     values = data.to_numpy()
     floor = min(float(values[values > 0].min()), MAX_START)
@@ -665,8 +750,8 @@ def _draw(
                 data[attack][is_positive],
                 where="post",
                 linewidth=1.2,
-                label=f"{NAMES[attack]}: accuracy {rocs[attack].best_accuracy:.2f}",
-                **LINES[attack],
+                label=f"{SHORT_NAMES[attack]}: accuracy {rocs[attack].best_accuracy:.2f}",
+                **LINE_STYLES[attack],
             )
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
         axes.set(
@@ -681,18 +766,23 @@ def _draw(
         headline(
             figure,
             f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the {members} are "
-            f"detected (by {NAMES[best]})",
+            f"detected (by {SHORT_NAMES[best]})",
             "",
         )
     accuracy = "Accuracy: mean over both sides, at the threshold that is best for these records."
     return {name: f"{about} {accuracy}"}
 
 
-def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
-    """Return the share of members found with at most each rate [n] of false alarms, [n]."""
+def _detection_rates(roc: Roc, rates: np.ndarray) -> np.ndarray:
+    """Return the share of members that are detected at each rate of false alarms, [n].
+
+    Args:
+        roc: the attack's curve.
+        rates: [n] the largest allowed shares of false alarms, each in [0, 1].
+    """
     members = int(roc.member.sum())
     others = int((~roc.member).sum())
     rate_of_point = roc.curve[:, 1] / others
-    # the last point whose rate is allowed; a little more is, for rounding
+    # the last point of the curve whose rate is allowed; the factor allows for rounding
     index = np.searchsorted(rate_of_point, rates * (1 + 1e-12), side="right") - 1
     return roc.curve[index, 2] / members

@@ -1,4 +1,5 @@
-"""Membership inference: who was trained on, judged from what the model says of a record.
+"""Membership inference: guesses from a model's confidences or labels whether a record was in its
+training data.
 
 Scores are higher for members. phi = ln(p/(1 - p)) of the record's own label, computed from logits
 without rounding p to 1: f_y - logsumexp of the other logits; of two classes it is the margin on the
@@ -52,11 +53,13 @@ LEAST_DEVIATION = 1e-9  # a standard deviation below it is that of models that a
 
 
 def confidences(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return phi of each record's label, [..., n]; exact where p rounds to 0 or 1.
+    """Return phi = ln(p/(1 - p)) of each record's label, [..., n].
+
+    It is accurate where p itself would round to 0 or 1.
 
     Args:
-        logits: [..., n, C].
-        labels: [n].
+        logits: [..., n, C], one for each of C classes.
+        labels: [n] the records' labels, as indices of classes.
     """
     index = np.broadcast_to(labels[:, None], (*logits.shape[:-1], 1))
     of_label = np.take_along_axis(logits, index, axis=-1)[..., 0]
@@ -67,10 +70,10 @@ def confidences(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Reference:
-    """What m shadow models say of n records.
+    """Confidences of m shadow models in n records, against which a target model is compared.
 
     Attributes:
-        phi: [m, n] confidence of each model in each record's label.
+        phi: [m, n] confidence of each model in each record's label, as of ``confidences``.
         included: [m, n] bool, whether the model was trained on the record.
     """
 
@@ -79,11 +82,11 @@ class Reference:
 
     @classmethod
     def of(cls, shadows: "Shadows", labels: np.ndarray) -> "Reference":
-        """Return what shadow models say of records with these labels [n]."""
+        """Compute confidences of shadow models in their n records, whose labels are given, [n]."""
         return cls(confidences(shadows.logits, labels), shadows.included)
 
     def without_models(self, *models: int) -> "Reference":
-        """Return what the other models say."""
+        """Return the reference without the models of these indices."""
         others = np.delete(np.arange(len(self.phi)), models)
         return Reference(self.phi[others], self.included[others])
 
@@ -99,9 +102,10 @@ class Reference:
 
     @cached_property
     def pairs(self) -> "Reference":
-        """Only models on one half of the units that are followed by that on the other half.
+        """The models that come in pairs, each pair one after the other.
 
-        A model whose other one failed has no pair.
+        The first of a pair was trained on one half of the units, the next on the other half. A
+        model is left out if the other one of its pair failed.
         """
         followed_by_complement = (self.included[:-1] == ~self.included[1:]).all(axis=1)
         models: list[int] = []
@@ -112,7 +116,7 @@ class Reference:
 
     @property
     def with_and_without(self) -> tuple[np.ndarray, np.ndarray]:
-        """[p, n] phi of each pair's model that was trained on the record, and of the other one."""
+        """For p pairs: [p, n] phi of the model with the record, [p, n] phi of the one without."""
         first = self.pairs.phi[::2]
         second = self.pairs.phi[1::2]
         first_has_record = self.pairs.included[::2]
@@ -122,7 +126,7 @@ class Reference:
 
     @property
     def fewest_models(self) -> int:
-        """The fewest models that are on one side of a record, with it or without it."""
+        """The smallest number of models with a record, or without a record, over all records."""
         models = len(self.phi)
         models_with = self.included.sum(axis=0)
         fewest_with = int(models_with.min(initial=models))
@@ -131,14 +135,20 @@ class Reference:
 
 
 def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean [n] and the standard deviation [n] of phi over some models of each record.
+    """Estimate the normal law of each record's phi from some of the models.
+
+    If a record has fewer than ``MODELS_FOR_OWN_VARIANCE`` models, one variance is estimated for
+    all records together. Standard deviations are at least ``LEAST_DEVIATION``.
 
     Args:
-        phi: [m, n].
+        phi: [m, n] confidences of m models.
         used: [m, n] bool, which models are used for each record.
 
+    Returns:
+        Means [n] and standard deviations [n].
+
     Raises:
-        ConfigError: a record has fewer than two models.
+        ConfigError: fewer than two models are used for a record.
     """
     count = used.sum(axis=0)
     if count.min(initial=2) < 2:
@@ -154,7 +164,11 @@ def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def too_few(models: int) -> str:
-    """Return in words why LiRA cannot be made with so many shadow models."""
+    """Return the message of an error: there are too few shadow models for LiRA.
+
+    Args:
+        models: how many there are.
+    """
     return (
         "LiRA needs at least 4 shadow models: two trained on each record and two not (6 if each "
         f"shadow model is the target in turn). There are only {models}: raise audit.shadows"
@@ -162,25 +176,55 @@ def too_few(models: int) -> str:
 
 
 def loss_scores(phi: np.ndarray, reference: Reference | None = None) -> np.ndarray:
-    """Return ln p of each record's label, [n], of phi [n]."""
+    """Return the logarithm of the probability of each record's label, [n].
+
+    Args:
+        phi: [n] the target model's confidences.
+        reference: not used; the argument is that of all ``ATTACKS``.
+    """
     return log_expit(phi)
 
 
 def lira_online(phi: np.ndarray, reference: Reference) -> np.ndarray:
-    """Return the logarithm of the likelihood ratio of each record, [n], of phi [n]."""
+    """Return ln(likelihood of phi if trained on / likelihood if not) of each record, [n].
+
+    Args:
+        phi: [n] the target model's confidences.
+        reference: at least two shadow models with and two without each record.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
     with_record = norm.logpdf(phi, *reference.law_with)
     without_record = norm.logpdf(phi, *reference.law_without)
     return with_record - without_record
 
 
 def lira_offline(phi: np.ndarray, reference: Reference) -> np.ndarray:
-    """Return how many standard deviations phi [n] lies above models without the record, [n]."""
+    """Return how many standard deviations phi exceeds its mean without the record, [n].
+
+    Args:
+        phi: [n] the target model's confidences.
+        reference: at least two shadow models without each record.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
     mean, deviation = reference.law_without
     return (phi - mean) / deviation
 
 
 def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
-    """Return the share of the pool that each record dominates, [n], of phi [n]."""
+    """Return the share of all attacked records whose likelihood ratio is at most the record's, [n].
+
+    The ratio is p/p_ref, of the target model's probability of the record's label to that of a
+    model of the population, which is estimated from shadow models without the record.
+
+    Args:
+        phi: [n] the target model's confidences.
+        reference: shadow models; of a record that all of them were trained on, the mean
+            probability counts as 0.
+    """
     is_without = ~reference.included
     models_without = np.maximum(is_without.sum(axis=0), 1)
     sum_without = np.where(is_without, expit(reference.phi), 0).sum(axis=0)
@@ -201,12 +245,13 @@ ATTACKS: Mapping[str, Callable[[np.ndarray, Reference], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class ShadowEvaluation:
-    """Each shadow model as the target in turn, judged by the others.
+    """Attacks on each of m shadow models, with the other ones as the reference.
 
-    A model's own complement is no judge, because it would tell the answer.
+    A target's complement, which was trained on the other half of the units, is left out of the
+    reference, because it would reveal the target's records.
 
     Attributes:
-        scores: name of an attack -> [m, n].
+        scores: name of an attack -> [m, n] scores, one row for each target.
         included: [m, n] bool, whether the target was trained on the record.
     """
 
@@ -215,44 +260,49 @@ class ShadowEvaluation:
 
     @classmethod
     def of(cls, reference: Reference) -> "ShadowEvaluation":
-        """Attack each shadow model.
+        """Attack each shadow model with all ``ATTACKS``.
 
         Raises:
-            ConfigError: too few judges are left.
+            ConfigError: without a target and its complement, fewer than two models with, or
+                without, a record are left.
         """
         scores: dict[str, list[np.ndarray]] = {name: [] for name in ATTACKS}
         for target, phi in enumerate(reference.phi):
             is_complement = (reference.included == ~reference.included[target]).all(axis=1)
             complements = np.flatnonzero(is_complement).tolist()
-            judges = reference.without_models(target, *complements)
-            if judges.fewest_models < 2:
+            others = reference.without_models(target, *complements)
+            if others.fewest_models < 2:
                 raise ConfigError(too_few(len(reference.phi)))
             for name, attack in ATTACKS.items():
-                scores[name].append(attack(phi, judges))
-        return cls({name: np.array(rows) for name, rows in scores.items()}, reference.included)
+                scores[name].append(attack(phi, others))
+        arrays = {name: np.array(rows) for name, rows in scores.items()}
+        return cls(arrays, reference.included)
 
     def rocs(self, name: str) -> list[Roc]:
-        """Return an attack's curve on each target."""
+        """Return an attack's ROC curve on each target, in order."""
         return [Roc(row, side) for row, side in zip(self.scores[name], self.included, strict=True)]
 
     def threshold(self, name: str) -> float:
-        """Return the threshold of an attack's largest advantage over all targets.
+        """Return the one threshold that gives an attack the largest advantage over all targets.
 
-        It is fixed before the run's own model is looked at.
+        It does not depend on the run's own model, so it may be used to attack that model.
         """
         return Roc(self.scores[name].ravel(), self.included.ravel()).best
 
-    def right(self, name: str) -> np.ndarray:
-        """Return of how many targets that threshold tells rightly who was trained on, [n]."""
+    def right_guesses(self, name: str) -> np.ndarray:
+        """Return for how many targets an attack guesses each record's membership rightly, [n].
+
+        It guesses that a record was trained on if the score is at least ``threshold``.
+        """
         guessed_in = self.scores[name] >= self.threshold(name)
         return np.sum(guessed_in == self.included, axis=0)
 
 
 def spread_of(values: Iterable[float]) -> tuple[float, float]:
-    """Return the mean and the standard deviation of a number over targets.
+    """Return the mean and the standard deviation of a number over target models.
 
-    Limits of the mean do not follow: targets share records and judges, and half of them are the
-    others' complements.
+    No confidence limits of the mean follow from them, because targets are not independent: they
+    share records and references, and come in pairs of complements.
     """
     row = np.array(list(values))
     return float(row.mean()), float(row.std())
@@ -263,31 +313,39 @@ def spread_of(values: Iterable[float]) -> tuple[float, float]:
 
 
 def copies(features: np.ndarray, seed: int) -> Iterable[np.ndarray]:
-    """Yield noisy copies of features, [n, ...] each; the Gaussian noise grows from copy to copy."""
+    """Yield ``COPIES`` copies of features [n, ...], with Gaussian noise that grows with each copy.
+
+    Args:
+        features: [n, ...] features; the noise is in units of the standard deviation of all of them.
+        seed: of the noise.
+    """
     rng = np.random.default_rng(seed)
-    unit = float(np.std(features))
+    feature_deviation = float(np.std(features))
     for spread in np.geomspace(*SPREAD, COPIES):
         noise = rng.normal(size=features.shape).astype(features.dtype)
-        yield features + noise * features.dtype.type(spread * unit)
+        yield features + noise * features.dtype.type(spread * feature_deviation)
 
 
 def label_scores(
     answer: Callable[[np.ndarray], np.ndarray], features: np.ndarray, labels: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Return how many of each record and its noisy copies are given its label, [n].
+    """Return the scores of the label-only attack, [n].
 
-    A record that is given its own label itself is above all that are not.
+    A record's score is the number of its noisy copies that are given its label, plus
+    ``COPIES + 1`` if the record itself is: any record with its own label scores higher than one
+    with another.
 
     Args:
-        answer: features -> [n] labels, nominal or released: every query is asked once.
-        features: [n, ...].
-        labels: [n] the records' own.
-        seed: of the copies.
+        answer: features [n, ...] -> labels [n], of a model or a release. It is called once with
+            the records, and then once with each set of copies.
+        features: [n, ...] the records' features.
+        labels: [n] the records' labels.
+        seed: of the copies' noise.
     """
-    right = (answer(features) == labels) * (COPIES + 1)
+    score = (answer(features) == labels) * (COPIES + 1)
     for copy in copies(features, seed):
-        right += answer(copy) == labels
-    return right.astype(np.float64)
+        score += answer(copy) == labels
+    return score.astype(np.float64)
 
 
 def compare_labels(
@@ -298,31 +356,38 @@ def compare_labels(
     ids: np.ndarray,
     why: str = "",
 ) -> Finding:
-    """Compare certified labels of models with and without each of some units.
+    """Compare labels of the run's model with labels of models without each of some units.
 
-    A certificate of distance 1 or more says that they agree. Then whatever an attack makes of these
-    labels is the same for both models, and its advantage at guessing which one it sees is exactly
-    0.
+    A stable distance of 1 or more claims that the two labels agree. If they do, every attack on
+    these labels sees the same with both models, so its advantage at guessing which one it
+    attacks is exactly 0.
 
     Args:
-        model: of the run.
-        units: to leave out, one at a time, with all of their rows.
-        features: [n, ...] queries.
-        distance: [n] their stable distances.
-        ids: [n] their names.
-        why: no units can be left out; empty: they can.
+        model: the run's model.
+        units: names of the units to leave out, one at a time, with all of their rows.
+        features: [n, ...] the queries' features.
+        distance: [n] the queries' stable distances.
+        ids: [n] the queries' ids, for the finding.
+        why: the reason why no models are compared; "": they are.
+
+    Returns:
+        The finding: a violation if a certified label differs. It is untested if there is a reason
+        ``why``, no unit, or no certified query.
 
     Raises:
         AgtError: training refuses the data without a unit.
     """
     is_certified = distance >= 1
     if why or not is_certified.any() or not len(units):
-        nothing = (
-            "no models were compared, because there was no unit to leave out or no certified query"
-        )
-        return _labels_finding("none", None, why or nothing)
-    changed = _changed_labels(model, units, features)
-    of_certified = [(unit, row) for unit, row in changed if is_certified[row]]
+        reason = why
+        if not reason:
+            reason = (
+                "no models were compared, because there was no unit to leave out or no certified "
+                "query"
+            )
+        return _labels_finding("none", None, reason)
+    changes = _changed_labels(model, units, features)
+    certified_changes = [(unit, row) for unit, row in changes if is_certified[row]]
     certified = int(is_certified.sum())
     certified_labels = len(units) * certified
     uncertified_labels = len(units) * int((~is_certified).sum())
@@ -334,23 +399,26 @@ def compare_labels(
         f"all {certified_labels:,} certified labels were the same with and without the unit, so "
         "the attack's advantage is exactly 0 on these models"
     )
-    if of_certified:
-        unit, row = of_certified[0]
+    if certified_changes:
+        unit, row = certified_changes[0]
         query = ids[row]
         meaning = (
-            f"{len(of_certified)} of {certified_labels:,} certified labels changed when a unit was "
-            f"left out of training. The first is the label of query {query}, without unit {unit}"
+            f"{len(certified_changes)} of {certified_labels:,} certified labels changed when a "
+            "unit was left out of training. The first is the label of query "
+            f"{query}, without unit {unit}"
         )
-    uncertified_changes = len(changed) - len(of_certified)
+    uncertified_changes = len(changes) - len(certified_changes)
     meaning = (
         f"{meaning}. Of the uncertified labels, {uncertified_changes:,} of "
         f"{uncertified_labels:,} changed, and each of these reveals whether the unit was trained on"
     )
-    return _labels_finding(effort, float(len(of_certified)), meaning)
+    return _labels_finding(effort, float(len(certified_changes)), meaning)
 
 
 def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> list[tuple[str, int]]:
-    """Return each (unit, row of a query) whose label changes when the unit is left out.
+    """Return the pairs (unit, row of ``features``) whose label changes without the unit.
+
+    Each unit is left out of training alone. Arguments as of ``compare_labels``.
 
     Raises:
         AgtError: training refuses the data without a unit.
@@ -368,12 +436,12 @@ def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> li
 
 
 def _labels_finding(effort: str, changed: float | None, meaning: str) -> Finding:
-    """Return the finding about labels at certified queries; ``changed`` None: none were compared.
+    """Return the finding about labels of certified queries.
 
     Args:
-        effort: what was compared, in words.
-        changed: how many certified labels changed.
-        meaning: what was found, in words.
+        effort: how many models and queries were compared, in words.
+        changed: how many certified labels changed; None: none were compared, so it is untested.
+        meaning: what was found, or why nothing was compared, in words.
     """
     return counterexamples(
         "labels at certified queries",
@@ -396,21 +464,21 @@ def _labels_finding(effort: str, changed: float | None, meaning: str) -> Finding
 
 
 def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
-    """Return how exposed each record is to LiRA: columns by name, [n] each.
+    """Return how exposed each record is to LiRA, as columns of a table: name -> [n].
 
-    Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it. So
-    what it does to phi is an experiment, free of every other difference between members and
-    non-members, and of the sizes of halves.
+    A fair coin for each unit decided which model of a pair was trained on it, independently of all
+    else. So ``shift`` is the result of an experiment: no other difference between members and
+    non-members, nor the sizes of the halves, has a part in it.
 
     Args:
-        phi: [n] of the model that is audited.
-        reference: what shadow models say.
+        phi: [n] confidences of the model that is audited.
+        reference: confidences of shadow models; only those that come in pairs are used.
 
     Returns:
-        score_lira: the logarithm of the likelihood ratio, online, of the model that is audited;
-        standard_error: from the means' uncertainty (asymptotic); shift: by how many standard
-        deviations training on the record raises phi, on average over shadow models; shift_error:
-        its standard error.
+        Four columns: "score_lira", ``lira_online`` of the model that is audited;
+        "standard_error", of that score, which comes from the uncertainty of the shadow models'
+        means (asymptotic); "shift", by how many standard deviations training on the record raises
+        phi, on average over pairs; "shift_error", the standard error of that average.
 
     Raises:
         ConfigError: fewer than two pairs of models.

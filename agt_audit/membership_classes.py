@@ -1,4 +1,4 @@
-"""How well attacks tell members of each class from non-members of it, as a picture."""
+"""The figure of each attack's advantage on members and non-members of each class."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,27 +9,28 @@ from agt_audit.roc import Roc
 from agt_cli.report.figures import WIDTH, drawing, keys
 from agt_cli.report.record import RunRecord
 
-MOST_CLASSES = 30  # that one picture can name
+MAX_CLASSES = 30  # of a figure; with more, none is drawn
 
 
 def advantages_by_class(
     rocs: Mapping[str, Roc], labels: np.ndarray, classes: Sequence[str]
 ) -> pd.DataFrame:
-    """Return each attack's TPR - FPR on the records of each class.
+    """Return a table of each attack's advantage, TPR - FPR, on the records of each class.
 
-    An attack has one threshold for all classes, the best one for all records.
+    An attack uses one threshold for all classes: that with the largest advantage on all records.
 
     Args:
-        rocs: name of an attack -> its scores of n records.
+        rocs: name of an attack -> its scores of the same n records.
         labels: [n] indices of classes.
-        classes: their names; one without both members and non-members has no row.
+        classes: the names of the classes.
 
     Returns:
-        The columns class, attack, members, others and advantage.
+        A table with the columns class, attack, members, others and advantage. It has no row for
+        a class without members or without non-members.
     """
     rows = []
     for attack, roc in rocs.items():
-        called = roc.scores >= roc.best
+        is_called_member = roc.scores >= roc.best
         for label, name in enumerate(classes):
             members = (labels == label) & roc.member
             others = (labels == label) & ~roc.member
@@ -41,7 +42,9 @@ def advantages_by_class(
                     "attack": attack,
                     "members": int(members.sum()),
                     "others": int(others.sum()),
-                    "advantage": float(called[members].mean() - called[others].mean()),
+                    "advantage": float(
+                        is_called_member[members].mean() - is_called_member[others].mean()
+                    ),
                 }
             )
     return pd.DataFrame(rows)
@@ -52,26 +55,32 @@ def draw_advantage_by_class(
     rocs: Mapping[str, Roc],
     labels: np.ndarray,
     classes: Sequence[str],
-    looks: Mapping[str, tuple[str, str]],
+    legend: Mapping[str, tuple[str, str]],
 ) -> dict[str, str]:
-    """Draw a bar for each class and attack; return the caption by its name, or nothing.
+    """Draw a bar for the advantage of each attack on each class.
 
     Args:
-        record: into which it is drawn.
-        rocs: as for ``advantages_by_class``, on the run's own model; also labels and classes.
-        looks: an attack -> its name and its colour in the picture.
+        record: the run folder into which the figure is drawn.
+        rocs: name of an attack -> its scores of the same n records by the run's own model.
+        labels: [n] indices of classes.
+        classes: the names of the classes.
+        legend: name of an attack -> its title and its colour in the figure.
+
+    Returns:
+        The figure's name -> its caption; empty if none is drawn, because no class has both
+        members and non-members, or more than ``MAX_CLASSES`` do.
     """
     data = advantages_by_class(rocs, labels, classes)
-    if data.empty or data["class"].nunique() > MOST_CLASSES:
+    if data.empty or data["class"].nunique() > MAX_CLASSES:
         return {}
     names = list(data["class"].unique())
     thickness = 0.8 / data["attack"].nunique()
     with drawing(record, "by_class", data, (WIDTH, 1.4 + 0.5 * len(names))) as figure:
         axes = figure.subplots()
         for position, (attack, part) in enumerate(data.groupby("attack", sort=False)):
-            name, colour = looks[str(attack)]
-            heights = [names.index(one) + thickness * position for one in part["class"]]
-            axes.barh(heights, part["advantage"], 0.9 * thickness, color=colour, label=name)
+            title, colour = legend[str(attack)]
+            heights = [names.index(name) + thickness * position for name in part["class"]]
+            axes.barh(heights, part["advantage"], 0.9 * thickness, color=colour, label=title)
         middle = 0.4 - thickness / 2
         axes.set_yticks(np.arange(len(names)) + middle, names)
         axes.invert_yaxis()

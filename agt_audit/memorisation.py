@@ -1,5 +1,5 @@
-"""agt audit memorisation: which records the model learns by heart, and which one record decides the
-answer to another.
+"""agt audit memorisation: which training records the model has memorised, and which training record
+decides the answer to a test record.
 
     memorisation of j       P(h(x_j) = y_j | j in S) - P(h(x_j) = y_j | j not in S)
     influence of i on t     P(h(x_t) = y_t | i in S, t not in S) - P(h(x_t) = y_t | i not in S, t
@@ -47,18 +47,20 @@ from agt_cli.report.findings import Finding, Outcome, counterexamples
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certifying
 
-TARGETS_AT_ONCE = 64  # whose influences are worked out
+TARGETS_AT_ONCE = 64  # targets whose influences are computed together, to limit memory
 
 
 @dataclass(frozen=True)
 class InOutCounts:
-    """How many models with a record, and how many without it, are right; arrays of one shape.
+    """Counts of models with and without a record, and of those that give the right label.
+
+    All arrays have one shape: an element for each record, or for each pair of records.
 
     Attributes:
         right_with: how many of the models with the record are right.
-        models_with: how many models have the record.
+        models_with: how many models were trained on the record.
         right_without: how many of the models without the record are right.
-        models_without: how many models do not have it.
+        models_without: how many models were trained without it.
     """
 
     right_with: np.ndarray
@@ -68,7 +70,7 @@ class InOutCounts:
 
     @property
     def value(self) -> np.ndarray:
-        """The difference of the shares; NaN where no model has the record, or all have it."""
+        """The difference of the two shares of right models; NaN if all models are on one side."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.right_with / self.models_with - self.right_without / self.models_without
 
@@ -84,11 +86,12 @@ class InOutCounts:
         return np.sqrt(variance_with + variance(self.right_without, self.models_without))
 
     def bounds(self, confidence: float, looks: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper bounds of the values.
+        """Return lower and upper bounds on the true differences, each in the arrays' shape.
 
         Args:
-            confidence: the probability with which all values that are looked at lie between theirs.
-            looks: how many are looked at.
+            confidence: the probability with which all ``looks`` differences lie between their
+                bounds.
+            looks: how many differences share the error probability.
         """
         error = (1 - confidence) / looks / 4  # two ends of two shares
         with_record = (self.right_with, self.models_with, error)
@@ -108,7 +111,7 @@ class InOutCounts:
 
     @classmethod
     def joined(cls, parts: Sequence["InOutCounts"]) -> "InOutCounts":
-        """Return the counts of several one after another; empty arrays of none."""
+        """Return the concatenation of one-dimensional counts; empty arrays if there are none."""
         if not parts:
             return cls(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
         return cls(
@@ -120,19 +123,17 @@ class InOutCounts:
 
 
 def needed(records: int, confidence: float) -> int:
-    """Return how many models each record must be in for a bound above 0 to be possible.
-
-    As many must be without it.
+    """Return how many models with, and without, a record a lower bound above 0 requires.
 
     Args:
-        records: how many are looked at.
-        confidence: of all bounds together.
+        records: how many records' bounds share the error probability.
+        confidence: the probability with which all bounds hold together.
     """
     return math.floor(math.log2(4 * records / (1 - confidence))) + 1
 
 
 def memorisation(included: np.ndarray, right: np.ndarray) -> InOutCounts:
-    """Return the counts of each record's own label, [n].
+    """Count the models that give each record its own label, with and without the record, [n].
 
     Args:
         included: [m, n] bool, which model was trained on which record.
@@ -150,36 +151,42 @@ def memorisation(included: np.ndarray, right: np.ndarray) -> InOutCounts:
 def influence(
     included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray
 ) -> InOutCounts:
-    """Return the counts of each source's influence on each target, [sources, targets].
+    """Count the models that label a target rightly, with and without a source record.
 
-    Only models without the target are asked.
+    Only models that were trained without the target are counted.
 
     Args:
-        included: [m, n] bool, as for ``memorisation``.
-        right: [m, n] bool, as for ``memorisation``.
-        sources: indices of records.
-        targets: indices of records.
+        included: [m, n] bool, as of ``memorisation``.
+        right: [m, n] bool, as of ``memorisation``.
+        sources: indices of the records whose influence is measured.
+        targets: indices of the records that are labelled.
+
+    Returns:
+        Counts of shape [sources, targets].
     """
     has_source = included[:, sources].astype(np.float32)
     lacks_target = ~included[:, targets]
     is_right = (lacks_target & right[:, targets]).astype(np.float32)
-    is_asked = lacks_target.astype(np.float32)
+    is_counted = lacks_target.astype(np.float32)
     right_with = has_source.T @ is_right
-    models_with = has_source.T @ is_asked
+    models_with = has_source.T @ is_counted
     return InOutCounts(
         right_with=right_with,
         models_with=models_with,
         right_without=is_right.sum(axis=0) - right_with,
-        models_without=is_asked.sum(axis=0) - models_with,
+        models_without=is_counted.sum(axis=0) - models_with,
     )
 
 
 def strongest(
     included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray, count: int
 ) -> tuple[np.ndarray, InOutCounts]:
-    """Return the pairs of greatest estimated influence, the greatest first.
+    """Return the pairs with the largest estimated influence, the largest first.
 
-    Arguments as of ``influence``; ``count`` is how many pairs are returned at most.
+    Arguments as of ``influence``. Pairs without models on both sides are left out.
+
+    Args:
+        count: the largest number of pairs to return.
 
     Returns:
         [p, 2] indices of source and target, and the counts of each pair, [p].
@@ -226,14 +233,18 @@ QUARTER = 0.25
 
 @schema
 class Memorisation(AuditKind):
-    """Memorisation and influence, from models on random halves; and exactly, leaving records out.
+    """Estimates memorisation and influence from models that are trained on random halves.
+
+    It also tests the claim that certified records are not memorised, by leaving records out of
+    training, one at a time.
 
     Attributes:
-        shadows: how many models, an even number; those of ``agt audit membership`` are used again.
-        workers: processes that train them; null: as many as there are processors.
-        left_out: how many units are left out in turn.
-        targets: how many test records' answers are looked at for influence.
-        shown: how many records and pairs the owner is shown.
+        shadows: how many models are trained, an even number; models that ``agt audit membership``
+            trained with the same settings are used again.
+        workers: how many processes train them; None: one for each processor.
+        left_out: how many records' units are left out, one at a time.
+        targets: how many test records are targets of influence.
+        shown: how many rows the tables of records and of pairs have.
     """
 
     name: ClassVar[str] = "memorisation"
@@ -245,19 +256,28 @@ class Memorisation(AuditKind):
     shown: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse to go without a run, or with one whose neighbours cannot be trained.
+        """Check that a run is given whose neighbours can be trained.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: as of ``AuditInputs.check_run``.
         """
-        given.check_run()
+        given.check_run()  # it raises
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train, count, and return who is memorised.
+        """Train models on halves and without single records, and return what they show.
+
+        Args:
+            given: the settings that all kinds of audit share.
+            record: the audit's run folder, into which figures are drawn.
+            console: for progress.
+
+        Returns:
+            Three findings, of memorisation, of influence and of certified records; the tables of
+            the most memorised records and of the most influential pairs.
 
         Raises:
-            DataMissing: the run's data is not there.
-            ConfigError: the data is not what it was.
+            DataMissing: the run's data is missing.
+            ConfigError: the run's data was changed.
             CheckError: every shadow model failed.
         """
         opened = given.open_with_data(record, console, "no part of this audit can be carried out")
@@ -277,7 +297,7 @@ class Memorisation(AuditKind):
         findings = (
             memorised(learnt.take(members), len(shadows), given.confidence),
             influence_finding(decided, looks, len(targets), len(shadows), given.confidence),
-            self._left_out(opened.model, pool, distance, console),
+            self._left_out_finding(opened.model, pool, distance, console),
         )
         classes = opened.dataset.classes
         memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
@@ -306,16 +326,17 @@ class Memorisation(AuditKind):
             metrics={"shadows": len(shadows), "shadows_reused": shadows.reused},
         )
 
-    def _left_out(
+    def _left_out_finding(
         self, model: Model, pool: Pool, distance: np.ndarray, console: Console
     ) -> Finding:
-        """Return whether labels of records change when their unit is left out.
+        """Train without single units, and return whether certified records' labels changed.
 
-        Half of these records are certified, half not.
+        About half of the records are certified, those with the smallest stable distance. The
+        others are uncertified, and their changes do not contradict the claim.
 
         Args:
-            model: of the run.
-            pool: the records.
+            model: the run's model, with the records that it was trained on.
+            pool: the records, of which members are left out.
             distance: [n] stable distances of the pool's records.
             console: for progress.
         """
@@ -325,7 +346,7 @@ class Memorisation(AuditKind):
         uncertified_first = nearest_first[distance[nearest_first] < 1]
         half = self.left_out // 2
         chosen = np.concatenate([certified_first[: self.left_out - half], uncertified_first[:half]])
-        changes, refusals = _leave_out(model, chosen, console)
+        changes, refusals = _retrain_without_each(model, chosen, console)
         is_certified = distance[chosen] >= 1
         certified = [changed for index, changed in changes.items() if is_certified[index]]
         uncertified = [changed for index, changed in changes.items() if not is_certified[index]]
@@ -358,19 +379,19 @@ class Memorisation(AuditKind):
         )
 
 
-def _leave_out(
+def _retrain_without_each(
     model: Model, chosen: np.ndarray, console: Console
 ) -> tuple[dict[int, bool], list[str]]:
-    """Train without the unit of each record, one at a time.
+    """Train without the unit of each record, one at a time, and compare the record's label.
 
     Args:
-        model: of the run.
+        model: the run's model, with the records that it was trained on.
         chosen: indices of records of the pool, all of them members.
         console: for progress.
 
     Returns:
-        Index into ``chosen`` -> whether the record changed between rightly and wrongly labelled;
-        and why training refused the others.
+        Index into ``chosen`` -> whether the record is labelled rightly by one model and wrongly by
+        the other; and the messages of the errors with which training refused the other records.
     """
     train = model.problem.dataset.train
     # the pool begins with the private training records, in their order
@@ -403,11 +424,11 @@ def _memorised_table(
     """Return the table of members, the most memorised first.
 
     Args:
-        pool: the records.
-        classes: names of labels.
-        distance: [n] stable distances.
-        learnt: [n] counts of each record's own label.
-        confidence: of all lower bounds together.
+        pool: the n records.
+        classes: the names of the classes.
+        distance: [n] stable distances of the records.
+        learnt: counts as of ``memorisation``.
+        confidence: the probability with which all lower bounds hold together.
     """
     members = np.flatnonzero(pool.member)
     table = pd.DataFrame(
@@ -491,16 +512,16 @@ def draw_histogram(
 
 
 def memorised(learnt: InOutCounts, models: int, confidence: float) -> Finding:
-    """Return how many records are memorised for certain.
+    """Return the finding about how many records have a lower bound on memorisation above 0.
 
     Args:
-        learnt: counts of each training record's own label.
-        models: how many there are; each record is in half of them.
-        confidence: of all lower bounds together.
+        learnt: counts as of ``memorisation``, of training records only.
+        models: how many models there are; each record is in half of them.
+        confidence: the probability with which all lower bounds hold together.
     """
     looks = len(learnt.value)
     many = int((learnt.value >= QUARTER).sum())
-    sure = _count_surely(learnt, looks, confidence, "record", 2)
+    sure = _count_certain(learnt, looks, confidence, "record", groups=2)
     meaning = sure.reason or (
         f"for {sure.count} of {looks:,} training records, it is certain (with the stated "
         "confidence) that models trained on the record label it correctly more often than other "
@@ -534,16 +555,18 @@ def memorised(learnt: InOutCounts, models: int, confidence: float) -> Finding:
 def influence_finding(
     decided: InOutCounts, looks: int, targets: int, models: int, confidence: float
 ) -> Finding:
-    """Return for how many pairs a training record surely decides a test record's answer.
+    """Return the finding about how many pairs have a lower bound on influence above 0.
 
     Args:
-        decided: counts of the pairs with the largest estimates.
-        looks: how many pairs there are in all.
-        targets: how many test records.
-        models: how many; half of them lack a test record, and half of these have a training record.
-        confidence: of all lower bounds together.
+        decided: counts of the pairs with the largest estimates, as of ``strongest``.
+        looks: how many pairs there are in all, among which the error probability is shared.
+        targets: how many test records there are in these pairs.
+        models: how many models there are. Half of them were trained without a given test record,
+            and half of these with a given training record.
+        confidence: the probability with which all lower bounds hold together.
     """
-    sure = _count_surely(decided, looks, confidence, "pair", 4)
+    # of four groups of models, with and without each record of a pair, two are compared
+    sure = _count_certain(decided, looks, confidence, "pair", groups=4)
     meaning = sure.reason or (
         f"for {sure.count} pairs of a training and a test record, it is certain (with the stated "
         "confidence) that models trained on the training record answer the test record "
@@ -582,14 +605,15 @@ def influence_finding(
 
 
 @dataclass(frozen=True)
-class _SureCount:
-    """How many differences are surely above 0.
+class _CertainCount:
+    """The number of differences with a lower bound above 0.
 
     Attributes:
-        reason: why none could be sure, in words; empty: some could.
-        count: how many are, in words.
-        smallest: the least estimate that would have been sure, in words.
-        fields: of the finding.
+        reason: a sentence that says why no bound could be above 0; "": one could.
+        count: the number, formatted; "" with a reason.
+        smallest: the smallest estimate with a bound above 0, formatted; "" with a reason.
+        fields: the fields of a finding about it: the outcome, the estimator, and, without a
+            reason, the number and the confidence.
     """
 
     reason: str
@@ -598,21 +622,22 @@ class _SureCount:
     fields: dict[str, Any]
 
 
-def _count_surely(
-    counts: InOutCounts, looks: int, confidence: float, item: str, parts: int
-) -> _SureCount:
-    """Count the differences that are surely above 0.
+def _count_certain(
+    counts: InOutCounts, looks: int, confidence: float, item: str, groups: int
+) -> _CertainCount:
+    """Count the differences with a lower bound above 0.
 
     Args:
-        counts: that are looked at.
-        looks: how many there are in all, among which the error is shared.
-        confidence: of all bounds together.
-        item: one of them, in a word.
-        parts: into how many equal parts of the models the two sides of one fall.
+        counts: the differences to examine.
+        looks: how many differences share the error probability, at least those of ``counts``.
+        confidence: the probability with which all bounds hold together.
+        item: what a difference is of, "record" or "pair".
+        groups: the number of equal groups of models of which one has the item and one lacks it;
+            it gives the number of models that are needed in all.
     """
     fewest = needed(looks, confidence)
     estimator = f"Clopper-Pearson, with the error probability shared among all {item}s"
-    needed_models = parts * fewest
+    needed_models = groups * fewest
     reason = (
         f"there are too few models trained on halves to be certain about any {item}: set "
         f"audit.shadows={needed_models} or more (for {looks:,} {item}s)"
@@ -625,7 +650,8 @@ def _count_surely(
     largest_with = int(counts.models_with.max(initial=0))
     largest_without = int(counts.models_without.max(initial=0))
     if not len(counts.value) or min(largest_with, largest_without) < fewest:
-        return _SureCount(reason, "", "", {"outcome": Outcome.UNTESTED, "estimator": estimator})
+        untested = {"outcome": Outcome.UNTESTED, "estimator": estimator}
+        return _CertainCount(reason, "", "", untested)
     lower, _ = counts.bounds(confidence, looks)
     sure = int((lower > 0).sum())
     fields = {
@@ -634,15 +660,20 @@ def _count_surely(
         "confidence": confidence,
         "estimator": estimator,
     }
-    smallest = _smallest(counts, confidence, looks)
-    return _SureCount("", f"{sure:,}", f"{smallest:.2g}", fields)
+    smallest = _smallest_certain_estimate(counts, confidence, looks)
+    return _CertainCount("", f"{sure:,}", f"{smallest:.2g}", fields)
 
 
-def _smallest(counts: InOutCounts, confidence: float, looks: int) -> float:
-    """Return the least estimate that would have been called memorised; 1 if none would.
+def _smallest_certain_estimate(counts: InOutCounts, confidence: float, looks: int) -> float:
+    """Return the smallest estimate whose lower bound is above 0; 1 if there is none.
 
-    It is that of a record that all models with it have right, and as many models have and lack it
-    as of the median record.
+    It is computed for a record that all models with it label rightly. The numbers of models with
+    it and without it are the medians of ``counts``.
+
+    Args:
+        counts: the differences that were examined, at least one.
+        confidence: as of ``InOutCounts.bounds``.
+        looks: as of ``InOutCounts.bounds``.
     """
     models_with = int(np.median(counts.models_with))
     models_without = int(np.median(counts.models_without))

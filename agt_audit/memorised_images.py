@@ -1,4 +1,4 @@
-"""The picture of the most memorised records, where the records are images."""
+"""The figure of the most memorised training records, if these are images."""
 
 import math
 
@@ -15,9 +15,10 @@ IMAGES_ACROSS = 8
 
 
 def image_side(dataset: Dataset) -> int | None:
-    """Return the height and width of the images that a dataset's features are.
+    """Return the height, which is the width, of a dataset's images; None if it has no images.
 
-    None if they are something else. Only sources of images divide pixels by a constant.
+    Features are taken for an image if the dataset's source divides them by a constant, which only
+    sources of images do, and if their number is a square.
     """
     pixels = dataset.train.features[:1].reshape(-1)
     side = math.isqrt(len(pixels))
@@ -29,32 +30,40 @@ def image_side(dataset: Dataset) -> int | None:
 def draw_most_memorised(
     record: RunRecord, dataset: Dataset, features: np.ndarray, values: np.ndarray
 ) -> dict[str, str]:
-    """Draw the most memorised images, dark on white; return the caption by its name.
+    """Draw the ``SHOWN_IMAGES`` most memorised images, dark on white.
 
     Args:
-        record: into which it is drawn.
-        dataset: that the records are of; nothing is drawn unless its features are images.
-        features: [n, pixels] of the records.
-        values: [n] estimated memorisation of each record; NaN is left out.
+        record: the run folder into which the figure is drawn.
+        dataset: the dataset of the records.
+        features: [n, pixels] the records' features.
+        values: [n] estimated memorisation of each record; records without a finite value are
+            left out.
+
+    Returns:
+        The figure's name -> its caption; empty if none is drawn, because the features are no
+        images, or no value is finite.
     """
     side = image_side(dataset)
-    known = np.flatnonzero(np.isfinite(values))
-    most = known[np.argsort(-values[known], kind="stable")][:SHOWN_IMAGES]
-    if side is None or not len(most):
+    finite_rows = np.flatnonzero(np.isfinite(values))
+    largest_first = finite_rows[np.argsort(-values[finite_rows], kind="stable")]
+    shown_rows = largest_first[:SHOWN_IMAGES]
+    if side is None or not len(shown_rows):
         return {}
-    rows = math.ceil(len(most) / IMAGES_ACROSS)
-    images = np.asarray(features[most], dtype=np.float64).reshape(-1, side, side)
-    data = pd.DataFrame({"memorisation": values[most]})
-    with drawing(record, FIGURE, data, (0.72 * IMAGES_ACROSS, 1.05 * rows)) as figure:
-        places = figure.subplots(rows, IMAGES_ACROSS, squeeze=False).ravel()
-        for place in places:
-            place.set_axis_off()
-        for place, image, value in zip(places, images, values[most], strict=False):
-            place.imshow(image, cmap="Greys", interpolation="nearest")
-            place.set_title(f"{value:.2f}", fontsize=8, y=-0.3, loc="center")
+    lines = math.ceil(len(shown_rows) / IMAGES_ACROSS)
+    images = np.asarray(features[shown_rows], dtype=np.float64).reshape(-1, side, side)
+    shown_values = values[shown_rows]
+    data = pd.DataFrame({"memorisation": shown_values})
+    with drawing(record, FIGURE, data, (0.72 * IMAGES_ACROSS, 1.05 * lines)) as figure:
+        panels = figure.subplots(lines, IMAGES_ACROSS, squeeze=False).ravel()
+        for panel in panels:
+            panel.set_axis_off()
+        # the last line may have more panels than images
+        for panel, image, value in zip(panels, images, shown_values, strict=False):
+            panel.imshow(image, cmap="Greys", interpolation="nearest")
+            panel.set_title(f"{value:.2f}", fontsize=8, y=-0.3, loc="center")
     return {
         FIGURE: (
-            f"The {len(most)} training images of {dataset.name} with the largest estimated "
+            f"The {len(shown_rows)} training images of {dataset.name} with the largest estimated "
             "memorisation, which is the number below each. They are private records."
         )
     }

@@ -1,9 +1,9 @@
-"""What each kind of model bounds, as an audit of certificates reads it.
+"""Bounds on the parameters of each kind of model, as an audit of certificates measures them.
 
-A certificate says that the parameters of a model trained on a neighbour within distance k stay
+A certificate claims that the parameters of a model trained on a neighbour within distance k lie
 within a bound, and that no parameters within that bound give another label. Each kind of model has
-a class here (``BOUNDS``) that measures both: how far a neighbour went of its bound, and whether a
-label changes at parameters that were moved as far as the bound allows.
+a class here (``BOUNDS``) that measures both: a neighbour's deviation as a share of the bound, and
+whether a label changes at parameters that are moved as far as the bound allows.
 """
 
 import math
@@ -25,24 +25,24 @@ from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 
 SLACK = 1 - 2.0**-30  # factor on a computed distance between heads, so that it is rounded down
-NEVER_ZERO = 1e-300  # the least divisor
+NEVER_ZERO = 1e-300  # the smallest divisor
 Deviations = dict[str, float]
-"""Parameters by name -> how far they went of what is allowed; above 1: out of bounds."""
+"""Name of a parameter -> its deviation divided by the bound; above 1: it is out of bounds."""
 Parameters = Mapping[str, Tensor]
 Move = Callable[[Parameters], Parameters]
-"""Gradients by parameter -> parameters that were moved against them as far as a bound allows."""
+"""Gradients by parameter -> parameters, moved against the gradients as far as a bound allows."""
 
 
 def steepest_changes(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """Return which labels change when parameters move within the bound of their k, [n] bool.
+    """Return which labels change when parameters move within the bound for k, [n] bool.
 
-    They move where the lead of the label falls most steeply. A certificate says that no label
-    changes.
+    For each query, the parameters move in the direction in which the lead of its label falls most
+    steeply. A certificate for k claims that no label changes.
 
     Args:
-        model: whose class of bounds has ``parameters``, ``logits`` and ``move_within``.
-        queries: [n, ...].
-        ks: [n] the distance k of each query; where no bound is kept, no label changes.
+        model: a model whose class of bounds has ``parameters``, ``logits`` and ``move_within``.
+        queries: [n, ...] queries.
+        ks: [n] the distance k for each query; without a bound for it, the label does not change.
     """
     bounds = bounds_of(model)
     labels = torch.from_numpy(model.predict(queries))
@@ -61,12 +61,12 @@ def steepest_changes(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndar
 
 
 def lead_gradient(model: Any, query: np.ndarray, label: Tensor) -> dict[str, Tensor]:
-    """Return the gradient of a label's lead, by parameter.
+    """Return the gradient of a label's lead with respect to each parameter, by name.
 
     Args:
-        model: whose class of bounds has ``parameters`` and ``logits``.
-        query: [1, ...].
-        label: [1].
+        model: a model whose class of bounds has ``parameters`` and ``logits``.
+        query: [1, ...] one query.
+        label: [1] the label.
     """
     bounds = bounds_of(model)
     leaves = {
@@ -81,11 +81,12 @@ def lead_gradient(model: Any, query: np.ndarray, label: Tensor) -> dict[str, Ten
 
 
 def label_leads(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return by how much each label's logit leads the others, [n].
+    """Return each label's lead, [n]: its logit minus the largest logit of another label.
 
     Args:
-        logits: [n, J]; with J = 1, how far the logit lies on the label's side counts.
-        labels: [n].
+        logits: [n, J]. With J = 1 (two classes), the lead is the logit, with the sign changed for
+            label 0.
+        labels: [n] the labels.
     """
     if logits.shape[1] == 1:
         return logits[:, 0] * (2 * labels - 1)
@@ -96,7 +97,12 @@ def label_leads(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def uphill(model: Any, records: Records) -> np.ndarray:
-    """Return the signs of the directions in which each record's label loses its lead, [n, ...]."""
+    """Return the signs of the direction in which each record's label loses its lead, [n, ...].
+
+    Args:
+        model: a model whose parameters are bounded by boxes.
+        records: n records, whose features are moved and whose labels are theirs.
+    """
     features = torch.from_numpy(np.array(records.features)).double().requires_grad_()
     logits = BoxBounds.logits(model, features, model.box.nominal)
     lead = label_leads(logits, torch.from_numpy(records.labels))
@@ -105,27 +111,27 @@ def uphill(model: Any, records: Records) -> np.ndarray:
 
 
 class Bounds:
-    """What bounds a model's parameters; here, bounds that do not depend on the records.
+    """The base class of bounds; it has no stored bounds that depend on the records.
 
-    A kind has ``parameters(model)`` by name; ``logits(model, query, parameters)``, [n, J], less
-    thresholds; ``move_within(model, k)``, which moves parameters against a gradient as far as k
-    allows; and ``deviations(model, neighbour, k)``, how far a neighbour's parameters went of what
-    the model allows at k. The last two return None where no bound is kept.
+    Subclasses have ``parameters(model)``, the parameters by name; ``logits(model, query,
+    parameters)``, [n, J], minus thresholds; ``move_within(model, k)``, a ``Move`` as far as the
+    bound for k; and ``deviations(model, neighbour, k)``, a neighbour's deviations as shares of
+    the bounds for k. The last two return None where the model has no bound for k.
     """
 
     @staticmethod
     def labels_changed(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-        """Return ``steepest_changes``."""
+        """Return which labels change at parameters within the bound for k, [n] bool."""
         return steepest_changes(model, queries, ks)
 
     @staticmethod
     def bound_tensors(model: Any) -> list[Tensor]:
-        """Return the stored bounds that depend on the records."""
+        """Return the stored bounds that depend on the records; here, none."""
         return []
 
     @staticmethod
     def largest_drift(recorded: Any, again: Any) -> float:
-        """Return how far recorded bounds lie from those of training again, at most."""
+        """Return the largest difference between a record's bounds and those of another training."""
         return 0.0
 
 
@@ -139,7 +145,7 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def logits(model: BoxModel, query: np.ndarray | Tensor, parameters: Parameters) -> Tensor:
-        """Return the network's logits with other parameters, [n, J], less its thresholds."""
+        """Return the network's logits with the given parameters, [n, J], minus thresholds."""
         training = model.settings.training
         network = Network.from_head(model.head, training.loss, model.problem.classes)
         features = query if isinstance(query, Tensor) else torch.from_numpy(np.array(query))
@@ -148,7 +154,7 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def move_within(model: BoxModel, k: int) -> Move:
-        """Return a move to the corner of the box of the greatest k of the grid up to this one."""
+        """Return a move to a corner of the box of the largest k of the grid that is at most k."""
         box = model.box
         index = max(index for index, grid_k in enumerate(box.ks) if grid_k <= k)
 
@@ -162,9 +168,10 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def deviations(model: BoxModel, neighbour: BoxModel, k: int) -> Deviations | None:
-        """Return the largest deviation of each parameter over its bound at k.
+        """Return each parameter's largest deviation divided by its bound at k.
 
-        It is above 1 exactly where an element lies out of its box. None: k is beyond the grid.
+        It is above 1 exactly if an element lies outside of its box. The bound is that of the
+        smallest k of the grid that is at least k; None: the grid has none.
         """
         box = model.box
         index = next((index for index, grid_k in enumerate(box.ks) if grid_k >= k), None)
@@ -188,12 +195,12 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def ends_outside(outer: BoxModel, inner: BoxModel) -> tuple[int, int]:
-        """Count the ends of boxes of ``inner`` at k - 1 that stick out of ``outer`` at k.
+        """Count the ends of ``inner``'s boxes for k - 1 that lie outside of ``outer``'s for k.
 
-        The grid of k must skip no value.
+        The grid of k must be dense.
 
         Returns:
-            How many stick out, and how many were compared.
+            How many ends lie outside, and how many were compared.
         """
         outside = 0
         compared = 0
@@ -213,9 +220,9 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def largest_drift(recorded: BoxModel, again: BoxModel) -> float:
-        """Return how far recorded ends of boxes lie from those of training again, at most.
+        """Return the largest difference between ends of recorded boxes and of boxes trained again.
 
-        It is in widths of the latter's boxes.
+        It is in units of the width of the boxes that were trained again. k = 0 is left out.
         """
         largest = 0.0
         for name, lower in again.box.lower.items():
@@ -230,9 +237,9 @@ class BoxBounds(Bounds):
 
 
 class HeadBounds(Bounds):
-    """All weights of a linear head are bounded together, by a radius for each k.
+    """Weights of a linear head are bounded by an l2 ball, whose radius depends on k.
 
-    Of one classifier for each class, each classifier's are.
+    The ball is of all weights together; with one-vs-all classifiers, each classifier has its own.
     """
 
     @staticmethod
@@ -242,12 +249,12 @@ class HeadBounds(Bounds):
 
     @staticmethod
     def logits(model: LinearModel, query: np.ndarray, parameters: Parameters) -> Tensor:
-        """Return the logits of a head with other weights, [n, J]."""
+        """Return the logits of the head with the given weights, [n, J]."""
         return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
 
     @classmethod
     def move_within(cls, model: LinearModel, k: int) -> Move | None:
-        """Return a move nearly to the edge of the ball of k; None: no radius is known."""
+        """Return a move almost to the surface of the ball for k; None: its radius is infinite."""
         radius = cls.radius(model, k)
         if not np.isfinite(radius):
             return None
@@ -261,9 +268,9 @@ class HeadBounds(Bounds):
 
     @classmethod
     def deviations(cls, model: LinearModel, neighbour: LinearModel, k: int) -> Deviations | None:
-        """Return the distance of the weights, rounded down, over the radius of k.
+        """Return the distance of the weights, rounded down, divided by the radius for k.
 
-        None: no radius is known.
+        None: the radius is infinite.
         """
         radius = cls.radius(model, k)
         if not np.isfinite(radius):
@@ -274,20 +281,21 @@ class HeadBounds(Bounds):
 
     @staticmethod
     def length(model: LinearModel, weight: Tensor) -> Tensor:
-        """Return the norms that a radius bounds, [J, 1], or [1, 1] of all classes together."""
+        """Return the norms that the radius bounds: [J, 1] of one-vs-all, otherwise [1, 1]."""
         if model.trained.loss.kind == "one_vs_all":
             return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
         return torch.linalg.vector_norm(weight).reshape(1, 1)
 
     @staticmethod
     def radius(model: LinearModel, k: int) -> float:
-        """Return how far k moves the weights at most; for k = 0, by rounding only."""
+        """Return the largest distance that k edits move the weights; for k = 0, by rounding."""
         sensitivity = model.trained.sensitivity
-        return k * sensitivity.per_k or sensitivity.rounding
+        distance = k * sensitivity.per_k
+        return distance if distance else sensitivity.rounding
 
 
 class VotesBounds(Bounds):
-    """Members of a vote: one k changes as many members as the relation says, and no others."""
+    """The number of members of a vote that k edits change is bounded, as the relation says."""
 
     @staticmethod
     def parameters(model: VotesModel) -> Parameters:
@@ -312,26 +320,28 @@ class VotesBounds(Bounds):
 
     @staticmethod
     def deviations(model: VotesModel, neighbour: VotesModel, k: int) -> Deviations | None:
-        """Return how many members changed, over how many k may change."""
+        """Return the number of members that changed, divided by the largest that k may change."""
         members_changed = int((model.weight != neighbour.weight).flatten(1).any(dim=1).sum())
-        allowed = max(k * _members_changed_per_edit(model), 1e-9)  # k = 0 allows none
+        # k = 0 allows none: any change then gives a share far above 1
+        allowed = max(k * _members_changed_per_edit(model), 1e-9)
         return {"weight": members_changed / allowed}
 
 
 def _members_changed_per_edit(model: VotesModel) -> int:
-    """Return how many members of a vote one k may change."""
+    """Return the largest number of members of a vote that one edit can change."""
     return RELATIONS[model.settings.relation.name].members_changed_per_edit
 
 
 class FlipBounds(VotesBounds):
-    """Members whose training labels flip: no bound but what that many flips can do."""
+    """Labels of k training records flip: a search finds what so many flips do to a vote."""
 
     @staticmethod
     def labels_changed(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
         """Return which labels change when k training labels flip, [n] bool.
 
-        They bring members to a rival, the cheapest members first. The flips are searched for one
-        by one, and not counted as agt/certificates/flips.py does.
+        For each rival class, the members that need the fewest flips to answer it are changed. The
+        audit searches for these flips itself, as an oracle for agt/certificates/flips.py, which
+        computes their number.
         """
         classes = model.problem.classes
         scaled_queries = to_integers(model.phi(queries).astype(np.float64))
@@ -367,23 +377,23 @@ def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.nda
 def flips_to_rival(
     influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int
 ) -> int:
-    """Return after how many flipped training labels a member answers ``rival``.
+    """Search for flips of training labels after which a member answers ``rival``.
 
-    The labels that bring the rival past the class that leads are flipped, the strongest first, and
-    the scores are added up again, until the rival leads.
+    The labels with the largest gain of the rival on the leading class are flipped until it is past
+    that class; then the scores are computed anew, until the rival leads.
 
     Args:
-        influence: [n] whole numbers, what each record adds to its class's score.
+        influence: [n] integers, what each record adds to the score of its class.
         given: [n] the records' labels.
         rival: the class that the member should answer.
-        classes: how many there are.
-        most: more flips are not searched for.
+        classes: how many classes there are.
+        most: the largest number of flips to try.
 
     Returns:
-        How many labels were flipped; ``most + 1``: no way was found.
+        The number of flips; ``most + 1`` if none up to ``most`` were found.
     """
     labels = given.copy()
-    for _ in range(2 * classes):  # what brings it past one class may let another lead
+    for _ in range(2 * classes):  # once the rival is past one class, another may lead
         scores = scores_of(influence, labels, classes)
         leader = int(scores.argmax())
         flips = int((labels != given).sum())
@@ -413,5 +423,5 @@ BOUNDS: Mapping[type, Any] = {
 
 
 def bounds_of(model: Model) -> Any:
-    """Return the class that says what bounds a model's parameters."""
+    """Return the class of ``BOUNDS`` for a model, or for the nearest of its base classes."""
     return next(BOUNDS[kind] for kind in type(model).__mro__ if kind in BOUNDS)

@@ -42,8 +42,9 @@ from agt.training.settings import EnsembleConfig
 from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k if no bounds are wanted
-EDITS_PER_WORKER = 24  # fewer are trained before a process has started
-# how an added record is made, each as often as it is tried
+# neighbours for each worker process: fewer are trained sooner than a process starts
+EDITS_PER_WORKER = 24
+# how an added record is made (``Editor._make_row``); one is drawn, so repetition raises its share
 WAYS = (
     "against",
     "against",
@@ -55,19 +56,19 @@ WAYS = (
     "zero",
     "beyond",
 )
-# sizes of features, in units of the ranges that were seen; only the first is within them
-SIZES = (1.0, 30.0, 1e4)
-FARTHER = (1e6, 1e15, 1e30)
-HALVINGS = 60  # of a line between two queries
+# by how much the features of an added record exceed the ranges of the run's records; 1: they do not
+RANGE_FACTORS = (1.0, 30.0, 1e4)
+FAR_RANGE_FACTORS = (1e6, 1e15, 1e30)  # of the way "beyond"
+HALVINGS = 60  # steps of a bisection of a line between two queries
 Read = Callable[[np.ndarray], np.ndarray]
-"""Queries [n, ...] -> [n] what is read of each."""
+"""Queries [n, ...] -> [n] one value for each, such as its label."""
 Uphill = Callable[[Records], np.ndarray]
 """Records -> [n, ...] the signs of the directions in which the model's loss at each rises."""
-NAMES = 24  # tried for an added unit
+NAMES = 24  # candidates for the name of an added unit
 
 
 class EditKind(Enum):
-    """What one k does in an attack."""
+    """One change of the records; an edit of one k makes one or two of them (``EDITS``)."""
 
     LEAVES = "a unit leaves"
     COMES = "a unit comes"
@@ -86,18 +87,26 @@ EDITS: dict[str, tuple[tuple[EditKind, ...], ...]] = {
     "paper_privacy": (_REPLACED, _REPLACED, _REPLACED, _LEAVES, _COMES),
     "paper_unlearning": (_LEAVES,),
 }
-"""Relation -> edits of one k, each as often as it is tried, and what each does one after another.
+"""Name of a relation -> the edits that are within one k.
 
-It is written down here once more, because an audit that asked the rules (agt/relations/) would
+Each edit lists the changes that it makes, in this order. An attack draws one of the edits, so an
+edit that is listed more often is made more often.
+
+The table repeats on purpose what the rules in agt/relations/ say: an audit that asked them would
 repeat their mistakes. If one k replaces a unit, removing or adding one is within one k too."""
-_PROBED = 2**20  # names may be probed at once: they are no batch, so n_max does not limit them
+# n_max of the plan that says in which steps units of given names take part: many names are
+# asked about at once, and they are no batch that the run's n_max could limit
+_MAX_PROBED_NAMES = 2**20
 
 
 def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
-    """Return the edits of one k of a relation in an attack.
+    """Return the entry of ``EDITS`` for a relation.
+
+    Args:
+        relation: its name, as ``relation.name`` in settings.
 
     Raises:
-        ConfigError: the table has no such relation, so that nothing may be tried on it.
+        ConfigError: ``EDITS`` has no such relation, so this audit cannot make its neighbours.
     """
     if relation not in EDITS:
         known = ", ".join(EDITS)
@@ -109,12 +118,12 @@ def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
 
 
 def kinds_of(relation: str) -> set[EditKind]:
-    """Return all that edits of a relation do; raises as ``edits_of``."""
+    """Return every kind of change that some edit of one k makes; raises as ``edits_of``."""
     return {kind for edit in edits_of(relation) for kind in edit}
 
 
 def replaces(relation: str) -> bool:
-    """Return whether one k of a relation may take one unit out and put another in."""
+    """Return whether one k may remove one unit and add another; raises as ``edits_of``."""
     return EditKind.REPLACED in kinds_of(relation)
 
 
@@ -135,25 +144,26 @@ def on_line(begin: np.ndarray, end: np.ndarray, share: np.ndarray) -> np.ndarray
 
 
 def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find where what is read changes along lines, by bisection.
+    """Find a point on each of n lines at which a value changes, by ``HALVINGS`` bisections.
 
     Args:
-        read: it differs between the two ends of each line.
+        read: computes the value, such as a label, of points [n, ...]. It is assumed to differ
+            between the two ends of each line; this is not checked.
         begin: [n, ...] where the lines begin.
         end: [n, ...] where they end.
 
     Returns:
-        [n] a share of each line at which the same is read as at its beginning, and [n] the next
-        share, at which something else is read.
+        ``(low, high)``, both [n]: shares of each line, as in ``on_line``, with low < high. At
+        ``low`` the value is the one at the line's beginning, at ``high`` it is another.
     """
     low = np.zeros(len(begin))
     high = np.ones(len(begin))
-    at_beginning = read(begin)
+    value_at_beginning = read(begin)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        same = read(on_line(begin, end, middle)) == at_beginning
-        low = np.where(same, middle, low)
-        high = np.where(same, high, middle)
+        is_unchanged = read(on_line(begin, end, middle)) == value_at_beginning
+        low = np.where(is_unchanged, middle, low)
+        high = np.where(is_unchanged, high, middle)
     return low, high
 
 
@@ -162,14 +172,14 @@ def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray
 
 
 def without(records: Records, rows: np.ndarray) -> Records:
-    """Return all records but those at ``rows`` (indices or a mask)."""
-    kept = np.ones(len(records), dtype=bool)
-    kept[rows] = False
-    return records.take(kept)
+    """Return all records except those at ``rows`` (indices or a mask [n]), in the same order."""
+    is_remaining = np.ones(len(records), dtype=bool)
+    is_remaining[rows] = False
+    return records.take(is_remaining)
 
 
 def with_added(records: Records, others: Records) -> Records:
-    """Return the records of both, whose ids must differ."""
+    """Return ``records`` followed by ``others``, whose ids must differ (this is not checked)."""
     return Records(
         features=np.concatenate([records.features, others.features]),
         labels=np.concatenate([records.labels, others.labels]),
@@ -183,8 +193,9 @@ def tried_label(target: DatasetTarget, turn: int) -> int | float:
     """Return the label that an attack gives to an added record.
 
     Args:
-        target: what labels are.
-        turn: each class has its turn; of numbers, the lower and the upper end of the range.
+        target: says whether labels are classes or numbers in a range.
+        turn: counts the calls, from 0. Successive turns go through all classes in order, or
+            alternate between the lower and the upper end of the range.
     """
     numbers = target.numeric
     if numbers is None:
@@ -193,11 +204,11 @@ def tried_label(target: DatasetTarget, turn: int) -> int | float:
 
 
 def other_label(target: DatasetTarget, label: float) -> int | float:
-    """Return another label than a record's: the next class, or the farther end of a range.
+    """Return another label than a record's: the next class, or the farther end of the range.
 
     Args:
-        target: what labels are.
-        label: the record's.
+        target: says whether labels are classes or numbers in a range.
+        label: the record's own label; a class is given by its index.
     """
     numbers = target.numeric
     if numbers is None:
@@ -207,16 +218,18 @@ def other_label(target: DatasetTarget, label: float) -> int | float:
 
 @dataclass(frozen=True)
 class EditedRecords:
-    """A neighbour of ``original``: without some of its records, and with others.
+    """A neighbouring dataset: ``original`` without some of its records, and with others.
+
+    Nothing here checks that it is a neighbour: whoever edits counts ``distance``.
 
     Attributes:
-        original: the records that are edited.
-        removed_rows: which of them are left out, indices.
-        added: units that are added, each with its rows.
-        distance: the neighbour is within so many k of the relation.
-        edits: what each edit did, in words.
-        range_factor: how many times beyond the ranges of features the farthest added record
-            lies; 1: all lie within.
+        original: the records before any edit.
+        removed_rows: indices into ``original`` of the records that are removed.
+        added: the units that are added, each as the records of its rows.
+        distance: the largest number of k that the edits take under the run's relation.
+        edits: a description of each edit, in order.
+        range_factor: by how much the features of an added record exceed the ranges of the
+            original's, at most; 1: they lie within.
     """
 
     original: Records
@@ -234,12 +247,15 @@ class EditedRecords:
     def with_edit(
         self, removed_unit: str | None, added_unit: Records | None, description: str
     ) -> "EditedRecords":
-        """Return the neighbour after one more edit.
+        """Return a neighbour with one more unit removed, added, or both.
+
+        The result's ``distance`` and ``range_factor`` are those of this neighbour: the caller
+        raises them.
 
         Args:
-            removed_unit: the name of a unit that is removed; None: none is.
-            added_unit: the rows of a unit that is added; None: none is.
-            description: what this does, in words.
+            removed_unit: the unit of ``original`` to remove; None: none is removed.
+            added_unit: the records of the unit to add; None: none is added.
+            description: of this edit; it is appended to ``edits``.
         """
         removed_rows = self.removed_rows
         if removed_unit is not None:
@@ -251,7 +267,7 @@ class EditedRecords:
 
     @property
     def records(self) -> Records:
-        """The neighbour's records."""
+        """The neighbour's records: the remaining ones in their order, then the added ones."""
         records = without(self.original, self.removed_rows)
         for unit in self.added:
             records = with_added(records, unit)
@@ -263,34 +279,42 @@ class EditedRecords:
 
 
 def retrained(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Model:
-    """Return the model that the same public constants make of other training records.
+    """Train a model on other records, with the public constants of a run.
 
     Args:
-        problem: of the run, with the records that it was trained on.
-        records: in the features of ``problem.dataset``; public ones among them as they are there.
-        ks: the values of k to carry boxes for; None: the run's own.
+        problem: the run's problem, with the records that the run was trained on.
+        records: the records to train on, with the features of ``problem.dataset``; its public
+            records are among them, unchanged.
+        ks: the values of k that boxes are computed for; None: the run's own.
 
     Raises:
-        ConfigError: training refuses them: a batch above n_max, a unit with too many rows.
-        UnsoundError: a bound or a parameter is no number.
+        ConfigError: training refuses the records, because a batch exceeds n_max or a unit has
+            too many rows.
+        UnsoundError: a bound or a parameter is not a number.
     """
-    again = neighbouring(problem, records, ks)
+    edited_problem = neighbouring(problem, records, ks)
     if not problem.settings.ensembled:
-        return fit(again)
+        return fit(edited_problem)
     members = range(problem.settings.ensemble.members)
-    return EnsembleModel(again, tuple(retrained_members(problem, records, members, ks)))
+    member_models = retrained_members(problem, records, members, ks)
+    return EnsembleModel(edited_problem, tuple(member_models))
 
 
 def retrained_members(
     problem: Problem, records: Records, which: Sequence[int], ks: tuple[int, ...] | None = None
 ) -> list[Model]:
-    """Train some members of an ensemble on their shards of other training records.
+    """Train some members of an ensemble on their shards of other records.
+
+    Errors as of ``retrained``.
 
     Args:
-        problem: of the run, with the records that it was trained on.
-        records: the others.
-        which: indices of members; the models come in this order.
-        ks: as of ``retrained``, whose errors it raises.
+        problem: the run's problem, with the records that the run was trained on.
+        records: the records of all shards to train on.
+        which: indices of the members to train.
+        ks: the values of k that boxes are computed for; None: the run's own.
+
+    Returns:
+        The models, in the order of ``which``.
     """
     edited_problem = neighbouring(problem, records, ks)
     dataset = edited_problem.dataset
@@ -300,19 +324,24 @@ def retrained_members(
     counts = (0,) * members if is_declared else problem.member_record_counts
     assert isinstance(counts, tuple)
     models: dict[int, Model] = {}
-    for count in sorted({counts[index] for index in which}):  # one turn if a size is declared
-        size = dataset.declared_size if is_declared else max(count, 1) * float(members)
+    # Members with one count share a problem; with a declared size, all of them do.
+    for count in sorted({counts[index] for index in which}):
+        size = dataset.declared_size
+        if not is_declared:
+            size = max(count, 1) * float(members)
         same_count = [index for index in which if counts[index] == count]
-        with_size = edited_problem.with_dataset(dataset.with_training_records(records, size))
-        trained = fit_members(with_size, same_count)
-        models |= {index: model for index, (model, _) in zip(same_count, trained, strict=True)}
+        problem_of_count = edited_problem.with_dataset(dataset.with_training_records(records, size))
+        trained = fit_members(problem_of_count, same_count)
+        for index, (model, _) in zip(same_count, trained, strict=True):
+            models[index] = model
     return [models[index] for index in which]
 
 
 def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Problem:
-    """Return the run's problem on other records, with the run's constants.
+    """Return the run's problem on other records, with the run's public constants.
 
-    Arguments as of ``retrained``.
+    If the run declared no size, the number of records that it counted is declared, so that all
+    that is derived from the size stays as it was. Arguments as of ``retrained``.
     """
     size = problem.dataset.declared_size
     if size is None:
@@ -325,10 +354,22 @@ def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None 
 
 
 def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = None) -> Model:
-    """Return the model of a neighbour of the records that a model was trained on.
+    """Train the run's model again, on a neighbour of the records that it was trained on.
 
-    Of an ensemble, only the members are trained in whose shards a unit came, went or got another
-    label. Arguments and errors as of ``retrained``.
+    An ensemble's member is trained again only if a unit of its shard was added, removed or
+    relabelled; the other members are those of ``model``.
+
+    Args:
+        model: the run's model, with the records that it was trained on.
+        records: the neighbour's records. In an ensemble, changes are found by ids and labels:
+            features that changed under the same id would not be noticed.
+        ks: the values of k that boxes are computed for; None: the run's own. A model that stores
+            its noise is trained with the run's own in any case.
+
+    Raises:
+        DataError: the file of the run's records was changed.
+        ConfigError: as of ``retrained``.
+        UnsoundError: as of ``retrained``.
     """
     problem = model.problem
     problem.dataset.check_unchanged()
@@ -339,45 +380,53 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     train = problem.dataset.train
     ids_of_one_side = np.setxor1d(train.ids, records.ids)
     changed_ids = np.concatenate([ids_of_one_side, _relabelled_ids(train, records)])
-    changed_units = np.concatenate(
-        [side.units[np.isin(side.ids, changed_ids)] for side in (train, records)]
-    )
-    shards = sorted(set(assign_shards(changed_units, problem.settings.ensemble).tolist()))
+    removed_units = train.units[np.isin(train.ids, changed_ids)]
+    added_units = records.units[np.isin(records.ids, changed_ids)]
+    changed_units = np.concatenate([removed_units, added_units])
+    changed_shards = set(assign_shards(changed_units, problem.settings.ensemble).tolist())
+    shards = sorted(changed_shards)
+    # A shard's index is its member's, and assigning to it keeps the order of members.
     members = dict(enumerate(model.member_models))
     members |= zip(shards, retrained_members(problem, records, shards, ks), strict=True)
     return EnsembleModel(neighbouring(problem, records, ks), tuple(members.values()))
 
 
 def _relabelled_ids(train: Records, records: Records) -> np.ndarray:
-    """Return the ids of records that both have, under different labels."""
-    common, here, there = np.intersect1d(train.ids, records.ids, return_indices=True)
-    different: np.ndarray = train.labels[here] != records.labels[there]
-    return common[different]
+    """Return the ids that are in both sets of records, but with different labels."""
+    common_ids, train_rows, other_rows = np.intersect1d(train.ids, records.ids, return_indices=True)
+    is_relabelled: np.ndarray = train.labels[train_rows] != records.labels[other_rows]
+    return common_ids[is_relabelled]
 
 
 def neighbours_of(
     model: Model, edits: Sequence[EditedRecords], processes: bool = True
 ) -> Iterator[Model | AgtError]:
-    """Yield the nominal model of each neighbour of a run, or why training refuses it.
+    """Train the run's model on each of several neighbours, without bounds.
 
-    Many are trained in several processes. Each model has the run's own problem, because what a
-    process sends back holds no data.
+    Worker processes share the work if there are enough neighbours for two of them and the run
+    computes on a CPU.
 
     Args:
-        model: of the run.
+        model: the run's model, with the records that it was trained on.
         edits: the neighbours.
-        processes: False: all are trained in this process, as when little time is left and other
-            processes take seconds to start.
+        processes: False: train all of them in this process, because worker processes take
+            seconds to start.
+
+    Yields:
+        For each neighbour, in order, its model, or the error with which training refused it. The
+        model has the run's own problem, with the run's records instead of the neighbour's,
+        because a worker process sends no records back.
     """
     workers = min(os.cpu_count() or 1, len(edits) // EDITS_PER_WORKER)
+    on_cpu = model.problem.settings.compute.device == "cpu"
     changes = [(edit.removed_rows, edit.added) for edit in edits]
-    if not processes or workers < 2 or model.problem.settings.compute.device != "cpu":
-        trained: Iterator[Model | AgtError] = (_nominal(model, *change) for change in changes)
-    else:
+    if processes and workers >= 2 and on_cpu:
         with worker_processes(workers):
-            trained = Parallel(return_as="generator")(
-                delayed(_nominal)(model, *change) for change in changes
+            trained: Iterator[Model | AgtError] = Parallel(return_as="generator")(
+                delayed(_train_without_bounds)(model, *change) for change in changes
             )
+    else:
+        trained = (_train_without_bounds(model, *change) for change in changes)
     for result in trained:
         if isinstance(result, AgtError):
             yield result
@@ -385,23 +434,37 @@ def neighbours_of(
             yield result.with_problem(model.problem)
 
 
-def _nominal(
+def _train_without_bounds(
     model: Model, removed_rows: np.ndarray, added: tuple[Records, ...]
 ) -> Model | AgtError:
-    """Return a neighbour's model without bounds and without data, or why training refuses it."""
+    """Train the run's model on one neighbour, and return it without bounds and without records.
+
+    It may run in a worker process: errors are returned, so that one refused neighbour does not
+    end the others.
+
+    Args:
+        model: the run's model, with the records that it was trained on.
+        removed_rows: as of ``EditedRecords``.
+        added: as of ``EditedRecords``.
+
+    Returns:
+        The neighbour's model, or the error with which training refused its records.
+    """
     train = model.problem.dataset.train
+    neighbour = EditedRecords(train, removed_rows, added)
     try:
-        trained = neighbour_of(model, EditedRecords(train, removed_rows, added).records, NOMINAL)
+        trained = neighbour_of(model, neighbour.records, NOMINAL)
     except AgtError as error:
         return error
     return trained.with_problem(model.problem.with_dataset(model.problem.dataset.without_records))
 
 
 def labels_of(margins: np.ndarray) -> np.ndarray:
-    """Return the label of each of T members at n queries, [T, n].
+    """Return the label that each of T members gives to each of n queries, [T, n].
 
     Args:
-        margins: [T, lines, n]; one line for two classes, otherwise one for each class.
+        margins: [T, 1, n] for two classes, where class 1 has margins above 0; otherwise
+            [T, classes, n], where the largest decides and a tie goes to the smaller class.
     """
     if margins.shape[1] == 1:
         return (margins[:, 0] > 0).astype(int)
@@ -417,8 +480,8 @@ class TargetQuery:
     """A query whose label an attack tries to change.
 
     Attributes:
-        query: its features, flat.
-        label: the label that it has.
+        query: [features] its features as one vector.
+        label: the class that the run's model gives to it.
     """
 
     query: np.ndarray
@@ -427,20 +490,21 @@ class TargetQuery:
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """What edits depend on: the relation, the settings that place a unit, the ranges of features.
+    """What an ``Editor`` must know of a run in order to edit its records.
 
     Attributes:
-        relation: its name.
-        unit_rows: the most rows that a unit may have.
-        classes: how many labels there are.
-        plan: of batches, of a member where there are several.
-        weight: [steps] how far a constant gradient in each step moves the parameters in the end.
-        ensemble: who is in which shard.
-        low: [...] the least of each feature of a record.
-        high: [...] the greatest.
-        bounds_each_parameter: parameters are bounded one by one, so that an added record hurts
-            most in a corner.
-        radius: how far features may move, if only they may; None: whole records are edited.
+        relation: the name of the run's relation.
+        unit_rows: the largest number of rows of a unit.
+        classes: how many classes there are.
+        plan: which units take part in which step of training; of an ensemble, a member's plan.
+        weight: [steps] how far a constant gradient in each step moves the final parameters.
+        ensemble: which unit is in which shard.
+        low: [...] the smallest value of each feature, in the shape of a record's features.
+        high: [...] the largest value of each feature.
+        bounds_each_parameter: the certificate bounds each parameter separately, so an added
+            record moves a bound most if its features lie in a corner of their ranges.
+        radius: the largest change of a feature, under a relation whose edits change features
+            only; None: edits remove or add whole records.
     """
 
     relation: str
@@ -458,14 +522,17 @@ class AttackSettings:
     def of(cls, problem: Problem) -> "AttackSettings":
         """Return the settings of attacks on a run.
 
-        The ranges are those of its training and test records, which lie within whatever was
-        declared.
+        The ranges of features are those of the run's training and test records, which lie within
+        whatever was declared.
+
+        Args:
+            problem: the run's problem.
 
         Raises:
-            ConfigError: no edits are written down for its relation.
+            ConfigError: ``EDITS`` has no entry for the run's relation.
         """
         settings = problem.settings
-        edits_of(settings.relation.name)  # refused before anything is trained
+        edits_of(settings.relation.name)  # raises now, before anything is trained
         parts = [
             np.asarray(part.features)
             for part in (problem.dataset.train, problem.dataset.test)
@@ -487,9 +554,9 @@ class AttackSettings:
 
 
 def weights(training: TrainingConfig, plan: BatchPlan) -> np.ndarray:
-    """Return how far a constant gradient in each step moves the parameters in the end, [steps].
+    """Return how far a constant gradient in each step moves the final parameters, [steps].
 
-    Momentum is left out.
+    It is the step's learning rate times the weight decay of all later steps. Momentum is ignored.
     """
     rates = [learning_rate(training, step) for step in range(plan.steps)]
     remaining = np.array([1 - rate * training.weight_decay for rate in rates])
@@ -497,13 +564,19 @@ def weights(training: TrainingConfig, plan: BatchPlan) -> np.ndarray:
 
 
 class Editor:
-    """Makes neighbours, one edit of the relation at a time.
+    """Makes neighbouring datasets of a run, one edit of its relation at a time.
+
+    Edits are drawn at random, from kinds of edits that are made to change a query's label.
 
     Args:
-        settings: what edits depend on.
-        rng: of every choice.
-        uphill: the directions in which the model's loss rises; it is asked for edits that move
-            features only.
+        settings: what it must know of the run.
+        rng: draws every choice.
+        uphill: the directions in which the model's loss rises. Only edits that move features
+            call it; the default, no direction, serves for all other relations.
+
+    Attributes:
+        units_made: how many units were made so far; it numbers their names.
+        plan: ``settings.plan`` without its limit on the size of a batch.
     """
 
     def __init__(
@@ -516,24 +589,36 @@ class Editor:
         self.rng = rng
         self.uphill = uphill
         self.units_made = 0
-        self.plan = replace(settings.plan, n_max=_PROBED)
+        self.plan = replace(settings.plan, n_max=_MAX_PROBED_NAMES)
 
     def step(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
-        """Return a neighbour that is one k farther than ``neighbour``, by an edit of the relation.
+        """Return a neighbour that is one k farther than ``neighbour``, by a random edit.
+
+        The edit is one of ``EDITS`` for the relation. If every private unit was edited before,
+        nothing is removed, moved or relabelled, but ``distance`` grows all the same.
 
         Args:
-            neighbour: where to start; it is not changed.
+            neighbour: the dataset to edit; it is not changed.
             target: the query whose label the edit tries to change.
         """
         edits = edits_of(self.attack.relation)
+        # Edits are collected anew, because all changes of one k share one description.
         edited = replace(neighbour, distance=neighbour.distance + 1, edits=())
         for kind in edits[self.rng.integers(len(edits))]:
             edited = self._edit(kind, edited, target)
-        description = " ".join(edited.edits) or "nobody"
+        description = " ".join(edited.edits)
+        if not description:
+            description = "nobody"
         return replace(edited, edits=(*neighbour.edits, description))
 
     def _edit(self, kind: EditKind, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
-        """Return the neighbour after one edit of this kind; its distance is not counted."""
+        """Return the neighbour after one change of this kind, with its ``distance`` as it was.
+
+        Args:
+            kind: the change to make.
+            neighbour: the dataset to edit; it is not changed.
+            target: the query whose label the change tries to change.
+        """
         if kind is EditKind.MOVES:
             return self._move_unit(neighbour, target)
         if kind is EditKind.RELABELLED:
@@ -551,10 +636,15 @@ class Editor:
         return replace(edited, range_factor=max(edited.range_factor, range_factor))
 
     def repeated(self, neighbour: EditedRecords) -> EditedRecords:
-        """Return a neighbour one k farther, to which the last added unit is added once more.
+        """Return a neighbour one k farther, with a second copy of the unit that was added last.
 
-        It is added under a name that weighs much, and in another unit's place if one k replaces. If
-        the relation adds no units, it is another edit.
+        Of several names, the copy gets the one with the most weight in training. If one k replaces
+        a unit, another unit is removed for it. If the relation adds no units, an edit as of
+        ``step`` is made, without a query to aim at.
+
+        Args:
+            neighbour: the dataset to edit; it is not changed. If the relation adds units, at
+                least one was added to it.
         """
         no_target = TargetQuery(np.zeros(self.attack.low.size), 0)
         if not {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.attack.relation):
@@ -567,9 +657,9 @@ class Editor:
         name = f"audit{self.units_made}"
         ids = np.array([f"{name}.row{index}" for index in range(len(rows))])
         renamed = replace(rows, ids=ids, units=np.full(len(rows), name))
-        candidates = self._named(renamed, None, keep=True)
+        candidates = self._name_candidates(renamed, None, keep=True)
         names = np.array([str(candidate.units[0]) for candidate in candidates])
-        heaviest = candidates[int(np.argmax(self._reach(names)))]
+        heaviest = candidates[int(np.argmax(self._weight_of_units(names)))]
         description = "plus a second copy of the record that was added last"
         if removed_unit is not None:
             description = f"less {reason} {description}"
@@ -577,12 +667,19 @@ class Editor:
         return replace(edited, distance=neighbour.distance + 1)
 
     def _move_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
-        """Return a neighbour in which a unit that had not moved lies elsewhere within the radius.
+        """Return a neighbour in which each feature of one more unit moved by at most the radius.
 
-        Mostly it lies in a corner of the ball.
+        In 8 of 10 edits the features move by the whole radius. The signs of the moves are drawn
+        ("anywhere"), taken from the query ("against"), or those along which the loss rises or
+        falls ("uphill", "downhill").
+
+        Args:
+            neighbour: the dataset to edit; it is not changed. If all its
+                private units were edited, the result has one more added unit, without rows.
+            target: the query whose label the move tries to change.
         """
         radius = self.attack.radius
-        assert radius is not None  # RelationConfig
+        assert radius is not None  # RelationConfig requires one where features move
         unit, reason = self._choose_unit(neighbour, target)
         rows = neighbour.removed_rows[:0]
         if unit is not None:
@@ -591,8 +688,9 @@ class Editor:
         way = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
         signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
         if way == "against":
-            away = np.where(unmoved.labels == target.label, -1.0, 1.0)
-            signs = np.outer(away, np.sign(target.query)).reshape(signs.shape)
+            # records of the query's label move away from the query, the others towards it
+            direction_of_row = np.where(unmoved.labels == target.label, -1.0, 1.0)
+            signs = np.outer(direction_of_row, np.sign(target.query)).reshape(signs.shape)
         elif way == "uphill":
             signs = self.uphill(unmoved)
         elif way == "downhill":
@@ -603,9 +701,15 @@ class Editor:
         return neighbour.with_edit(unit, moved, f"{reason} moved {way}")
 
     def _relabel_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
-        """Return a neighbour in which a unit that had its own label has another.
+        """Return a neighbour in which one more unit has another label.
 
-        Mostly it is the label that the last relabelled unit got, so that several push one way.
+        In 7 of 10 edits it is the label that the last relabelled unit got, so that several edits
+        change the model in one direction. Otherwise it is drawn.
+
+        Args:
+            neighbour: the dataset to edit; it is not changed. It is returned as it is if all its
+                private units were edited.
+            target: the query whose label the edit tries to change.
         """
         unit, reason = self._choose_unit(neighbour, target)
         if unit is None:
@@ -617,18 +721,26 @@ class Editor:
         labels = []
         for label in before.labels.tolist():
             others = [other for other in range(self.attack.classes) if other != label]
-            labels.append(last_label if last_label in others else int(self.rng.choice(others)))
+            if last_label in others:
+                labels.append(last_label)
+            else:
+                labels.append(int(self.rng.choice(others)))
         relabelled = replace(before, labels=np.array(labels, dtype=before.labels.dtype))
         return neighbour.with_edit(unit, relabelled, f"{reason} relabelled")
 
     def _choose_unit(self, neighbour: EditedRecords, target: TargetQuery) -> tuple[str | None, str]:
         """Choose a private unit of the original that was not edited yet.
 
-        It is any unit, the one that speaks most for the target's label ("best"), or the one with
-        most weight in training ("heaviest").
+        How is drawn: "any" draws a unit, "best" takes the unit whose records support the target's
+        label most, "heaviest" the one with the most weight in training.
+
+        Args:
+            neighbour: the dataset from whose remaining records the unit is chosen.
+            target: the query whose label the edit tries to change.
 
         Returns:
-            The unit's name and how it was chosen; None and "" if there is no such unit.
+            The unit's name, and "any", "best" or "heaviest"; ``(None, "")`` if every private unit
+            was edited.
         """
         original = neighbour.original
         available = ~original.public
@@ -640,7 +752,7 @@ class Editor:
         if way == "any":
             return str(self.rng.choice(units)), "any"
         if way == "heaviest":
-            return str(units[self._reach(units).argmax()]), way
+            return str(units[self._weight_of_units(units).argmax()]), way
         rows = np.flatnonzero(available)
         features = np.asarray(original.features[rows], dtype=np.float64).reshape(len(rows), -1)
         largest = np.maximum(np.abs(features).max(axis=1), 1e-300)
@@ -652,15 +764,18 @@ class Editor:
     def _make_unit(
         self, neighbour: EditedRecords, removed_unit: str | None, target: TargetQuery
     ) -> tuple[Records, str, float]:
-        """Make a unit of new rows, under a name that the keyed hash sends where it hurts.
+        """Make a new unit, whose rows are copies of one record, and choose its name.
+
+        The name matters because its keyed hash decides the unit's batches and shard.
 
         Args:
-            neighbour: to which it will be added.
-            removed_unit: in whose place it comes; None: in nobody's.
-            target: the query whose label it should change.
+            neighbour: the dataset that the unit will be added to.
+            removed_unit: the unit that it replaces; None: it replaces none.
+            target: the query whose label the unit should change.
 
         Returns:
-            The rows, what they are in words, and how many times beyond the ranges they lie.
+            The unit's rows; a description of them; and their range factor, as of
+            ``EditedRecords``.
         """
         self.units_made += 1
         original = neighbour.original
@@ -669,6 +784,7 @@ class Editor:
         if way != "against":
             count = int(self.rng.integers(1, self.attack.unit_rows + 1))
         features, label, range_factor = self._make_row(way, original, target)
+        # features far beyond the ranges may be too large for the features' own type
         largest = float(np.finfo(original.features.dtype).max)
         row = np.clip(features, -largest, largest).astype(original.features.dtype)
         name = f"audit{self.units_made}"
@@ -679,26 +795,38 @@ class Editor:
             units=np.full(count, name),
             public=np.zeros(count, dtype=bool),
         )
-        placed, place = self._placed(rows, removed_unit, keep=way in ("copy", "zero"))
-        description = f"one {way}, {place}"
+        named, name_choice = self._choose_name(rows, removed_unit, keep=way in ("copy", "zero"))
+        description = f"one {way}, {name_choice}"
         if range_factor > 1:
             description = (
                 f"{description}, beyond the ranges of the columns by a factor of {range_factor:g}"
             )
-        return placed, description, range_factor
+        return named, description, range_factor
 
     def _make_row(
         self, way: str, records: Records, target: TargetQuery
     ) -> tuple[np.ndarray, int, float]:
         """Make the features and the label of a record.
 
+        | way        | features                                      | label                      |
+        |------------|-----------------------------------------------|----------------------------|
+        | copy       | those of a record of the run                  | that record's, or any      |
+        | mixed      | each from one of two records of the run       | any                        |
+        | zero       | 0 (also of copy and mixed if the run has no   | any                        |
+        |            | records)                                      |                            |
+        | saturating | a random corner of the ranges, or beyond it   | any                        |
+        | beyond     | far beyond a random corner                    | any                        |
+        | against    | in the direction of the query, or in its      | not the target's           |
+        |            | corner of the ranges                          |                            |
+        |            | in the opposite direction or corner           | the target's               |
+
         Args:
-            way: how, one of ``WAYS``.
-            records: those of the run, of which some ways copy.
-            target: the query whose label it should change.
+            way: one of ``WAYS``.
+            records: the run's training records.
+            target: the query whose label the record should change.
 
         Returns:
-            Its features, flat; its label; and how many times beyond the ranges it lies.
+            Its features [features]; its label; and its range factor, as of ``EditedRecords``.
         """
         rng = self.rng
         other_labels = [label for label in range(self.attack.classes) if label != target.label]
@@ -708,102 +836,130 @@ class Editor:
             return features, label, 1.0
         if way in ("copy", "mixed", "zero"):
             return np.zeros(self.attack.low.size), any_label, 1.0
-        size = float(rng.choice(FARTHER if way == "beyond" else SIZES))
+        range_factors = FAR_RANGE_FACTORS if way == "beyond" else RANGE_FACTORS
+        range_factor = float(rng.choice(range_factors))
         if way != "against":
             signs = rng.choice([-1.0, 1.0], self.attack.low.size)
             label = int(rng.choice([any_label, *other_labels]))
-            return self._corner(signs, size), label, size
+            return self._corner(signs, range_factor), label, range_factor
         if self.attack.bounds_each_parameter and rng.random() < 0.7:
-            direction = self._corner(np.sign(target.query), size)
-            opposite = self._corner(-np.sign(target.query), size)
+            towards_query = self._corner(np.sign(target.query), range_factor)
+            away_from_query = self._corner(-np.sign(target.query), range_factor)
         else:
-            direction = target.query * size
-            opposite = -direction
+            towards_query = target.query * range_factor
+            away_from_query = -towards_query
         label = int(rng.choice(other_labels))
-        if rng.random() < 0.3:  # from the other side: the same pull, were it not for the bias
-            return opposite, target.label, size
-        return direction, label, size
+        if rng.random() < 0.3:
+            # opposite features with the target's own label: but for the bias, their gradient is
+            # that of another label along the query
+            return away_from_query, target.label, range_factor
+        return towards_query, label, range_factor
 
     def _copied_row(self, way: str, records: Records, any_label: int) -> tuple[np.ndarray, int]:
-        """Return the features, flat, and the label of a record that copies one, or mixes two."""
+        """Make a record that copies a record of the run, or mixes the features of two.
+
+        Args:
+            way: "copy" or "mixed".
+            records: the run's training records, at least one.
+            any_label: a label drawn beforehand, which a mixed record gets, and half of the copies.
+
+        Returns:
+            Its features [features], and its label.
+        """
         rng = self.rng
         row = int(rng.integers(len(records)))
         features = np.asarray(records.features[row], dtype=np.float64).ravel()
         if way == "copy":
-            return features, int(records.labels[row]) if rng.random() < 0.5 else any_label
+            has_own_label = rng.random() < 0.5
+            return features, int(records.labels[row]) if has_own_label else any_label
         other_row = int(rng.integers(len(records)))
         other = np.asarray(records.features[other_row], dtype=np.float64).ravel()
         return np.where(rng.random(len(features)) < 0.5, features, other), any_label
 
-    def _corner(self, signs: np.ndarray, size: float) -> np.ndarray:
-        """Return the corner of the ranges to which signs point, or a point beyond it, [features].
+    def _corner(self, signs: np.ndarray, range_factor: float) -> np.ndarray:
+        """Return the corner of the ranges that signs point to, or a point beyond it, [features].
 
         Args:
-            signs: [features].
-            size: 1 for the corner itself, otherwise a multiple of the greatest value of each range;
-                of a range that is the point 0, a multiple of 1.
+            signs: [features], each -1, 0 or 1; 0 gives the feature 0.
+            range_factor: 1 for the corner itself. Otherwise each feature is this multiple of the
+                largest absolute value in its range, or of 1 if its range is the point 0.
         """
         low = self.attack.low.ravel().astype(np.float64)
         high = self.attack.high.ravel().astype(np.float64)
-        if size == 1:
+        if range_factor == 1:
             return np.where(signs > 0, high, np.where(signs < 0, low, 0.0))
-        span = np.maximum(np.abs(low), np.abs(high))
-        return signs * np.where(span > 0, span, 1.0) * size
+        largest = np.maximum(np.abs(low), np.abs(high))
+        return signs * np.where(largest > 0, largest, 1.0) * range_factor
 
-    def _placed(self, rows: Records, removed_unit: str | None, keep: bool) -> tuple[Records, str]:
-        """Return the rows of a unit under the best of several names, and how the name was chosen.
+    def _choose_name(
+        self, rows: Records, removed_unit: str | None, keep: bool
+    ) -> tuple[Records, str]:
+        """Choose the name of a new unit.
 
-        The name is any, the removed unit's own ("same"), one in another shard and other batches
-        than that ("elsewhere"), or the one with most weight in training ("heaviest").
+        How is drawn: "any" takes the first candidate, "heaviest" the one with the most weight in
+        training. If the unit replaces another, "elsewhere" takes the name whose shard and batches
+        differ most from the removed unit's, and "same" the removed unit's own name.
 
         Args:
-            rows: of the unit.
-            removed_unit: in whose place it comes; None: in nobody's.
-            keep: its features are to stay as they are, whatever name it gets.
+            rows: the unit's rows.
+            removed_unit: the unit that it replaces; None: it replaces none.
+            keep: as of ``_name_candidates``.
+
+        Returns:
+            The rows under the chosen name, and how it was chosen, for the edit's description.
         """
         ways = ["any", "heaviest"]
         if removed_unit is not None:
             ways += ["elsewhere", "elsewhere", "same"]
         way = str(self.rng.choice(ways))
-        variants = self._named(rows, removed_unit if way == "same" else None, keep)
-        if len(variants) == 1:
-            return variants[0], "under the same name" if way == "same" else way
-        names = np.array([str(variant.units[0]) for variant in variants])
-        score = self._reach(names)
+        fixed_name = removed_unit if way == "same" else None
+        candidates = self._name_candidates(rows, fixed_name, keep)
+        if len(candidates) == 1:
+            return candidates[0], "under the same name" if way == "same" else way
+        names = np.array([str(candidate.units[0]) for candidate in candidates])
         if way == "any":
-            score = np.arange(len(names)) == 0
+            return candidates[0], way
+        weight = self._weight_of_units(names)
+        score = weight
         if way == "elsewhere":
-            # the place decides; of equal places, the weight
-            score = score / (1 + score.max()) + self._elsewhere(names, str(removed_unit))
-        return variants[int(np.argmax(score))], way
+            # scaled below 1, so that weight mostly decides between equal differences
+            scaled_weight = weight / (1 + weight.max())
+            score = scaled_weight + self._placement_difference(names, str(removed_unit))
+        return candidates[int(np.argmax(score))], way
 
-    def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
-        """Return the rows of a unit under this name, or under several that are free.
+    def _name_candidates(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
+        """Return the rows of a unit under each name that it may get.
 
-        ``keep`` is for editors whose ids follow the content (the tests' adversary has one): the
-        features are to stay as they are.
+        Args:
+            rows: the unit's rows.
+            name: the only candidate; None: ``NAMES`` names that no unit has.
+            keep: features must stay as they are. It has no effect here, where features always
+                stay; it is for subclasses whose names are hashes of the features, which change
+                features in order to change names (the tests' adversary does).
         """
         names = [name]
         if name is None:
             names = [f"{rows.units[0]}.{index}" for index in range(NAMES)]
-        return [replace(rows, units=np.full(len(rows), each)) for each in names]
+        return [replace(rows, units=np.full(len(rows), candidate)) for candidate in names]
 
-    def _steps(self, names: np.ndarray) -> np.ndarray:
-        """Return which unit takes part in which step, [steps, names] bool."""
+    def _takes_part(self, names: np.ndarray) -> np.ndarray:
+        """Return in which steps of training units of these names take part, [steps, names] bool."""
         every_name = np.arange(len(names))
         return np.array([np.isin(every_name, batch) for batch in self.plan.batches(names)])
 
-    def _reach(self, names: np.ndarray) -> np.ndarray:
-        """Return how far a constant gradient of each unit would move the parameters, [names]."""
-        return self.attack.weight @ self._steps(names)
+    def _weight_of_units(self, names: np.ndarray) -> np.ndarray:
+        """Return how far a constant gradient of each unit moves the final parameters, [names]."""
+        return self.attack.weight @ self._takes_part(names)
 
-    def _elsewhere(self, names: np.ndarray, removed_unit: str) -> np.ndarray:
-        """Return how far from a removed unit's place each name would be, [names], at most 2.
+    def _placement_difference(self, names: np.ndarray, removed_unit: str) -> np.ndarray:
+        """Return how much each name's shard and batches differ from a removed unit's, [names].
 
-        It is 1 for another shard, plus the share of steps in which only one of both takes part.
+        The difference is in [0, 2]: 1 if the shards differ, plus the share of steps in which
+        exactly one of the two takes part.
         """
         unit = np.array([removed_unit])
         ensemble = self.attack.ensemble
-        other_shard = assign_shards(names, ensemble) != assign_shards(unit, ensemble)
-        other_steps: np.ndarray = (self._steps(names) != self._steps(unit)).mean(axis=0)
-        return other_shard + other_steps
+        is_other_shard = assign_shards(names, ensemble) != assign_shards(unit, ensemble)
+        in_one_only = self._takes_part(names) != self._takes_part(unit)
+        share_of_steps: np.ndarray = in_one_only.mean(axis=0)
+        return is_other_shard + share_of_steps

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from one run with many canaries, by how many of their coins were guessed.
+"""Lower bounds on epsilon from one run with many canaries, by how many coins were guessed rightly.
 
 Each of m canaries (records or gradients that the audit adds) is in the data by its own fair coin.
 The mechanism runs once, and a guesser who sees its output, but no coin, guesses some of the coins.
@@ -31,17 +31,17 @@ from scipy.stats import binom
 
 from agt.numeric import UP, bisect, gaussian_epsilon, gaussian_mu, midpoint
 
-_CLOSE = 1e-6  # how near the bound's end is sought: of a number between 0 and some tens
+_TOLERANCE = 1e-6  # of bisections for epsilon or mu, which are between 0 and some tens
 OneRunBound = Literal["exact", "gdp"]
 BOUNDS: tuple[OneRunBound, ...] = get_args(OneRunBound)
 
 
 def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negative: int) -> int:
-    """Return how many guesses are right.
+    """Count the right guesses of which canaries were included.
 
     The ``positive`` canaries with the highest scores are guessed to be in, and the ``negative``
-    canaries with the lowest scores to be out. Equal scores come in an order that is drawn from a
-    fixed seed, so neither the coins nor the canaries' places decide.
+    canaries with the lowest scores to be out. Canaries with equal scores are ordered by a fixed
+    permutation, which depends neither on the coins nor on the canaries' order.
 
     Args:
         scores: [m] float; a higher score says that the canary is rather in.
@@ -73,15 +73,15 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
     return int(right_in + right_out)
 
 
-# -- what counts refuse
+# -- which claims the counts contradict
 # --------------------------------------------------------------------------------------------------
 
 
 def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Return the least bound on the probability of ``right`` or more right guesses.
+    """Return an upper bound on the probability of ``right`` or more right guesses.
 
-    It holds for every (epsilon, delta)-DP mechanism, and no bound from these counts is smaller
-    (Lemma 2 of docs/proofs/one_run.md).
+    It holds for every (epsilon, delta)-DP mechanism, so it is a p-value of that claim; and no
+    bound from these counts is smaller (Lemma 2 of docs/proofs/one_run.md).
 
     Args:
         right: how many guesses were right, v.
@@ -90,7 +90,7 @@ def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float)
         epsilon: of the claim.
         delta: of the claim.
     """
-    share = expit(epsilon)  # q: how often a guess is right at best, if delta is 0
+    share = expit(epsilon)  # q: the largest probability of a right guess, if delta is 0
     tail = float(betainc(right, guesses - right + 1, share)) if right else 1.0
     if not delta or not right:
         return tail
@@ -98,9 +98,9 @@ def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float)
     if mass < 1e-290:  # too small to divide by
         if right <= guesses * share:
             return 1.0
-        # beyond its mean, the mass function falls by this factor and more from count to count
-        fall = (guesses - right) / (right + 1) * float(np.exp(min(epsilon, 700.0)))
-        return min(1.0, tail + canaries * delta / (right * (1 - fall)))
+        # above its mean, the mass function falls at least by this factor from count to count
+        factor = (guesses - right) / (right + 1) * float(np.exp(min(epsilon, 700.0)))
+        return min(1.0, tail + canaries * delta / (right * (1 - factor)))
     # what delta adds, by Lemma 1 of docs/proofs/one_run.md
     extra = canaries * delta * tail / (right * mass)
     if extra >= 1:
@@ -109,7 +109,7 @@ def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float)
 
 
 def refuses(right: int, guesses: int, canaries: int, mu: float, error: float) -> bool:
-    """Return whether so many right guesses contradict every mu-GDP mechanism.
+    """Return whether so many right guesses contradict the claim of mu-GDP.
 
     They do if ``right`` or more right guesses have at most probability ``error``, by the bound of
     Mahloujifar, Melis and Chaudhuri 2025 (Lemma 3 of docs/proofs/one_run.md).
@@ -119,9 +119,9 @@ def refuses(right: int, guesses: int, canaries: int, mu: float, error: float) ->
         guesses: how many were made, r.
         canaries: how many canaries there were, m.
         mu: of the claim.
-        error: the probability with which the answer may be a false alarm.
+        error: the largest probability with which True is wrong.
     """
-    # lower bounds, with t counting down from ``right``, given that P[C >= right] is ``error``:
+    # lower bounds, with t counting down from ``right``, supposing that P[C >= right] is ``error``:
     total = error  # of P[C >= t]
     hits = right * error  # of E[C; C >= t]
     misses = (guesses - right) * error  # of E[r - C; C >= t]
@@ -131,16 +131,21 @@ def refuses(right: int, guesses: int, canaries: int, mu: float, error: float) ->
         total += mass
         hits += count * mass
         misses += (guesses - count) * mass
-        # a probability above 1 is a contradiction; once nothing is needed, nothing is later
+        # a probability above 1 is a contradiction; after a mass of 0, all further ones are 0
         if total > 1 + UP or not mass:
             break
     return total > 1 + UP
 
 
 def mean_right(guesses: int, canaries: int, mu: float) -> float:
-    """Return how many of the surest guesses are right in the mean.
+    """Return the expected number of right guesses among the canaries with the extreme scores.
 
-    The canaries are orthogonal, so none moves another's score, and each spends all of ``mu``.
+    It supposes that no canary changes another's score, and that each has the full privacy loss.
+
+    Args:
+        guesses: how many canaries are guessed, those whose scores are the clearest.
+        canaries: how many canaries there are.
+        mu: of the mechanism.
     """
     share = guesses / canaries
 
@@ -152,7 +157,7 @@ def mean_right(guesses: int, canaries: int, mu: float) -> float:
 
 
 def _alarm(power: float, mu: float) -> float:
-    """Return the least false alarm rate of a test of this power between neighbours, under mu-GDP.
+    """Return the least false alarm rate of a test with this power, under mu-GDP.
 
     It is the inverse of g in docs/proofs/one_run.md.
     """
@@ -166,20 +171,21 @@ def _alarm(power: float, mu: float) -> float:
 def one_run_epsilon(
     right: int, guesses: int, canaries: int, delta: float, confidence: float, bound: OneRunBound
 ) -> float:
-    """Return a lower bound on epsilon at ``delta``; 0 if nothing is shown.
+    """Return a lower bound on epsilon at ``delta``, at least 0.
 
-    With ``right = guesses`` it is the most that so many guesses could ever show.
+    With ``right = guesses`` it is the largest bound that so many guesses can give.
 
     Args:
-        right: guesses that were right, at most ``guesses``.
-        guesses: how many were made, at least 1, fixed before the coins were known.
-        canaries: each in by its own fair coin; at least ``guesses``.
+        right: how many guesses were right, at most ``guesses``.
+        guesses: how many were made, at least 1; fixed before the coins were known.
+        canaries: how many canaries there were, at least ``guesses``; each was included by a fair
+            coin of its own.
         delta: at least 0 and below 1.
-        confidence: that the bound holds, at least one half and below 1.
-        bound: for which mechanisms it holds.
+        confidence: the probability with which the bound holds, at least 0.5 and below 1.
+        bound: "exact" for every mechanism, "gdp" only for those that are mu-GDP.
 
     Raises:
-        ValueError: no delta for a Gaussian curve.
+        ValueError: ``delta`` is 0 with the bound "gdp".
     """
     error = 1 - confidence
     if bound == "exact":
@@ -187,33 +193,35 @@ def one_run_epsilon(
         def epsilon_refused(epsilon: float) -> bool:
             return exact(right, guesses, canaries, epsilon, delta) * (1 + UP) <= error
 
-        return _greatest(epsilon_refused)
+        return _largest_refused(epsilon_refused)
     if not delta:
         raise ValueError(
             f"bound={bound} needs delta > 0, because Gaussian noise is not "
             "epsilon-differentially private with delta = 0"
         )
-    mu = _greatest(lambda mu: refuses(right, guesses, canaries, mu, error))
+    mu = _largest_refused(lambda mu: refuses(right, guesses, canaries, mu, error))
     return gaussian_epsilon(mu, delta) if mu else 0.0
 
 
 def planned_guesses(
     canaries: int, epsilon: float, delta: float, confidence: float, bound: OneRunBound
 ) -> int:
-    """Return the number of guesses that shows most of a mechanism that spends all of its claim.
+    """Return the number of guesses with the largest expected bound, if the claim is tight.
 
-    It rests on the claim only, so it may be asked before the run. It supposes that no canary moves
-    another's score. If the claim has no delta, all canaries are guessed: randomized response is as
-    sure of each canary as of any other. Otherwise it is one of the numbers that contradict the
-    claim if all guesses are right, if there are such: it shows less of a mechanism that holds, and
-    can show more of one that does not.
+    It depends on the claim only, so it may be computed before the run. It supposes that no canary
+    changes another's score.
+
+    Without delta, all canaries are guessed, because randomized response is equally sure of each.
+    Otherwise only numbers are considered that contradict the claim if all guesses are right, if
+    there are such: the expected bound may then be smaller if the claim holds, but a violated claim
+    can be contradicted.
 
     Args:
-        canaries: how many there are.
+        canaries: how many canaries there are.
         epsilon: of the claim.
         delta: of the claim.
-        confidence: of the bound.
-        bound: for which mechanisms it holds.
+        confidence: the probability with which the bound holds.
+        bound: as of ``one_run_epsilon``.
     """
     if not delta:
         return canaries
@@ -224,25 +232,29 @@ def planned_guesses(
     def shown_epsilon(right: int, guesses: int) -> float:
         return one_run_epsilon(right, guesses, canaries, delta, confidence, bound)
 
-    able = [guesses for guesses in candidates if shown_epsilon(guesses, guesses) > epsilon]
+    # with these numbers, some outcome contradicts the claim
+    sufficient = [guesses for guesses in candidates if shown_epsilon(guesses, guesses) > epsilon]
 
     def expected_epsilon(guesses: int) -> float:
         return shown_epsilon(int(mean_right(guesses, canaries, mu)), guesses)
 
-    return max(able or [canaries], key=expected_epsilon)
+    return max(sufficient or [canaries], key=expected_epsilon)
 
 
-def _greatest(is_refused: Callable[[float], bool]) -> float:
-    """Return the greatest number that is refused, from below; 0 if none is.
+def _largest_refused(is_refused: Callable[[float], bool]) -> float:
+    """Return the largest number that is refused, up to ``_TOLERANCE`` below it; 0 if none is.
 
     Args:
-        is_refused: number -> whether it is refused; all numbers below a refused one are.
+        is_refused: number -> whether it is refused. All numbers below a refused one must be
+            refused, and some number must not be.
     """
     high = 1.0
     while is_refused(high):
         high *= 2
 
     def next_middle(low: float, high: float) -> float:
-        return midpoint(low, high) if high - low > _CLOSE else low  # ``low`` ends the search
+        if high - low > _TOLERANCE:
+            return midpoint(low, high)
+        return low  # ends the bisection
 
     return bisect(is_refused, 0.0, high, next_middle)[0]

@@ -1,7 +1,7 @@
-"""The report of every kind of audit, and what is said of it on the console.
+"""The report of every kind of audit, and its lines on the console.
 
-It is for somebody who has to answer for an audit, so no word of it reads as a proof. A number that
-was found is rounded down and a limit up, so that what a page says holds.
+Its readers have to answer for an audit, so no sentence may read as a proof. A lower bound that was
+found is rounded down and a limit is rounded up, so that what is printed holds.
 """
 
 import math
@@ -64,13 +64,17 @@ FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means s
 
 
 def percent(share: float) -> str:
-    """Return a limit in per cent, rounded up to a tenth."""
+    """Return an upper limit, given as a share of 1, in per cent, rounded up to a tenth."""
     rounded_up = math.ceil(1000 * share - 1e-9) / 10
     return f"{rounded_up:g} %"
 
 
 def found(finding: Finding) -> str:
-    """Return what was found, for a cell of a table."""
+    """Return what was found, for a cell of a table.
+
+    It is the measure with its value, the confidence and the estimator, or "nothing" if nothing was
+    tested.
+    """
     if finding.found is None:
         return "nothing"
     is_loss = finding.measure in LOWER
@@ -86,10 +90,12 @@ def found(finding: Finding) -> str:
 
 
 def risk(finding: Finding, question: str) -> str:
-    """Return a claimed loss as the success of attacks, in words; empty: no loss is claimed.
+    """Return a sentence about how successful an attacker can be if a claim holds.
+
+    It is empty if no epsilon or mu is claimed.
 
     Args:
-        finding: with the claim.
+        finding: the finding with the claim.
         question: what an attacker wants to know, as a clause (``AuditKind.question``).
     """
     claimed = finding.claimed
@@ -97,14 +103,14 @@ def risk(finding: Finding, question: str) -> str:
         return ""
     delta = finding.delta or 0.0
     is_gaussian = finding.measure == "mu"
-    most = gaussian_advantage(claimed) if is_gaussian else advantage(claimed, delta)
-    points = percent(most)[:-2]
+    max_advantage = gaussian_advantage(claimed) if is_gaussian else advantage(claimed, delta)
+    points = percent(max_advantage).removesuffix(" %")
     advantage_limit = (
         "the true positive rate of any membership attack exceeds its false positive rate by at "
         f"most {points} percentage points"
     )
     if is_gaussian:
-        right = percent(0.5 + most / 2)
+        right = percent(0.5 + max_advantage / 2)
         return (
             f"mu = {number(claimed)}: an attacker who guesses whether {question} (at first, both "
             f"are equally likely) is right with probability at most {right}. In general, "
@@ -125,13 +131,13 @@ def risk(finding: Finding, question: str) -> str:
 
 
 def risks(audit: Audit, question: str) -> list[str]:
-    """Return what the claims mean for a person if they hold, each once."""
-    words = (risk(finding, question) for finding in audit.findings)
-    return list(dict.fromkeys(filter(None, words)))
+    """Return the different sentences of ``risk`` about an audit's claims, in order."""
+    sentences = (risk(finding, question) for finding in audit.findings)
+    return list(dict.fromkeys(filter(None, sentences)))
 
 
 def short(cell: object) -> object:
-    """Return a cell of a table, numbers to four digits."""
+    """Return a cell of a table as it is, but a float rounded to four significant digits."""
     return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
 
@@ -162,14 +168,17 @@ def _again(audit: Audit) -> list[str]:
 
 
 def page(audit: Audit, audited: Audited, question: str) -> str:
-    """Return the report, as Markdown.
+    """Return the report as Markdown.
+
+    A report on the auditor itself (``agt audit selftest``) has no list of findings, because its
+    table has all of them.
 
     Args:
-        audit: what was found.
-        audited: the same, with tables and captions of figures.
-        question: what an attacker wants to know, as a clause.
+        audit: the findings, with their verdict.
+        audited: the tables and captions of figures of the same audit.
+        question: what an attacker wants to know, as a clause (``AuditKind.question``).
     """
-    of_auditor = audit.of_the_auditor  # whose table says it all
+    of_auditor = audit.of_the_auditor
     sections: list[str | Sequence[str]] = []
     if not of_auditor:
         sections += _findings(audit)
@@ -208,7 +217,10 @@ def _tables(audited: Audited, shown_rows: int) -> Iterator[str]:
 
 
 def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
-    """Yield a table of every claim with the attacks on it, the worst first; then sentences."""
+    """Yield a table of findings, violated ones first; then a list of their sentences.
+
+    Only the first ``MAX_SHOWN`` findings are shown, with a sentence that says how many are not.
+    """
     ordered = sorted(audit.findings, key=lambda finding: ORDER.index(finding.outcome))
     shown = ordered[:MAX_SHOWN]
     yield markdown_table(COLUMNS, [row(finding) for finding in shown])
@@ -223,14 +235,18 @@ def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
 
 
 def row(finding: Finding) -> tuple[str, ...]:
-    """Return the line of a finding in the table of claims."""
+    """Return the cells of a finding in the table of findings, in the order of ``COLUMNS``."""
     attack = "; ".join(filter(None, (finding.attack, finding.effort)))
     cells = (finding.subject, finding.claim or "-", attack or "-", found(finding), _share(finding))
     return Markdown(f"**{finding.outcome.value}**"), *cells
 
 
 def _share(finding: Finding) -> str:
-    """Return what was found over the claim, in per cent; "-" if such a share means nothing."""
+    """Return what was found as a percentage of the claim.
+
+    It is "-" if nothing was found or claimed, or if what was found is no rigorous bound in the
+    claim's measure.
+    """
     comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS
     if not comparable or not finding.claimed or finding.found is None:
         return "-"
@@ -239,27 +255,27 @@ def _share(finding: Finding) -> str:
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:
-    """Return a list under a heading; nothing if the list is empty."""
+    """Return a heading and a list, as parts of a document; no part if the list is empty."""
     listed = list(lines)
     return [f"## {title}", listed] if listed else []
 
 
 def data_table(table: pd.DataFrame) -> str:
-    """Return a table as Markdown, with rounded numbers."""
-    # a share of records, at so many per cent of others
+    """Return a table as Markdown, with rounded numbers; rates are in per cent."""
+    # the name of a column of detection rates has "%_", as in TPR_at_1%_FPR
     is_rate = ["%_" in str(column) for column in table.columns]
     rows = []
-    for line in table.itertuples(index=False):
-        rows.append([_cell(value, rate) for value, rate in zip(line, is_rate, strict=True)])
+    for values in table.itertuples(index=False):
+        rows.append([_cell(value, rate) for value, rate in zip(values, is_rate, strict=True)])
     return markdown_table([str(column) for column in table.columns], rows)
 
 
 def _cell(value: object, rate: bool) -> str:
-    """Return a value as a cell of a table; "-" if there is none.
+    """Return a value as the text of a cell.
 
     Args:
-        value: of any type; NaN counts as none.
-        rate: it is a share, which is shown in per cent.
+        value: of any type; None and NaN give "-".
+        rate: whether a float is a share of 1, which is shown in per cent.
     """
     if value is None or value != value:
         return "-"
@@ -267,4 +283,4 @@ def _cell(value: object, rate: bool) -> str:
         return str(value)
     if rate:
         return f"{number(100 * value)} %"
-    return number(value, beside=1.0)  # how near a share is to all must be seen
+    return number(value, beside=1.0)  # with enough digits to tell a share near 1 from 1

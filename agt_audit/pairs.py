@@ -1,8 +1,8 @@
-"""Two models of neighbouring datasets, and the queries at which their answers differ.
+"""Two models of neighbouring datasets, and a search for queries at which their answers differ.
 
-Queries lie on lines between records. Where an answer changes along a line is found by bisection,
-which asks both models, so that it finds the crossing of a jump as well. Nothing rests on how good
-the search is: it only decides how hard an audit is.
+Queries lie on lines between records. Bisection finds where the answer of either model changes
+along a line, also where it jumps. No guarantee depends on the search: it only decides how much an
+audit can detect.
 """
 
 import math
@@ -35,44 +35,49 @@ from agt_audit.neighbours import (
     without,
 )
 
-# where queries lie on a line, in widths of the gap between the two models' changes: 0 to 1 is
-# within
+# positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
 PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
-MAX_ANCHORS = 2000  # records that ends of segments are picked from
+MAX_ANCHORS = 2000  # records among which ends of lines are chosen
 
 
 @dataclass(frozen=True)
 class LabellingPair:
-    """Two models of neighbouring data, answering through one mechanism.
+    """Two models of neighbouring datasets, whose labels are released by one mechanism.
 
     Attributes:
-        with_unit: of the data with the unit that is attacked.
-        without_unit: of the same without it, or with another in its place.
+        with_unit: releases of the model of the dataset with the attacked unit.
+        without_unit: releases of the model of the same dataset without the unit, or with another
+            one instead.
     """
 
     with_unit: Labelling
     without_unit: Labelling
 
     def evidence(self, queries: np.ndarray) -> np.ndarray:
-        """Return nominal labels and evidence with the unit, and the same without it, [4, n] int64.
+        """Return what releases at n queries depend on, [4, n] int64; nothing is drawn.
 
-        Private; nothing is drawn.
+        The rows are nominal labels and evidence with the unit, then those without it. They are
+        private.
         """
         labels, evidence = self.with_unit.evidence(queries)
         other_labels, other_evidence = self.without_unit.evidence(queries)
         return np.stack([labels, evidence, other_labels, other_evidence])
 
     def events(self, evidence: np.ndarray) -> list[AnswerEvent]:
-        """Return the most telling event of each column of evidence, [4, m]."""
+        """Return for each query the event that distinguishes its two released labels best.
+
+        Args:
+            evidence: [4, m], as ``evidence`` returns it.
+        """
         with_unit, without_unit = self.laws(evidence)
         return [event_of(*laws) for laws in zip(with_unit, without_unit, strict=True)]
 
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
     ) -> np.ndarray:
-        """Return queries at which the two models differ; none of noise on several counts.
+        """Return queries at which the two models are likely to differ, as of ``between_roots``.
 
-        Arguments are those of ``between_roots``.
+        None are returned if the mechanism adds noise to vote counts of more than two classes.
         """
         mechanism = self.with_unit.mechanism
         if mechanism.needs == "votes" and mechanism.classes > 2:
@@ -91,9 +96,12 @@ class LabellingPair:
     def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
         """Return the probability of each released label, [m, C].
 
+        A nominal label is released with probability 1 - flip, and each other label with the same
+        share of flip.
+
         Args:
-            labels: [m] nominal labels, each released with probability 1 - flip.
-            evidence: [m] on which the probability of a flip depends.
+            labels: [m] nominal labels.
+            evidence: [m], from which the mechanism computes the probability of a flip.
         """
         mechanism = self.with_unit.mechanism
         flip = mechanism.flip_probability(evidence)
@@ -104,11 +112,12 @@ class LabellingPair:
 
 @dataclass(frozen=True)
 class NumberPair:
-    """Two models of numbers, of neighbouring data, answering through one mechanism.
+    """Two models of neighbouring datasets, whose numbers are released by one mechanism.
 
     Attributes:
-        with_unit: of the data with the unit that is attacked.
-        without_unit: of the same without it, or with another in its place.
+        with_unit: releases of the model of the dataset with the attacked unit.
+        without_unit: releases of the model of the same dataset without the unit, or with another
+            one instead.
     """
 
     with_unit: NumberLabelling
@@ -117,17 +126,20 @@ class NumberPair:
     def evidence(self, queries: np.ndarray) -> np.ndarray:
         """Return the sums of the members' answers with the unit and without it, [2, n] int64.
 
-        Private; nothing is drawn.
+        They are private, and nothing is drawn.
         """
         sums = self.with_unit.model.sums(queries)
         other_sums = self.without_unit.model.sums(queries)
         return np.stack([sums, other_sums])
 
     def events(self, evidence: np.ndarray) -> list[AnswerEvent]:
-        """Return the most telling event of each column of evidence, [2, m].
+        """Return for each query the event that distinguishes its two released numbers best.
 
-        Beyond both sums the two probabilities of an answer have the largest ratio that there is,
-        so the event is everything from the sum with the unit on, away from the other sum.
+        Released numbers beyond both sums have the largest ratio of probabilities, so the event is
+        all numbers at or beyond the sum with the unit, on the side away from the other sum.
+
+        Args:
+            evidence: [2, m], as ``evidence`` returns it.
         """
         sensitivity = self.with_unit.model.touches * LATTICE_STEPS
         ratio = math.exp(-self.with_unit.mechanism.eps / sensitivity)
@@ -144,15 +156,18 @@ class NumberPair:
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
     ) -> np.ndarray:
-        """Return [m, ...] float64 queries, those whose sums differ most first.
+        """Return queries [m, ...] float64, in order of falling difference of the two sums.
+
+        They are at most ``MAX_ANCHORS`` anchors, and points that are drawn.
 
         Args:
-            anchors: [n, ...] queries. Others lie between them, and away from them.
-            rng: of the choice.
-            lines: how many lie between, and how many away.
+            anchors: [n, ...] queries.
+            rng: draws the points.
+            lines: how many points lie on lines through two anchors, and how many are drawn from a
+                normal law of the anchors' size.
         """
-        chosen = np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])
-        anchors = np.asarray(anchors[chosen], float)
+        anchor_rows = np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])
+        anchors = np.asarray(anchors[anchor_rows], float)
         begin = anchors[rng.integers(len(anchors), size=lines)]
         end = anchors[rng.integers(len(anchors), size=lines)]
         size = max(float(np.abs(anchors).max()), 1.0)
@@ -166,11 +181,14 @@ class NumberPair:
 
 AnyPair = LabellingPair | NumberPair
 PAIRS: Mapping[type, type[AnyPair]] = {Labelling: LabellingPair, NumberLabelling: NumberPair}
-"""What answers queries -> two of it."""
+"""Class of a labelling -> class of pairs of it."""
 
 
 def pair_of(with_unit: AnyLabelling, without_unit: AnyLabelling) -> AnyPair:
-    """Return two labellings of one kind, of neighbouring data, as a pair."""
+    """Return two labellings of models of neighbouring datasets as a pair.
+
+    Both must be of the same class, with the same mechanism.
+    """
     pair_class: Any = PAIRS[type(with_unit)]
     pair: AnyPair = pair_class(with_unit, without_unit)
     return pair
@@ -179,16 +197,18 @@ def pair_of(with_unit: AnyLabelling, without_unit: AnyLabelling) -> AnyPair:
 def between_roots(
     pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
 ) -> np.ndarray:
-    """Return queries around where labels or evidence change on lines, [m, ...] float64.
+    """Return queries on lines, near points at which labels or evidence change, [m, ...] float64.
 
-    They lie between the two models' own places of change, and beside them; first come those where
-    these places are farthest apart.
+    They lie between the points at which the two models change, and beside them; those on lines
+    where these points are farthest apart come first. Queries at changes of labels precede those at
+    changes of labels or evidence.
 
     Args:
         pair: the two models.
-        anchors: [n, ...] queries, from which lines go to one another and to points of their size.
-        rng: of the choice of lines.
-        lines: how many lines of either sort.
+        anchors: [n, ...] queries at which the lines begin.
+        rng: draws the lines.
+        lines: how many lines end at another anchor, and how many at a random point of the anchors'
+            size.
     """
     anchors = np.asarray(anchors, dtype=np.float64)
     begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
@@ -204,21 +224,24 @@ def between_roots(
 
 
 def _label_and_evidence(side: Labelling, queries: np.ndarray) -> np.ndarray:
-    """Return label and evidence of each query in one number, [n]."""
+    """Return a number for each query that changes if its label or its evidence does, [n]."""
     labels, evidence = side.evidence(queries)
     return evidence * side.mechanism.classes + labels
 
 
 def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return queries around the places where what is read of the two sides changes.
+    """Return queries on lines around the points at which a value changes, [m, ...].
 
-    Only lines on which both change are used; first come those on which the places are farthest
-    apart.
+    Lines are used on which the values of both sides differ between the ends. They are sorted by
+    the distance between the two sides' points, the largest first.
 
     Args:
-        reads: what is read of each of the two sides.
+        reads: for each of the two sides, a function that computes the value of queries.
         begin: [n, ...] where the lines begin.
         end: [n, ...] where they end.
+
+    Returns:
+        A query for each of ``PLACES_IN_GAP`` on each line that is used; empty if none is.
     """
     first_read, second_read = reads
     first_changes = first_read(begin) != first_read(end)
@@ -239,13 +262,16 @@ def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np
 def segments(
     model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return both ends of segments between records of different labels, [S, ...] each.
+    """Return random pairs of records that a model gives different labels.
 
     Args:
-        model: that labels the records.
-        anchors: [n, ...] features of records to pick from.
-        count: at most as many segments are made; fewer if records of another label are rare.
-        rng: of the choice.
+        model: gives the labels.
+        anchors: [n, ...] features of the records from which pairs are chosen.
+        count: the largest number of pairs; there are fewer if other labels are rare.
+        rng: draws the pairs.
+
+    Returns:
+        [S, ...] the features of the first, and [S, ...] of the second record of S <= count pairs.
     """
     points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
     labels = model.predict(points)
@@ -259,18 +285,21 @@ def segments(
 
 
 def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:
-    """Yield models of datasets one unit away, made to move the model at some queries.
+    """Train on neighbouring datasets that are made to change the answers to some queries.
 
-    The unit of most influence is left out; a record like the query is added. If edits of the
-    relation replace units, both happen at once.
+    For each query, the unit with the largest influence is removed in one dataset, and a record with
+    the query's features is added in another. If edits of the relation replace units, one dataset
+    has both edits.
 
     Args:
-        model: of the run.
-        queries: [m, ...] at decision roots.
-        count: at most as many neighbours are made.
+        model: the run's model, with the records that it was trained on.
+        queries: [m, ...], best at a boundary between two labels.
+        count: how many neighbours to make; one more may be made, or fewer if queries or private
+            units run out.
 
     Yields:
-        What is different, in words that name a unit (for the data owner only); and the model.
+        A clause that describes the edit, which names a unit and is for the data owner only; and
+        the neighbour's model.
     """
     problem = model.problem
     records = problem.dataset.train
@@ -295,22 +324,22 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
             public=np.zeros(1, dtype=bool),
         )
         rows_of_unit = counted(len(rows), "row")
-        less = f"without unit {unit!r} ({rows_of_unit})"
-        plus = f"with an added record that has the features of query {row + 1}"
+        removal = f"without unit {unit!r} ({rows_of_unit})"
+        addition = f"with an added record that has the features of query {row + 1}"
         if replaces:
-            yield f"{less} and {plus}", neighbour_of(model, with_added(remaining, added))
+            yield f"{removal} and {addition}", neighbour_of(model, with_added(remaining, added))
             continue
-        yield less, neighbour_of(model, remaining)
-        yield plus, neighbour_of(model, with_added(records, added))
+        yield removal, neighbour_of(model, remaining)
+        yield addition, neighbour_of(model, with_added(records, added))
 
 
 def _strongest_unit(records: Records, score: np.ndarray, excluded: set[str]) -> str | None:
-    """Return the private unit of the record with the greatest score, [n]; None: none is left.
+    """Return the private unit whose record has the largest score; None: no unit is left.
 
     Args:
-        records: n of them.
-        score: [n].
-        excluded: units that are passed over.
+        records: n records.
+        score: [n] of each record.
+        excluded: units that are not returned.
     """
     for row in np.argsort(-score, kind="stable"):
         unit = str(records.units[row])
@@ -320,18 +349,20 @@ def _strongest_unit(records: Records, score: np.ndarray, excluded: set[str]) -> 
 
 
 def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:
-    """Return how much each record is likely to move the model at each query, [m or 1, n].
+    """Return a score of how much each record is likely to move the model's answer at each query.
 
-    * A linear head: its gradient at a record is a residual times the record's features, so it is
-      the residual times the inner product with the query's features.
-    * Members that vote, whose gradients nobody has: the inner product only.
-    * Other models: how far the record's own label is from being the model's, for all queries
-      alike, [1, n].
+    * A linear head: the record's residual times the inner product of its features with the
+      query's, because its gradient is the residual times its features.
+    * Votes of members with public features, which have no gradients: the absolute inner product.
+    * Other models: minus the margin of the record's own label, which is the same for all queries.
 
     Args:
-        model: of the run.
-        records: n of them.
-        queries: [m, ...].
+        model: the run's model.
+        records: n records.
+        queries: [m, ...] queries.
+
+    Returns:
+        [m, n]; of other models, [1, n].
     """
     if model.linear_head is not None:
         return _head_influences(model.linear_head, records, queries)
@@ -350,7 +381,15 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
 
 
 def _head_influences(head: LinearModel, records: Records, queries: np.ndarray) -> np.ndarray:
-    """Return residual times inner product of each record at each query, [m, n]."""
+    """Return each record's residual times its absolute inner product with each query, [m, n].
+
+    Other arguments as of ``influences``.
+
+    Args:
+        head: the linear head.
+        records: n records, which are processed in pieces to limit memory.
+        queries: [m, ...] queries.
+    """
     query_features = head.phi(queries)
     parts = []
     start = 0

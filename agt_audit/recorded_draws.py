@@ -11,23 +11,23 @@ import numpy as np
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness
 
 Publish = Callable[[Randomness], Mapping[str, object]]
-"""Source of draws -> all that a release with these draws publishes, by names."""
+"""Source of draws -> name -> value of everything that a release with these draws publishes."""
 
 
 class ReplayDiverged(Exception):
-    """The replay asked for another draw than the one that was recorded."""
+    """A replayed release asked for another random draw than the recorded one did."""
 
 
 class RecordedRandomness(ObservedRandomness):
-    """Draws from a source, and keeps what a release draws and publishes.
+    """Randomness that records each draw of a release with its result, and what is published.
 
     Args:
-        source: of the draws.
+        source: the randomness that draws.
 
     Attributes:
-        draws: what was asked for, in order.
-        answers: what the source gave, in the same order.
-        published: name of a field -> a hash of its value, to the last bit.
+        draws: the draws that were asked for, in order.
+        answers: their results, in the same order.
+        published: name of a field -> a hash of its value, which depends on every bit of it.
     """
 
     def __init__(self, source: Randomness) -> None:
@@ -38,44 +38,58 @@ class RecordedRandomness(ObservedRandomness):
         self.published: dict[str, str] = {}
 
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return what the source gives, and keep it."""
+        """Draw from the source, record the draw and its result, and return the result."""
         return self.keep(draw, sample(self.source))
 
     def keep(self, draw: Draw, answer: Answer) -> Answer:
-        """Keep a draw and its answer, and return the answer."""
+        """Record copies of a draw and its result, and return the result."""
         # copies, because a release may change its arrays afterwards
         self.draws.append(replace(draw, private=deepcopy(draw.private)))
         self.answers.append(deepcopy(answer))
         return answer
 
     def words(self, n: int) -> np.ndarray:
-        """Return words as ``Randomness`` does; a draw of its own if no other draw asked for it."""
+        """Return random words as ``Randomness`` does, recorded as a draw of their own.
+
+        Words that another draw uses come from the source directly, and are not recorded.
+        """
         return self.answer(Draw("uniform", ("words", n)), lambda source: source.words(n))
 
     def below(self, bound: int) -> int:
-        """Return a number as ``Randomness`` does; a draw of its own, as ``words``."""
+        """Return a number as ``Randomness`` does, recorded like a draw of ``words``."""
         return self.answer(Draw("uniform", ("below", bound)), lambda source: source.below(bound))
 
     def release(self, publish: Publish) -> None:
-        """Release, and keep hashes of what is published.
+        """Release with this randomness, and record hashes of what is published.
+
+        Args:
+            publish: the release.
 
         Raises:
-            Exception: whatever the release raises; nothing was published then.
+            Exception: whatever the release raises; ``published`` then stays as it was.
         """
         self.published = {name: joblib.hash(value) for name, value in publish(self).items()}
 
 
 class ReplayedRandomness(RecordedRandomness):
-    """Answers each draw as it was recorded."""
+    """Randomness that gives each draw the result that another release recorded for it.
+
+    Args:
+        recorded: the randomness of the recorded release.
+    """
 
     def __init__(self, recorded: RecordedRandomness) -> None:
         super().__init__(recorded.source)
         self.recorded = recorded
 
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return the recorded answer to a draw.
+        """Return the recorded result of the draw with the same number.
 
-        Of words that have counts, those that only the neighbour has are drawn anew.
+        If the draw is noise for counts of words, words that only the neighbour has get new noise.
+
+        Args:
+            draw: what is asked for.
+            sample: draws it from a source; it is called for counts of words only.
 
         Raises:
             ReplayDiverged: the draw has another distribution than the recorded one, or there is
@@ -104,9 +118,10 @@ class ReplayedRandomness(RecordedRandomness):
         )
 
     def release(self, publish: Publish) -> None:
-        """Release on the neighbour; an error counts as published, of whatever type it is.
+        """Release on the neighbouring dataset with this randomness, and record what is published.
 
-        The recorded side raised none, so an error tells the two apart.
+        An error of any type is recorded as one more published field: the recorded release raised
+        none, so whoever sees the error can distinguish the datasets.
         """
         try:
             super().release(publish)

@@ -1,6 +1,6 @@
-"""How well scores tell members from non-members: the curve, its area, rates at few false alarms.
+"""ROC curves of membership attacks: the area under the curve, and rates at few false alarms.
 
-A member is called one at or above a threshold; records of one score are called alike.
+A record is classified as a member if its score is at least the threshold.
 
 Formal guarantees
     * ``Roc.at``: the threshold depends on the non-members' scores only. Members are drawn apart
@@ -29,12 +29,12 @@ from agt_audit.estimates import Mistakes, lower_limit, upper_limit
 
 @dataclass(frozen=True)
 class RocPoint:
-    """What one threshold does.
+    """The results of classifying records with one threshold.
 
     Attributes:
-        threshold: at or above which a record is called a member.
-        mistakes: the counts of both sides.
-        confidence: of the limits, each pair of them by itself.
+        threshold: a record with at least this score is classified as a member.
+        mistakes: the counts of mistakes and of trials.
+        confidence: the probability with which a rate lies between its two limits.
     """
 
     threshold: float
@@ -43,29 +43,30 @@ class RocPoint:
 
     @property
     def found(self) -> int:
-        """How many members are called so."""
+        """How many members are classified as members."""
         return self.mistakes.trials_with - self.mistakes.misses
 
     @property
     def tpr(self) -> float:
-        """The share of members that are called so."""
+        """The share of members that are classified as members, the true positive rate."""
         return self.found / self.mistakes.trials_with
 
     @property
     def fpr(self) -> float:
-        """The share of non-members that are called members."""
+        """The share of non-members that are classified as members, the false positive rate."""
         return self.mistakes.alarms / self.mistakes.trials_without
 
     @property
     def tpr_limits(self) -> tuple[float, float]:
-        """The two Clopper-Pearson limits of the share of members found."""
+        """The two Clopper-Pearson limits of ``tpr``, lower and upper."""
         return _limits(self.found, self.mistakes.trials_with, self.confidence)
 
     @property
     def advantage_limits(self) -> tuple[float, float]:
-        """Both limits of TPR - FPR, at a threshold that was fixed before.
+        """The lower and upper limit of TPR - FPR.
 
-        Each rate has its Clopper-Pearson limits at half the error probability.
+        They hold if the threshold does not depend on the scores that are counted. Each rate has
+        Clopper-Pearson limits at half the error probability.
         """
         half = (1 + self.confidence) / 2
         tpr = _limits(self.found, self.mistakes.trials_with, half)
@@ -75,11 +76,11 @@ class RocPoint:
 
 @dataclass(frozen=True)
 class Roc:
-    """Scores of members and non-members.
+    """Scores of members and non-members, and the ROC curve of an attack that uses them.
 
     Attributes:
-        scores: [n] finite or infinite; higher: rather a member.
-        member: [n] bool.
+        scores: [n] finite or infinite; a higher score says that a record is rather a member.
+        member: [n] bool, whether the record is a member.
 
     Raises:
         ConfigError: no members, no non-members, or a score that is NaN.
@@ -111,9 +112,9 @@ class Roc:
 
     @cached_property
     def curve(self) -> np.ndarray:
-        """[T + 1, 3] threshold, false alarms and members found, at every distinct score.
+        """[T + 1, 3]: threshold, false alarms and members found, for T distinct scores.
 
-        The first row is (inf, 0, 0).
+        Thresholds fall from row to row; the first row is (inf, 0, 0).
         """
         thresholds = np.unique(self.scores)[::-1]
         alarms = len(self._others) - np.searchsorted(self._others, thresholds, side="left")
@@ -122,21 +123,24 @@ class Roc:
 
     @property
     def best_accuracy(self) -> float:
-        """The mean of the shares that are right on both sides, at the best threshold."""
+        """The balanced accuracy at the threshold that is best for these records."""
         advantage = self.curve[:, 2] / len(self._members) - self.curve[:, 1] / len(self._others)
         return float(1 + advantage.max()) / 2
 
     @cached_property
     def area(self) -> float:
-        """The probability that a member's score is above a non-member's, ties counted half."""
+        """The AUC: how often a member's score is above a non-member's; a tie counts half."""
         above, _ = self._placements
         return float(above.mean())
 
     def area_limits(self, confidence: float) -> tuple[float, float]:
-        """Return both limits of the area, two-sided.
+        """Return the lower and upper limit of the area, from DeLong's variance.
+
+        If the area is 0 or 1, they are Clopper-Pearson limits from independent pairs.
 
         Args:
-            confidence: the probability with which the area is between them.
+            confidence: the probability with which the true area is between them (asymptotic,
+                except from pairs).
         """
         above, below = self._placements
         if self.area in (0.0, 1.0):
@@ -151,9 +155,9 @@ class Roc:
 
     @cached_property
     def _placements(self) -> tuple[np.ndarray, np.ndarray]:
-        """The share of non-members below each member, and of members above each non-member.
+        """For each member the share of non-members below, for each non-member of members above.
 
-        Ties count half.
+        Both arrays are in order of scores; a tie counts half.
         """
         members = self._members
         others = self._others
@@ -163,10 +167,10 @@ class Roc:
         return above, below
 
     def at(self, rate: float, confidence: float) -> RocPoint:
-        """Return the lowest threshold with at most a given share of false alarms.
+        """Return the results at the lowest threshold with at most a given rate of false alarms.
 
         Args:
-            rate: the share of the non-members here that may be called members.
+            rate: the largest share of these non-members that may be classified as members.
             confidence: of the limits.
         """
         allowed = self.curve[self.curve[:, 1] <= rate * len(self._others)]
@@ -174,11 +178,11 @@ class Roc:
         return self.beyond(lowest_threshold, confidence)
 
     def beyond(self, threshold: float, confidence: float) -> RocPoint:
-        """Return what a threshold does that was fixed before.
+        """Return the results at a given threshold.
 
         Args:
-            threshold: at or above which a record is called a member.
-            confidence: of the limits.
+            threshold: a record with at least this score is classified as a member.
+            confidence: of the limits, which hold if the threshold was fixed beforehand.
         """
         members = len(self._members)
         others = len(self._others)
@@ -188,22 +192,24 @@ class Roc:
 
     @property
     def best(self) -> float:
-        """The threshold of the largest advantage here, for use on other records than these."""
+        """The threshold with the largest TPR - FPR; its limits hold on other records only."""
         advantage = self.curve[:, 2] / len(self._members) - self.curve[:, 1] / len(self._others)
         return float(self.curve[int(advantage.argmax()), 0])
 
 
 def _limits(events: int, trials: int, confidence: float) -> tuple[float, float]:
-    """Return the two-sided Clopper-Pearson limits of a rate."""
+    """Return the two-sided Clopper-Pearson limits of the rate events/trials, lower and upper."""
     error = (1 - confidence) / 2
     return lower_limit(events, trials, error), upper_limit(events, trials, error)
 
 
 def fewest(rate: float, others: int) -> str:
-    """Return a caveat if there are too few non-members for a rate of false alarms; empty: enough.
+    """Return a clause that says that a rate of false alarms cannot be measured; "": it can.
+
+    It can if one false alarm among all non-members is at most this rate.
 
     Args:
-        rate: of false alarms.
+        rate: of false alarms, above 0.
         others: how many non-members there are.
     """
     needed = math.ceil(1 / rate)

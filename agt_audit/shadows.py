@@ -67,23 +67,22 @@ SIZES = (
     "and what the recipe chooses"
 )
 
-FORMAT = 1
-# tasks of each process: few, as each carries all records, and enough that none waits long for
-# another
-TURNS = 4
+FORMAT = 1  # of the files; a part of KEY
+# tasks for each process: few, because each carries all records, but enough to share work evenly
+TASKS_PER_PROCESS = 4
 Failure = tuple[int, str]
-"""Number of a model, and why it could not be trained; empty: it was."""
+"""The number of a model, and the reason why it could not be trained; "": it was trained."""
 
 
 @schema
 class ShadowConfig:
-    """How many shadow models, and how they are trained.
+    """How many shadow models there are, and how they are trained.
 
     Attributes:
         models: m, an even number: half of them are trained on each record.
-        seed: of the hashes that deal units to models.
-        workers: processes at once, each of one thread; None: as many as there are processors. It
-            changes speed alone.
+        seed: of the hashes that assign units to models.
+        workers: how many processes train at once, each with one thread; None: one for each
+            processor. The models do not depend on it.
     """
 
     models: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
@@ -93,12 +92,12 @@ class ShadowConfig:
 
 @dataclass(frozen=True)
 class Pool:
-    """The records that shadow models are trained on, and whether the run was.
+    """The records that shadow models are trained on, members and non-members of the run.
 
     Attributes:
-        records: n of them, ids unique.
-        member: [n] bool, True where the run was trained on the record.
-        always: public training records, part of every training.
+        records: n private records with unique ids.
+        member: [n] bool, whether the run was trained on the record.
+        always: the public training records, on which every model is trained.
     """
 
     records: Records
@@ -107,9 +106,12 @@ class Pool:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "Pool":
-        """Return private training records, then test records that the run has not seen.
+        """Return the pool of a run's dataset: private training records, then test records.
 
-        Test records are left out if the record or its unit was trained on.
+        Test records are left out if the run was trained on the record or its unit.
+
+        Raises:
+            DataError: the file of the records was changed.
         """
         dataset.check_unchanged()
         train = dataset.train
@@ -126,7 +128,9 @@ class Pool:
         return len(self.records)
 
     def sides(self, config: ShadowConfig) -> np.ndarray:
-        """Return which model is trained on which record, [m, n] bool."""
+        """Return which model is trained on which record, [m, n] bool; rows 2p and 2p + 1 differ
+        everywhere.
+        """
         hashes = keyed_hash(self.records.units, f"shadow/{config.seed}")
         pairs = config.models // 2
         # the highest bit of a hash that is mixed anew for each pair is a fair coin
@@ -136,14 +140,13 @@ class Pool:
 
 @dataclass(frozen=True)
 class Shadows:
-    """What m shadow models say of n records.
+    """Logits of m trained shadow models at n records.
 
     Attributes:
         included: [m, n] bool, whether a model was trained on a record.
-        logits: [m, n, C] float64, up to a constant of each row.
-        failed: (number of the model, why) of those that could not be trained; they have no row
-            above.
-        reused: how many were there already.
+        logits: [m, n, C] float64, each record's up to a constant.
+        failed: the models that could not be trained; they are not among the m.
+        reused: how many of the m were found on disk.
     """
 
     included: np.ndarray
@@ -158,12 +161,12 @@ class Shadows:
 def class_logits(model: Model, features: np.ndarray) -> np.ndarray:
     """Return a logit for each class, [n, C] float64, up to a constant of each row.
 
-    Of two classes it is (0, margin); of more, each logit less the greatest. Of an ensemble, shares
-    of votes stand for logits.
+    Logits of two classes are (0, margin). Logits of more classes are the model's margins, but at
+    most 0. An ensemble has shares of votes instead of logits.
 
     Args:
-        model: of any kind.
-        features: [n, ...].
+        model: a model of classes, of any kind.
+        features: [n, ...] the records' features.
     """
     margins = np.asarray(model.margins(features), dtype=np.float64)
     if len(margins) == 1:
@@ -178,40 +181,43 @@ def train_shadows(
     folder: Path,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Shadows:
-    """Train what is not there yet, several processes at once, and read all of it.
+    """Train the shadow models that are not on disk yet, and return the logits of all.
 
     Args:
-        problem: of the run, with its dataset.
+        problem: the run's problem, with its dataset.
         pool: the records.
         config: how many models there are, and how they are trained.
-        folder: of all shadow models; those of these settings lie in a folder of their own inside.
-        on_done: called with the number of models that are there or have failed.
+        folder: where shadow models are stored; those of these settings are in its folder KEY.
+        on_done: called with the number of models that are on disk or have failed: once before
+            the first is trained, then after each.
 
     Raises:
-        CheckError: every model failed; names the first reason.
-        OSError: a file cannot be written.
+        CheckError: every model failed; the message has the error of the first.
+        OSError: a file cannot be read or written.
     """
     half = halved(problem, pool)
     sides = pool.sides(config)
-    home = folder / shadow_key(half, pool, config)
+    key_folder = folder / shadow_key(half, pool, config)
     logits_of: dict[int, np.ndarray] = {}
     for index in range(config.models):
-        stored = _stored(home, index)
+        stored = _stored(key_folder, index)
         if stored is not None:
             logits_of[index] = stored
     reused = len(logits_of)
     missing = [index for index in range(config.models) if index not in logits_of]
     on_done(reused)
     failures: dict[int, str] = {}
-    ended = _train_missing(half, pool, sides, missing, config, home)
-    for done, (index, reason) in enumerate(ended, start=reused + 1):
+    results = _train_missing(half, pool, sides, missing, config, key_folder)
+    for done, (index, reason) in enumerate(results, start=reused + 1):
         on_done(done)
-        logits = None if reason else _stored(home, index)
-        if logits is not None:
-            logits_of[index] = logits
+        if reason:
+            failures[index] = reason
+            continue
+        logits = _stored(key_folder, index)
+        if logits is None:
+            failures[index] = "the file of the shadow model was damaged after it was written"
         else:
-            damaged = "the file of the shadow model was damaged after it was written"
-            failures[index] = reason or damaged
+            logits_of[index] = logits
     if not logits_of:
         first_error = failures[min(failures)]
         raise CheckError(
@@ -227,9 +233,10 @@ def train_shadows(
 
 
 def halved(problem: Problem, pool: Pool) -> Problem:
-    """Return the run's problem for half of the pool.
+    """Return the run's problem for trainings on half of the pool, without records.
 
-    Constants that count records are brought to that share.
+    The declared size and the constants of batches are multiplied by the size of half of the pool,
+    divided by that of the run's training data. Only k = 0 is trained, with one thread on the CPU.
     """
     settings = problem.settings
     dataset = problem.dataset
@@ -247,7 +254,7 @@ def halved(problem: Problem, pool: Pool) -> Problem:
 
 
 def _scaled(problem: Problem, share: float) -> TrainingConfig:
-    """Return the run's training with batches of a share of the records.
+    """Return the run's training settings for a multiple ``share`` of its records.
 
     n_max keeps its ratio to B, because the learning rates that the proofs allow follow it.
     """
@@ -265,13 +272,13 @@ def _scaled(problem: Problem, share: float) -> TrainingConfig:
 
 
 def shadow_key(half: Problem, pool: Pool, config: ShadowConfig) -> str:
-    """Return a name for everything that a shadow model's bits depend on, except its number."""
+    """Return KEY, a hash of everything that a shadow model's bits depend on, except its number."""
     about = json.dumps(_about(half, pool, config), sort_keys=True)
     return blake2b(about.encode(), digest_size=16).hexdigest()
 
 
 def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]:
-    """Return everything that a shadow model's bits depend on, except its number."""
+    """Return all that a shadow model's bits depend on, except its number, for JSON."""
     about: dict[str, object] = {
         "format": FORMAT,
         "records": fingerprint(pool.records, pool.always),
@@ -292,7 +299,10 @@ def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]
 
 
 def _layers(half: Problem) -> dict[str, object]:
-    """Return the layers of a head that may be the user's own code; empty if there are none."""
+    """Return a description of the head's layers, which may be the user's code, for ``_about``.
+
+    It is empty if training does not draw its start, as of linear heads.
+    """
     if not half.settings.certificate.draws_start:
         return {}
     shape = half.dataset.train.features.shape[1:]
@@ -307,18 +317,20 @@ def _train_missing(
     config: ShadowConfig,
     home: Path,
 ) -> Iterator[Failure]:
-    """Train some models, in several processes if there are many, and write what they say.
+    """Train some of the models, in several processes if there are several, and write their files.
+
+    about.json is written first, if it is not there.
 
     Args:
         half: the run's problem for half of the pool.
         pool: the records.
         sides: [m, n] bool, which model is trained on which record.
-        which: numbers of models.
+        which: the numbers of the models to train; empty: nothing is done.
         config: how many processes there are at most.
-        home: the folder of these models.
+        home: the folder KEY of these models.
 
     Yields:
-        The number of each model and why it failed (empty: it did not), as they end.
+        The result of each model when it is finished, in any order.
     """
     if not which:
         return
@@ -331,24 +343,38 @@ def _train_missing(
             for index in which:
                 yield _train(half, pool, sides[index], index, home)
         return
-    turns = min(len(which), workers * TURNS)
+    task_count = min(len(which), workers * TASKS_PER_PROCESS)
     tasks = [
-        delayed(_train_some)(half, pool, sides, which[turn::turns], home) for turn in range(turns)
+        delayed(_train_some)(half, pool, sides, which[task::task_count], home)
+        for task in range(task_count)
     ]
     with worker_processes(workers):
-        for ended in Parallel(return_as="generator_unordered")(tasks):
-            yield from ended
+        for results in Parallel(return_as="generator_unordered")(tasks):
+            yield from results
 
 
 def _train_some(
     half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[int], home: Path
 ) -> list[Failure]:
-    """Train the models of one task of a process, to which records travel once."""
+    """Train the models of one task, in a worker process; other arguments as of ``_train``."""
     return [_train(half, pool, sides[index], index, home) for index in which]
 
 
 def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) -> Failure:
-    """Train one model and write what it says of the pool, maybe in a process of its own."""
+    """Train one model, and write its logits at all records of the pool.
+
+    Errors of training are returned, so that one failed model does not end the others.
+
+    Args:
+        half: the run's problem for half of the pool.
+        pool: the records.
+        side: [n] bool, which records the model is trained on.
+        index: the model's number.
+        home: the folder KEY of the models.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     try:
         records = _half_of(pool, side)
         dataset = half.dataset.with_training_records(records, half.dataset.declared_size)
@@ -364,9 +390,13 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
 
 
 def _half_of(pool: Pool, side: np.ndarray) -> Records:
-    """Return the records of one model, in memory of its own.
+    """Return the records that one model is trained on, with features in memory of their own.
 
-    The same bytes at an aligned address give the same bits.
+    The copy is aligned, because results of training may depend on the alignment to the last bit.
+
+    Args:
+        pool: the records.
+        side: [n] bool, which of the pool's records these are; public ones are added to them.
     """
     chosen = pool.records.take(side)
     if len(pool.always):
@@ -375,9 +405,13 @@ def _half_of(pool: Pool, side: np.ndarray) -> Records:
 
 
 def _stored(home: Path, index: int) -> np.ndarray | None:
-    """Return the logits [n, C] of a model that is there; None: it is not.
+    """Return the stored logits [n, C] of a model; None: it has no file that is intact.
 
-    A file that is not what was written is removed.
+    Damaged files, whose content does not have the hash in their name, are deleted.
+
+    Args:
+        home: the folder KEY of the models.
+        index: the model's number.
     """
     for path in sorted(home.glob(f"{_stem(index)}.*.safetensors")):
         content = path.read_bytes()
@@ -388,13 +422,13 @@ def _stored(home: Path, index: int) -> np.ndarray | None:
 
 
 def _stem(index: int) -> str:
-    """Return what the name of a model's file begins with."""
+    """Return the first part of the name of a model's file, without the hash."""
     return f"model={index:04d}"
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let this process compute with one thread, as a worker does: bits and times depend on it."""
+    """Let torch use one thread within the context, as worker processes do: bits depend on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -406,11 +440,11 @@ def _one_thread() -> Iterator[None]:
 def trained_shadows(
     config: ShadowConfig, given: AuditInputs, opened: OpenedRun, console: Console
 ) -> Shadows:
-    """Return the shadow models of a run, some of which may be there already.
+    """Return the shadow models of a run; those that are not on disk yet are trained.
 
     Args:
-        config: how many, and how they are trained.
-        given: where runs are written.
+        config: how many models there are, and how they are trained.
+        given: the settings, whose output folder stores shadow models.
         opened: the run.
         console: for progress.
 

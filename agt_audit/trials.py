@@ -1,4 +1,4 @@
-"""How one claim is tested: exactly, from stated probabilities, and by counting releases."""
+"""Tests of one claim: exactly, from stated probabilities, or by counting releases."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,19 +14,19 @@ from agt_cli.report.findings import Finding, Outcome, Strength, least
 
 Choosing = Literal["split", "fixed"]
 Draws = Callable[[int], np.ndarray]
-"""How many, n -> [n] released outputs of one side."""
+"""n -> [n] outputs, released n times on one of the two sides."""
 
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How hard to attack by counting releases.
+    """How many releases an attack counts, and how it chooses what to count.
 
     Attributes:
-        trials: releases from each side that are counted.
-        confidence: of all bounds together.
-        choosing: how the counted event is chosen: "split": on as many releases more; "fixed": the
-            events are the labels, and share the error probability.
-        source: of the draws.
+        trials: how many releases from each side are counted.
+        confidence: the probability with which all bounds hold together.
+        choosing: how the counted event is chosen. "split": on another ``trials`` releases from
+            each side. "fixed": each label is an event, and all share the error probability.
+        source: the randomness of releases; the default is that of real releases.
     """
 
     trials: int = 10_000
@@ -37,11 +37,12 @@ class TrialPlan:
 
 @dataclass(frozen=True)
 class Exact:
-    """The privacy loss of a pair, computed from the mechanism's table.
+    """The privacy loss of a pair of inputs, computed from the mechanism's table.
 
     Attributes:
-        value: the least eps (at the claim's delta) or mu for this pair; None: none is enough.
-        exceeds: whether it is more than claimed, beyond doubt.
+        value: the least eps (at the claim's delta) or mu that covers this pair, rounded to a
+            float; None: no finite one does.
+        exceeds: whether the loss exceeds the claim, by exact comparison.
     """
 
     value: float | None
@@ -55,17 +56,18 @@ class Exact:
     def finding(
         self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = ""
     ) -> Finding:
-        """Return what is known of a pair without a draw.
+        """Return the finding of this exact comparison with a claim.
 
         Args:
             subject: what was attacked, in words.
-            guarantee: what is claimed.
+            guarantee: the claim.
             attack: what was done, in words.
-            effort: how much of it, in words.
-            noticeable: what the audit would detect, in words; empty: what the table tells.
+            effort: how much was done, in words.
+            noticeable: what the audit would detect, in words; "": a loss by the probabilities
+                that the mechanism states.
         """
         claimed = Claimed.of(guarantee)
-        value = self._value_beside(claimed.value)
+        value = self._value_on_its_side_of(claimed.value)
         quantity = claimed.words
         if value is None:
             meaning = (
@@ -100,10 +102,10 @@ class Exact:
             noticeable=noticeable,
         )
 
-    def _value_beside(self, claimed: float) -> float | None:
-        """Return the loss on that side of the claim on which the exact comparison puts it.
+    def _value_on_its_side_of(self, claimed: float) -> float | None:
+        """Return the loss as a float that is above the claim exactly if the loss exceeds it.
 
-        The loss itself, as a float, may be rounded to the other side.
+        ``value`` alone may have been rounded to the other side. None if no finite loss is enough.
         """
         if self.value is None:
             return None
@@ -115,14 +117,14 @@ class Exact:
 def tested(
     subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan
 ) -> TestedClaim:
-    """Return a guarantee that is to be attacked.
+    """Return a guarantee as a claim that is to be tested by ``attacked``.
 
     Args:
         subject: what is attacked, in words.
-        guarantee: what is claimed.
-        sides: what the two sides are, in words.
-        where: which datasets they come from, in words.
-        plan: how hard to attack.
+        guarantee: the claim.
+        sides: what the two inputs are, in words; findings show it as the attack.
+        where: which datasets they come from, in words; findings show it as the effort.
+        plan: of which only the confidence is used.
     """
     claimed = Claimed.of(guarantee)
     return TestedClaim(subject, str(guarantee), sides, where, claimed, plan.confidence)
@@ -131,16 +133,19 @@ def tested(
 def attacked(
     draws: tuple[Draws, Draws], claim: TestedClaim, plan: TrialPlan, classes: int | None
 ) -> tuple[Finding, ...]:
-    """Draw releases from both sides, count an event, and hold the counts against the claim.
+    """Release from both sides, count an event, and compare the bound with the claim.
 
     Args:
-        draws: of either side.
-        claim: what is attacked.
-        plan: how hard.
-        classes: how many labels there are; None: outputs are numbers.
+        draws: releases of the first side, and of the second side.
+        claim: the claim, as of ``tested``; its attack and effort are extended.
+        plan: how many releases to count, and how to choose the event.
+        classes: how many classes released labels have; None: outputs are numbers.
+
+    Returns:
+        The verdict and the findings of further estimates, as of ``TestedClaim.findings``.
 
     Raises:
-        ConfigError: the events are to be fixed beforehand, but outputs are numbers.
+        ConfigError: ``plan.choosing`` is "fixed", but outputs are numbers.
     """
     trials = plan.trials
     effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
@@ -151,8 +156,9 @@ def attacked(
             draw_second(trials),
             claim.claimed,
             plan.confidence,
-            "released numbers" if classes is None else "labels",
+            outputs="released numbers" if classes is None else "labels",
         )
+        # other releases than those that chose the event
         mistakes = event.mistakes(draw_first(trials), draw_second(trials))
         how = (
             f"the attacker chose the event that tells the two inputs apart best on {trials:,} "

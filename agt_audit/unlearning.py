@@ -70,28 +70,31 @@ from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, from_the_start
 from agt_cli.unlearn.rehearsal import copied
 
 RemovedRows = np.ndarray
-MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
-MAX_LOOKED_AT = 2_000  # records whose nearest neighbours are looked for
+MAX_WIDTH = 512  # records with more features are projected to so many random directions
+MAX_CANDIDATES = 2_000  # records among which near-duplicates, or overruled members, are searched
 
 
 @dataclass(frozen=True)
 class ModelState:
-    """What a model gives out at one time, for its auditor.
+    """The values of a model at one time that an audit compares, and how they are released.
 
     Attributes:
-        values: [d] what is compared, before any noise: weights, the bytes of files, labels.
-        answered: [d] bool, which of the values are given out; None: all.
-        claimed_distance: how far, in the l2 norm, the values are claimed to be from the ideal ones
-            at most; None: nothing is claimed.
-        draw_vectors: n -> [n, d] draws of what is released, given all that was released before;
-            None: nothing is drawn.
-        draw_noise: n -> [n] draws of isotropic Gaussian noise on the values, of which one
-            coordinate is enough.
-        noisy_values: [d] what was in fact released with noise.
-        sigma: the claimed standard deviation of that noise in each coordinate.
-        probes: name -> [d] directions along which the erased records would show, for weights.
-        visible: whatever else was given out, for whoever chooses the next request by it.
-        how: how the state was made, in words; empty: as the method always does.
+        values: [d] the values that are compared, before noise is added: weights, the bytes of the
+            model's files, or labels.
+        answered: [d] bool, which of the values are released; None: all.
+        claimed_distance: the largest l2 distance of the values from the exact minimiser that is
+            claimed; None: no distance is claimed.
+        draw_vectors: n -> [n, d] draws of the released values, given all that was released before;
+            None: they are not drawn as vectors.
+        draw_noise: n -> [n] draws of one coordinate of the isotropic Gaussian noise that is added
+            to the values; None: no noise is added, or ``draw_vectors`` draws it.
+        noisy_values: [d] the values that were released, with noise; None: without noise.
+        sigma: the claimed standard deviation of that noise in each coordinate; None: no size of
+            noise is claimed.
+        probes: name -> [d] directions in which the erased records would change the values.
+        visible: what an attacker sees of the model when choosing the next request; usually the
+            model itself.
+        how: how the method made this state, in words; "": in the one way that it has.
     """
 
     values: np.ndarray
@@ -107,25 +110,26 @@ class ModelState:
 
     @property
     def released_noise(self) -> np.ndarray | None:
-        """[d] the noise that was in fact released; None: none was."""
+        """[d] the noise that was added to the released values; None: none was added."""
         if self.noisy_values is None:
             return None
         return self.noisy_values - self.values
 
 
 Unlearn = Callable[[RemovedRows], ModelState]
-"""Rows to erase -> the model's state afterwards."""
+"""Rows to erase -> the model's state after they are erased."""
 Choose = Callable[[Any], RemovedRows]
-"""The model's state by now, None before there is one -> the rows to erase next."""
+"""The model's present state (None if the trained model has none) -> the rows to erase next."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Requests to erase, one after another.
+    """A sequence of requests to erase records.
 
     Attributes:
-        name: how they are chosen, in words.
-        requests: each chooses rows of the training data, of which none is named twice.
+        name: how the records are chosen, in words.
+        requests: for each request, a function that chooses its rows of the training data. No row
+            may be chosen twice.
     """
 
     name: str
@@ -133,38 +137,38 @@ class Attack:
 
     @classmethod
     def at_once(cls, name: str, rows: RemovedRows) -> "Attack":
-        """Return an attack of one request, whatever the model gives out."""
+        """Return an attack of one request for ``rows``, which ignores the model's state."""
         return cls(name, (lambda state: rows,))
 
     @property
     def adaptive(self) -> bool:
-        """Whether a request is chosen after looking at the model."""
+        """Whether a request may depend on the result of an earlier one: there are several."""
         return len(self.requests) > 1
 
 
 @dataclass(frozen=True)
 class _Files:
-    """A store in memory, to which a model is saved.
+    """A folder in memory, to which a model can be saved (``Model.save``).
 
     Attributes:
-        files: name with its folders -> content.
-        folder: what names of this part begin with.
+        files: path -> content of every file; all parts of one store share this dictionary.
+        folder: the prefix of this part's paths, with a slash at its end; "" for the whole store.
     """
 
     files: dict[str, bytes]
     folder: str = ""
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep a file."""
+        """Add a file to this folder, or replace it."""
         self.files[self.folder + name] = content
 
     def part(self, name: str) -> "_Files":
-        """Return the store of a folder in this one."""
+        """Return a folder within this one; its files are stored in the same dictionary."""
         return _Files(self.files, f"{self.folder}{name}/")
 
 
-def bits(model: Model) -> np.ndarray:
-    """Return every byte of the files that a model is saved in, [d] uint8, in order of names."""
+def saved_bytes(model: Model) -> np.ndarray:
+    """Return the bytes of all files of a saved model, [d] uint8, in order of their paths."""
     store = _Files({})
     model.save(store)
     contents = [content for _, content in sorted(store.files.items())]
@@ -173,17 +177,17 @@ def bits(model: Model) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Trial:
-    """How one attack on one claim went.
+    """The result of one attack on one claim.
 
     Attributes:
-        attack: its name.
-        test: equal, distance, distinguished or refused.
-        records: how many were asked to be erased, in all.
-        found: values that differ; distance over what is claimed; or a lower bound on epsilon. None:
-            the attack could not be made.
-        violated: whether that contradicts the claim.
-        words: what was seen, or why the attack was not made.
-        how: how the method removed the records, if that says more than its name.
+        attack: the attack's name.
+        test: "equal", "distance", "distinguished" or "refused".
+        records: how many records the attack asked to erase, in all requests.
+        found: by test, how many values differ; the distance divided by the claimed one; or a lower
+            bound on epsilon. None: the attack could not be made, or nothing was compared.
+        violated: whether ``found`` contradicts the claim.
+        words: a sentence about what was found, or why the attack was not made.
+        how: how the method removed the records, as of ``ModelState``.
     """
 
     attack: str
@@ -196,7 +200,7 @@ class Trial:
 
     @property
     def outcome(self) -> str:
-        """What became of the claim, in words."""
+        """The result in words, for the table of attacks."""
         if self.found is None:
             return "not tested"
         return "violated" if self.violated else "not contradicted"
@@ -204,14 +208,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class AttackedSides:
-    """Both models after an attack.
+    """The unlearned model and the retrained model, after one attack.
 
     Attributes:
-        attack: what was done.
-        records: how many records were asked to be erased, in all.
-        unlearned: the state of the model that unlearned.
-        retrained: the state of the model that was trained without the records.
-        before: all that the method gave out on the way, the trained model's state first.
+        attack: the attack that was made.
+        records: how many records it asked to erase, in all requests.
+        unlearned: the state of the model after the last erasure.
+        retrained: the state of the model that was trained without these records.
+        before: the earlier states, in order; the trained model's is first, if it has one.
     """
 
     attack: Attack
@@ -222,8 +226,8 @@ class AttackedSides:
 
 
 Begin = Callable[[], tuple[ModelState | None, Unlearn]]
-"""Sets a method back to the trained model, and returns that model's state (the same value each
-time) and what removes rows from it.
+"""Resets a method to the trained model, and returns that model's state (the same object each time;
+None: it has none) and a function that erases rows.
 """
 
 
@@ -236,27 +240,30 @@ def audit_unlearning(
     plan: TrialPlan,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
-    """Attack a method of unlearning.
+    """Attack a method of unlearning, and test what it promises.
 
     Args:
         subject: the method, in words.
-        begin: called once for each attack: everything before is forgotten.
-        retrained: trains without the rows, which are all that an attack named.
-        attacks: at least one; rows are never named twice in one.
-        claim: asked after all attacks: what the method promised.
-        plan: draws of each side, a half of which fixes thresholds; with what confidence bounds
-            hold.
-        on_done: told how many attacks are done.
+        begin: resets the method; it is called once before each attack.
+        retrained: rows -> the state of a model that was trained without them. It is called once
+            for each attack, with all rows that the attack erased.
+        attacks: at least one.
+        claim: returns what the method promised. It is called after all attacks, because a promise
+            may depend on how the records were removed.
+        plan: how many draws there are of each side, and the confidence of bounds. Half of the
+            draws choose thresholds.
+        on_done: called after each attack with the number of attacks that are done.
 
     Returns:
-        A finding for each test that the claim calls for, and how each attack went. An attack that
-        the method refuses (AgtError) is listed as one that was not made.
+        A finding for each test that the promise calls for, or one that says why nothing was
+        tested; and the result of each test of each attack. An attack that the method refuses (it
+        raises AgtError) has a result "refused".
     """
     pairs: list[AttackedSides] = []
     trials: list[Trial] = []
     for done, attack in enumerate(attacks, 1):
         try:
-            pairs.append(_carry_out(attack, begin, retrained))
+            pairs.append(_make_attack(attack, begin, retrained))
         except AgtError as error:
             trials.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
         on_done(done)
@@ -265,34 +272,36 @@ def audit_unlearning(
         reasons = "; ".join(dict.fromkeys(trial.words for trial in trials))
         return (not_tested(subject, promise.sentences[0], reasons),), tuple(trials)
     findings: list[Finding | None] = []
-    tests = (_equal,) if promise.exact else (_near, _distinguished)
+    tests = (_test_equality,) if promise.exact else (_test_distance, _test_distinguishing)
     for test in tests:
         new_trials, finding = test(subject, pairs, promise, plan)
         trials += new_trials
         findings.append(finding)
-    findings.append(_noise(subject, pairs, plan))
+    findings.append(_test_noise(subject, pairs, plan))
     return tuple(finding for finding in findings if finding is not None), tuple(trials)
 
 
 def not_tested(subject: str, claim: str, why: str) -> Finding:
-    """Return the finding of a method that could not be attacked.
+    """Return an untested finding about a method that could not be attacked.
 
     Args:
         subject: the method, in words.
-        claim: what it promises, in words.
-        why: why it could not; empty: no attack was made.
+        claim: what the method promises, in words.
+        why: a sentence that says why it could not be attacked; "": a general one.
     """
     why = why or "nothing was tested, because no attack was made on this method"
     return counterexamples(subject, claim, "none", "none", "-", None, why)
 
 
-def _carry_out(
+def _make_attack(
     attack: Attack, begin: Begin, retrained: Callable[[RemovedRows], ModelState]
 ) -> AttackedSides:
-    """Make the requests of an attack, and train without all rows that they named.
+    """Erase what an attack asks for, request by request, and train without all these rows.
+
+    Arguments as of ``audit_unlearning``.
 
     Raises:
-        ConfigError: no record is left to choose.
+        ConfigError: a request has no record left to choose.
         AgtError: the method refuses a request.
     """
     state, unlearn = begin()
@@ -316,31 +325,36 @@ def _carry_out(
 # ---- exact claims
 
 
-def _equal(
+def _test_equality(
     subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
-    """Test that every number is the same, or as near as is claimed; arguments as of ``_near``."""
+    """Test a claim that unlearning is exact: every value is that of the retrained model.
+
+    If a state claims a distance instead, ``_test_distance`` is made, as a minimiser is exact up to
+    that distance. Arguments and results as of ``_test_distance``.
+    """
     if any(pair.unlearned.claimed_distance is not None for pair in pairs):
-        return _near(subject, pairs, claimed, plan)
+        return _test_distance(subject, pairs, claimed, plan)
     trials = []
     total = 0
     for pair in pairs:
-        differ, compared = _differences(pair.unlearned, pair.retrained)
+        differ, compared = _count_differences(pair.unlearned, pair.retrained)
         total += compared
         if compared:
-            words = _comparison(differ, compared)
-            trials.append(_trial(pair, "equal", float(differ), differ > 0, words))
+            found: float | None = float(differ)
+            words = _comparison_sentence(differ, compared)
         else:
+            found = None
             words = "not tested, because no query was answered"
-            trials.append(_trial(pair, "equal", None, differ > 0, words))
+        trials.append(_trial(pair, "equal", found, differ > 0, words))
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
         return trials, not_tested(subject, claimed.sentences[0], reason)
-    meaning = f"in every attack, {_comparison(0, total)}"
-    wrong = next((trial for trial in trials if trial.violated), None)
-    if wrong is not None:
-        attack_made = _after(wrong)
-        meaning = f"after the attack {attack_made}, {wrong.words}"
+    meaning = f"in every attack, {_comparison_sentence(0, total)}"
+    first_violation = next((trial for trial in trials if trial.violated), None)
+    if first_violation is not None:
+        attack_made = _attack_text(first_violation)
+        meaning = f"after the attack {attack_made}, {first_violation.words}"
     noticeable = (
         "in the attacks that were made, this audit detects a single value that differs from that "
         "of training without the erased records"
@@ -349,23 +363,31 @@ def _equal(
         "the result of unlearning was compared, value by value, with that of training without "
         "the erased records"
     )
-    return trials, _certain_finding(
-        subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0
+    finding = _certain_finding(
+        subject,
+        claimed,
+        trials,
+        attack=compared_by,
+        measure="values that differ",
+        meaning=meaning,
+        noticeable=noticeable,
+        allowed=0.0,
     )
+    return trials, finding
 
 
-def _comparison(differ: int, compared: int) -> str:
-    """Return how many of the values that were compared differ, in words."""
+def _comparison_sentence(differ: int, compared: int) -> str:
+    """Return a sentence that says how many of the compared values differ."""
     return (
         f"{differ:,} of {compared:,} values differ from those of training without the erased "
         "records"
     )
 
 
-def _differences(unlearned: ModelState, retrained: ModelState) -> tuple[int, int]:
-    """Return how many values differ, and how many were compared, of those that are answered.
+def _count_differences(unlearned: ModelState, retrained: ModelState) -> tuple[int, int]:
+    """Return how many of the unlearned model's answered values differ, and how many there are.
 
-    If the two have different shapes, all values of the larger differ.
+    If the two states have different numbers of values, all values of the larger count as different.
     """
     if unlearned.values.shape != retrained.values.shape:
         size = max(unlearned.values.size, retrained.values.size)
@@ -377,19 +399,22 @@ def _differences(unlearned: ModelState, retrained: ModelState) -> tuple[int, int
     return int(differs[answered].sum()), int(answered.sum())
 
 
-def _near(
+def _test_distance(
     subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
     """Test that weights before noise are within the distances that are claimed.
+
+    Each model claims a distance from the same minimiser, so theirs is at most the sum.
 
     Args:
         subject: the method, in words.
         pairs: both models after each attack.
         claimed: what the method promised.
-        plan: not used, because nothing is drawn.
+        plan: not used, because nothing is drawn; it is an argument of every test.
 
     Returns:
-        How each attack went, and the finding; None: no pair claims a distance.
+        A result for each pair of which both models claim a distance, and the finding;
+        ``([], None)`` if there is no such pair.
     """
     trials = []
     for pair in pairs:
@@ -398,7 +423,8 @@ def _near(
         if own_distance is None or other_distance is None:
             continue
         distance = float(np.linalg.norm(pair.unlearned.values - pair.retrained.values))
-        allowed = (own_distance + other_distance) * (1 + 1e-12)  # the norm's own rounding
+        # the factor allows for the rounding of the norm
+        allowed = (own_distance + other_distance) * (1 + 1e-12)
         words = (
             f"the weights of the two models are {distance:.3g} apart, and the claim allows at most "
             f"{allowed:.3g}"
@@ -406,8 +432,8 @@ def _near(
         trials.append(_trial(pair, "distance", distance / allowed, distance > allowed, words))
     if not trials:
         return [], None
-    worst = max(trials, key=lambda trial: trial.found or 0)
-    attack_made = _after(worst)
+    largest = max(trials, key=lambda trial: trial.found or 0)
+    attack_made = _attack_text(largest)
     attack = (
         "the weights, before noise is added, were compared with those of training without the "
         "erased records"
@@ -416,16 +442,17 @@ def _near(
         "in the attacks that were made, this audit detects weights that are farther from those "
         "of training without the erased records than their recorded bounds allow"
     )
-    return trials, _certain_finding(
+    finding = _certain_finding(
         f"{subject}: weights before noise",
         replace(claimed, terms=(Remark("near_minimiser_as_recorded"),)),
         trials,
-        attack,
-        "distance/claimed",
-        f"before noise is added, in the worst attack ({attack_made}), {worst.words}",
-        noticeable,
-        1.0,
+        attack=attack,
+        measure="distance/claimed",
+        meaning=f"before noise is added, in the worst attack ({attack_made}), {largest.words}",
+        noticeable=noticeable,
+        allowed=1.0,
     )
+    return trials, finding
 
 
 # ---- (eps, delta)
@@ -433,13 +460,13 @@ def _near(
 
 @dataclass(frozen=True)
 class _Projection:
-    """Draws of both models along one direction.
+    """Draws of what both models release, projected on one direction.
 
     Attributes:
         pair: both models.
-        direction: which direction, in words.
-        unlearned: [n] draws of the model that unlearned.
-        retrained: [n] draws of the model that was trained without the records.
+        direction: the name of the direction.
+        unlearned: [n] draws of the unlearned model.
+        retrained: [n] draws of the retrained model.
     """
 
     pair: AttackedSides
@@ -448,19 +475,20 @@ class _Projection:
     retrained: np.ndarray
 
 
-def _distinguished(
+def _test_distinguishing(
     subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
-    """Test whether draws of the two models can be told apart, along every direction.
+    """Test an (eps, delta) claim: distinguish draws of the two models, along every direction.
 
     Args:
         subject: the method, in words.
         pairs: both models after each attack.
         claimed: what the method promised.
-        plan: how many draws there are, and the confidence of bounds.
+        plan: how many draws there are of each side, and the confidence of bounds.
 
     Returns:
-        How each test went, and the finding; None: nothing was drawn that the claim covers.
+        A result for each pair and direction, and the finding, which is about the largest lower
+        bound on epsilon. The finding is None if the claim covers no attack whose models draw.
     """
     claimed_loss = Claimed("epsilon", claimed.eps, claimed.delta)
     half = plan.trials // 2
@@ -479,7 +507,7 @@ def _distinguished(
         mistakes = event.mistakes(projection.unlearned[half:], projection.retrained[half:])
         bound = claimed_loss.bound(mistakes, plan.confidence, len(projections))
         is_covered = claimed.adaptive or not projection.pair.attack.adaptive
-        words = _projection_words(projection, mistakes, is_covered)
+        words = _projection_sentence(projection, mistakes, is_covered)
         violated = is_covered and bound > claimed.eps
         trial = _trial(projection.pair, "distinguished", bound, violated, words)
         trials.append(trial)
@@ -488,7 +516,7 @@ def _distinguished(
     if not mistakes_of:
         return trials, None
     directions = ", ".join(dict.fromkeys(projection.direction for projection in projections))
-    worst = max(mistakes_of, key=lambda trial: trial.found or 0)
+    largest = max(mistakes_of, key=lambda trial: trial.found or 0)
     tested = TestedClaim(
         subject=f"{subject}: the weights that are used for answers",
         claim=claimed.sentences[0],
@@ -498,25 +526,25 @@ def _distinguished(
             f"on: {directions}"
         ),
         effort=(
-            f"{_listed(trials)}; each of {len(projections)} tests used {plan.trials:,} draws from "
-            "each of the two models, and half of these draws served only to choose thresholds"
+            f"{_attacks_text(trials)}; each of {len(projections)} tests used {plan.trials:,} draws "
+            "from each of the two models, and half of these draws served only to choose thresholds"
         ),
         claimed=claimed_loss,
         confidence=plan.confidence,
         events=len(projections),
     )
-    finding = tested.judge(mistakes_of[worst])
-    meaning = f"after {_after(worst)}: {finding.meaning}"
-    return trials, _promised_only(replace(finding, meaning=meaning), claimed)
+    finding = tested.judge(mistakes_of[largest])
+    meaning = f"after {_attack_text(largest)}: {finding.meaning}"
+    return trials, _without_verdict_if_unproved(replace(finding, meaning=meaning), claimed)
 
 
-def _projection_words(projection: _Projection, mistakes: Mistakes, is_covered: bool) -> str:
-    """Return in words how well an attacker told draws apart.
+def _projection_sentence(projection: _Projection, mistakes: Mistakes, is_covered: bool) -> str:
+    """Return a sentence about how often the attacker was wrong on draws along one direction.
 
     Args:
         projection: the draws.
-        mistakes: on those that were counted.
-        is_covered: the claim is about such attacks.
+        mistakes: the attacker's mistakes on the half of the draws that was counted.
+        is_covered: whether the claim covers attacks of this kind.
     """
     words = (
         f"with weights projected on {projection.direction}, the attacker made {mistakes.alarms} "
@@ -532,11 +560,14 @@ def _projection_words(projection: _Projection, mistakes: Mistakes, is_covered: b
 
 
 def _projections(pair: AttackedSides, count: int) -> Iterator[_Projection]:
-    """Yield draws of both models along every direction; nothing if they draw nothing.
+    """Draw what both models release, and yield the draws along each direction.
+
+    Nothing is yielded if the models release no draws. Whole vectors are drawn once, and projected
+    on each direction that is not 0.
 
     Args:
         pair: both models after an attack.
-        count: how many draws there are of each.
+        count: how many draws to make of each model.
     """
     unlearned = pair.unlearned
     retrained = pair.retrained
@@ -554,43 +585,50 @@ def _projections(pair: AttackedSides, count: int) -> Iterator[_Projection]:
                 )
     elif unlearned.draw_noise is not None and retrained.draw_noise is not None:
         for name, direction in _directions(pair).items():
-            unit = direction / (np.linalg.norm(direction) or 1.0)
-            yield _Projection(
-                pair,
-                name,
-                unlearned.values @ unit + unlearned.draw_noise(count),
-                retrained.values @ unit + retrained.draw_noise(count),
-            )
+            length = np.linalg.norm(direction)
+            # along the direction 0, both sides are noise alone
+            unit = direction / length if length else direction
+            unlearned_draws = unlearned.values @ unit + unlearned.draw_noise(count)
+            retrained_draws = retrained.values @ unit + retrained.draw_noise(count)
+            yield _Projection(pair, name, unlearned_draws, retrained_draws)
 
 
 def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
-    """Return directions that are fixed before anything is drawn of the last state: name -> [d]."""
+    """Return the directions that do not depend on draws of the last state: name -> [d].
+
+    They are the difference of the two models' weights, the probes of the unlearned model, and the
+    noise of the last state that was released before, if there was one.
+    """
     difference = pair.unlearned.values - pair.retrained.values
     directions = {"the difference between the weights of the two models": difference}
     directions |= pair.unlearned.probes
-    released = [state.released_noise for state in pair.before]
-    released_noises = [noise for noise in released if noise is not None]
-    if released_noises:
-        name = "the noise of weights that were released before"
-        directions[name] = released_noises[-1]
+    for state in pair.before:
+        noise = state.released_noise
+        if noise is not None:  # of several states, the last remains
+            directions["the noise of weights that were released before"] = noise
     return directions
 
 
 # ---- noise that was in fact served
 
 
-def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Finding | None:
-    """Test whether what was released has noise of the claimed size, drawn anew each time.
+def _test_noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Finding | None:
+    """Test that released weights have noise of the claimed size, drawn anew for each state.
 
     Let z_0, z_1, ... be the noises in the order in which they were drawn, each N(0, sigma^2 I) in d
     coordinates given all before. Then sum |z_i|^2 / sigma^2 is chi-squared, and z_i z_j /
     (sigma |z_j|), j < i, is standard normal given z_j. Half the error probability goes to the
     first being too small, half to the pairs.
 
+    Args:
+        subject: the method, in words.
+        pairs: both models after each attack.
+        plan: of which only the confidence is used.
+
     Returns:
-        The finding; None: fewer than two states were released with noise.
+        The finding; None: fewer than two states were released with noise of a claimed size.
     """
-    # by identity, as the trained model's state is the same object in every pair
+    # by identity: the trained model's state is one object in all pairs, and must be counted once
     states = {id(state): state for pair in pairs for state in (*pair.before, pair.unlearned)}
     noises = []
     sigmas = []
@@ -644,16 +682,23 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
 
 
 def _correlations(noises: Sequence[np.ndarray], sigmas: Sequence[float]) -> list[float]:
-    """Return how far each noise goes along each earlier one, in standard deviations.
+    """Return the size of each noise along each earlier one, in standard deviations.
+
+    If noise is drawn anew, each is the absolute value of a standard normal number.
 
     Args:
-        noises: [d] each, in the order in which they were drawn.
-        sigmas: the claimed standard deviation of each.
+        noises: at least two, [d] each, in the order in which they were drawn.
+        sigmas: the claimed standard deviation of each noise.
+
+    Returns:
+        A number for each of the m (m - 1)/2 pairs of m noises.
     """
     correlations = []
     for index, (later, sigma) in enumerate(zip(noises, sigmas, strict=True)):
         for earlier in noises[:index]:
-            deviation = sigma * float(np.linalg.norm(earlier)) or math.inf
+            deviation = sigma * float(np.linalg.norm(earlier))
+            if not deviation:  # a noise of 0 is correlated with nothing
+                deviation = math.inf
             correlations.append(abs(float(later @ earlier)) / deviation)
     return correlations
 
@@ -661,27 +706,29 @@ def _correlations(noises: Sequence[np.ndarray], sigmas: Sequence[float]) -> list
 def _trial(
     pair: AttackedSides, test: str, found: float | None, violated: bool, words: str
 ) -> Trial:
-    """Return how a test of a pair went; arguments as of ``Trial``."""
+    """Return the result of a test of a pair of models; other arguments as of ``Trial``."""
     return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.unlearned.how)
 
 
-def _after(trial: Trial) -> str:
-    """Return the attack of a trial in words, with how many records it erased."""
+def _attack_text(trial: Trial) -> str:
+    """Return the name of a trial's attack, with the number of records that it erased."""
     return f"{trial.attack} ({trial.records} records)"
 
 
-def _listed(trials: Sequence[Trial]) -> str:
-    """Return the names of all attacks that were made, and how many they are."""
+def _attacks_text(trials: Sequence[Trial]) -> str:
+    """Return how many attacks were made, with their names; untested trials are left out."""
     names = dict.fromkeys(trial.attack for trial in trials if trial.found is not None)
     listed = "; ".join(names)
     return f"{counted(len(names), 'attack')} ({listed})"
 
 
-def _promised_only(finding: Finding, claimed: Promise) -> Finding:
-    """Return the finding, without a verdict if nothing is promised: nothing is contradicted then.
+def _without_verdict_if_unproved(finding: Finding, claimed: Promise) -> Finding:
+    """Return the finding as it is, or without a verdict if the promise is not proved.
+
+    A promise that is not proved claims nothing, so no result can contradict it.
 
     Args:
-        finding: what was found.
+        finding: the finding with its verdict.
         claimed: what the method promised.
     """
     if claimed.proved:
@@ -703,52 +750,54 @@ def _certain_finding(
     noticeable: str,
     allowed: float,
 ) -> Finding:
-    """Return the finding of a measure that chance has no part in.
+    """Return the finding of a measurement without randomness: one larger value is a violation.
 
     Args:
         subject: what was attacked, in words.
         claimed: what the method promised.
-        trials: of all attacks; the largest measure counts.
+        trials: the results of all attacks, of which the largest ``found`` is judged.
         attack: what was done, in words.
-        measure: what was measured, in words.
+        measure: the name of what was measured.
         meaning: what was found, in words.
-        noticeable: what the audit would detect, in words.
-        allowed: the claim is that the measure is at most this.
+        noticeable: what this audit would detect, in words.
+        allowed: the largest value that the claim allows.
     """
     largest = max(trial.found or 0.0 for trial in trials)
     finding = counterexamples(
         subject,
         claimed.sentences[0],
         attack,
-        _listed(trials),
+        _attacks_text(trials),
         measure,
         largest,
         meaning,
         noticeable,
         allowed,
     )
-    return _promised_only(replace(finding, claimed=None), claimed)
+    return _without_verdict_if_unproved(replace(finding, claimed=None), claimed)
 
 
-# ---- forget sets: at random, by an adversary, and by somebody who looks at what is served
+# ---- forget sets: drawn at random, chosen by an adversary, or chosen after looking at the model
 
 
 class ForgetSets:
-    """Sets of records that are asked to be erased, by chance or chosen to make unlearning hard.
+    """Sets of records to erase, drawn at random or chosen to make unlearning hard.
 
     Args:
-        train: the run's training records.
-        families: [n] str, the same for identical records that nothing else tells apart.
-        records: how many each set has; a whole class has as many as it has.
-        trials: how many random sets there are.
-        seed: of all that is drawn.
+        train: the run's n training records.
+        families: [n] str, the same for records that are identical in all but their ids.
+        records: how many records each set has; a set of a whole class has all of its records.
+        trials: how many sets are drawn at random.
+        seed: of all draws.
 
     Raises:
-        ConfigError: no record may go, or fewer than are asked for.
+        ConfigError: fewer than ``records + 2`` records can be erased.
 
     Attributes:
-        erasable: rows that may be erased; of identical records, the one that agt unlearn takes.
-        features: [n, width] float64, flat; of many features, a random projection.
+        erasable: the rows that can be erased: those of private records, and the last row of
+            identical ones, because it is the one that ``agt unlearn`` erases.
+        features: [n, width] float64, each record's as one vector; of more than ``MAX_WIDTH``
+            features, a random projection.
     """
 
     def __init__(
@@ -769,25 +818,26 @@ class ForgetSets:
             self.features = self.features @ projection / np.sqrt(MAX_WIDTH)
 
     def _check_records(self) -> None:
-        """Raise ConfigError unless as many records may be erased as are asked for."""
+        """Raise ConfigError unless ``records`` can be erased and two more remain."""
         if not len(self.erasable):
             raise ConfigError(
                 "every training record of this run is public, so there is nothing to erase. "
                 "Audit a run with private records"
             )
         if self.records > len(self.erasable) - 2:
-            most = max(1, len(self.erasable) - 2)
+            maximum = max(1, len(self.erasable) - 2)
             raise ConfigError(
                 f"audit.records={self.records} is too many: {len(self.erasable)} training records "
-                f"may be erased, and at least two must remain. Give {most} or fewer"
+                f"may be erased, and at least two must remain. Give {maximum} or fewer"
             )
 
     def attacks(self, by_shard: bool = False) -> Iterator[Attack]:
-        """Yield an attack for each set.
+        """Yield an attack for each set of records.
 
         Args:
-            by_shard: an attacker who looks at the model chooses records of one member's shard, of
-                an ensemble whose shards are kept; False: those that it answers most wrongly.
+            by_shard: what the adaptive attack chooses after its first request. True: records of
+                one member's shard, of an ensemble whose shards stay fixed when records are
+                erased. False: the records that the model answers most wrongly.
         """
         rng = np.random.default_rng(self.seed)
         count = self.records
@@ -796,8 +846,10 @@ class ForgetSets:
             yield Attack.at_once(f"{count} records chosen at random, draw {draw}", rows)
         leverage, error = self._influence()
         influence = leverage * error**2 / (1 - leverage) ** 2
-        yield Attack.at_once(f"the {count} most influential records", self._largest(influence))
-        yield Attack.at_once(f"the {count} farthest outliers", self._largest(leverage))
+        most_influential = self._rows_with_largest(influence)
+        yield Attack.at_once(f"the {count} most influential records", most_influential)
+        outliers = self._rows_with_largest(leverage)
+        yield Attack.at_once(f"the {count} farthest outliers", outliers)
         yield Attack.at_once(
             f"{count} records whose near-duplicates stay in the data", self._near_duplicates(rng)
         )
@@ -806,19 +858,24 @@ class ForgetSets:
             yield self._adaptive_attack(rng, by_shard)
 
     def _adaptive_attack(self, rng: np.random.Generator, by_shard: bool) -> Attack:
-        """Return an attack of two requests, whose second is chosen by looking at the model."""
-        at_first = self.records // 2
-        afterwards = self.records - at_first
-        first_rows = rng.choice(self.erasable, at_first, replace=False)
-        choose = self._of_overruled_member if by_shard else self._most_wrong
-        return Attack(
-            f"{at_first} records at random, then {afterwards} chosen by looking at the "
-            "outputs after the first erasure",
-            (lambda state: first_rows, partial(choose, first_rows, afterwards)),
+        """Return an attack of two requests, whose second is chosen after looking at the model.
+
+        Args:
+            rng: draws the rows of the first request.
+            by_shard: as of ``attacks``.
+        """
+        first_count = self.records // 2
+        second_count = self.records - first_count
+        first_rows = rng.choice(self.erasable, first_count, replace=False)
+        choose = self._rows_of_overruled_member if by_shard else self._most_wrong_rows
+        name = (
+            f"{first_count} records at random, then {second_count} chosen by looking at the "
+            "outputs after the first erasure"
         )
+        return Attack(name, (lambda state: first_rows, partial(choose, first_rows, second_count)))
 
     def _smallest_class(self) -> RemovedRows:
-        """Return all records of the smallest class; of two classes, all but one."""
+        """Return the erasable rows of the class with fewest; of two classes, all but one row."""
         labels, counts = np.unique(self.train.labels[self.erasable], return_counts=True)
         smallest = labels[counts.argmin()]
         rows = self.erasable[self.train.labels[self.erasable] == smallest]
@@ -826,15 +883,21 @@ class ForgetSets:
             return rows[:-1]
         return rows
 
-    def _largest(self, scores: np.ndarray) -> RemovedRows:
-        """Return the rows with the largest scores, of scores [n] of all records."""
+    def _rows_with_largest(self, scores: np.ndarray) -> RemovedRows:
+        """Return the ``records`` erasable rows with the largest scores.
+
+        Args:
+            scores: [n] one for each training record.
+        """
         largest_first = np.argsort(-scores[self.erasable], kind="stable")
         return self.erasable[largest_first[: self.records]]
 
     def _influence(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the leverage [n] and the error [n] of each record in a ridge regression.
 
-        They say how far deleting the record moves the regression on the classes.
+        The regression is of the classes, as indicators, on the features. Leverage is in
+        [0, 1); the error is the l2 norm of the residuals. Together they say how far deleting the
+        record moves the regression.
         """
         x = np.column_stack([self.features, np.ones(len(self.features))])
         y = np.eye(int(self.train.labels.max()) + 1)[self.train.labels]
@@ -845,31 +908,34 @@ class ForgetSets:
         return leverage, np.linalg.norm(y - x @ (solved @ y), axis=1)
 
     def _near_duplicates(self, rng: np.random.Generator) -> RemovedRows:
-        """Return rows whose nearest neighbour with the same label is nearest, and stays.
+        """Return rows that have a close neighbour of the same label which is not erased.
 
-        At most ``MAX_LOOKED_AT`` records are looked at.
+        Those with the closest neighbours are chosen, out of ``MAX_CANDIDATES`` random records.
+
+        Returns:
+            At most ``records`` rows.
         """
-        count = min(MAX_LOOKED_AT, len(self.erasable))
+        count = min(MAX_CANDIDATES, len(self.erasable))
         candidates = rng.choice(self.erasable, count, replace=False)
         distances = cdist(self.features[candidates], self.features[candidates])
         labels = self.train.labels[candidates]
         distances[labels[:, None] != labels] = np.inf
         np.fill_diagonal(distances, np.inf)
         chosen: list[int] = []
-        staying: set[int] = set()
+        remaining: set[int] = set()  # neighbours of chosen records, which must not be erased
         for candidate in np.argsort(distances.min(axis=1)).tolist():
-            if len(chosen) < self.records and candidate not in staying:
+            if len(chosen) < self.records and candidate not in remaining:
                 chosen.append(candidate)
-                staying.add(int(distances[candidate].argmin()))
+                remaining.add(int(distances[candidate].argmin()))
         return candidates[chosen]
 
-    def _most_wrong(self, first: RemovedRows, count: int, state: ModelState) -> RemovedRows:
-        """Return the rows that the model answers most wrongly.
+    def _most_wrong_rows(self, first: RemovedRows, count: int, state: ModelState) -> RemovedRows:
+        """Return the rows whose own label has the smallest margin in the model.
 
         Args:
-            first: rows that were erased before.
-            count: how many are chosen.
-            state: the model's, which shows the model.
+            first: the rows that were erased before; none of them is chosen again.
+            count: how many rows to choose; fewer are returned if fewer remain.
+            state: the model's present state, whose ``visible`` is the model.
         """
         remaining = self.erasable[~np.isin(self.erasable, first)]
         model: Model = state.visible
@@ -881,23 +947,24 @@ class ForgetSets:
             own_margin = margins[labels, np.arange(len(remaining))]
         return remaining[np.argsort(own_margin, kind="stable")[:count]]
 
-    def _of_overruled_member(
+    def _rows_of_overruled_member(
         self, first: RemovedRows, count: int, state: ModelState
     ) -> RemovedRows:
-        """Return rows of the shard whose member the vote overrules most often.
+        """Return rows of the shard whose member disagrees with the vote most often.
 
-        Whoever knows the key can tell which records these are. Arguments as of ``_most_wrong``.
+        An attacker who knows the public hash key knows which records are in this shard. Arguments
+        as of ``_most_wrong_rows``; fewer than ``count`` rows are returned if the shard has fewer.
         """
         model = state.visible
         remaining = self.erasable[~np.isin(self.erasable, first)]
-        queries = self.train.features[self.erasable[:MAX_LOOKED_AT]]
+        queries = self.train.features[self.erasable[:MAX_CANDIDATES]]
         vote = model.predict(queries)
         share_overruled = (labels_of(model.member_margins(queries)) != vote).mean(axis=1)
         shard = assign_shards(self.train.units[remaining], model.settings.ensemble)
         return remaining[shard == int(np.argmax(share_overruled))][:count]
 
 
-QUIET = Console(json=True, quiet=True)  # what it would say is of copies, and not of the run
+QUIET = Console(json=True, quiet=True)  # messages about copies of the run would mislead
 NOTES = (
     "each method ran with the code of `agt unlearn` on a copy of the run. The copies were "
     "deleted, and the run was not changed",
@@ -908,19 +975,20 @@ NOTES = (
 )
 
 COLUMNS = ["method", "attack", "records", "test", "found", "outcome", "words", "removed_by"]
-"""Of the table of attacks."""
+"""Columns of the table of attacks; ``_table_row`` fills them."""
 
 
 @schema
 class Unlearning(AuditKind):
-    """Tells unlearned models of a run from models that never saw the records.
+    """Compares unlearned models of a run with models that were trained without the records.
 
     Attributes:
-        records: how many ask to be erased in each attack; of a whole class, as many as it has.
+        records: how many records each attack erases; of a whole class, all of them.
         trials: how many forget sets are drawn at random, beside those chosen by an adversary.
-        methods: of ``agt unlearn``; null: all that are made for this kind of run.
-        releases: draws of what is released, each side, for each direction.
-        queries: test records whose labels are compared where a method answers before it removes.
+        methods: the methods of ``agt unlearn`` to attack; None: all that can be used for the run.
+        releases: how many draws of released weights there are, from each side and direction.
+        queries: how many test records' labels are compared, for a method that answers queries
+            before it removes records.
     """
 
     name: ClassVar[str] = "unlearning"
@@ -944,21 +1012,32 @@ class Unlearning(AuditKind):
             )
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse to go without a run.
+        """Check that a run is given and can be opened.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: it is not, or cannot; the error names the key.
         """
-        _opened(given)
+        _open_without_queries(given)  # it raises
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Try every method against every attack.
+        """Make every attack on every method.
+
+        A method that cannot be used for the run has an untested finding if the settings name it,
+        and a note otherwise.
+
+        Args:
+            given: the settings that all kinds of audit share.
+            record: the audit's run folder, in which copies of the run lie meanwhile.
+            console: for progress.
+
+        Returns:
+            The findings of all methods, and the table of attacks.
 
         Raises:
-            ConfigError: the run's data is gone or changed, or fewer records may be erased than
-                asked.
+            ConfigError: the run's data is missing or was changed, or fewer records can be erased
+                than ``records``.
         """
-        trained = _opened(given)
+        trained = _open_without_queries(given)
         opened = trained.open(record, console)
         train = opened.dataset.train
         forget = ForgetSets(
@@ -967,11 +1046,12 @@ class Unlearning(AuditKind):
         plan = TrialPlan(self.releases, given.confidence)
         findings: list[Finding] = []
         rows: list[tuple[object, ...]] = []
-        not_attacked: list[str] = []
+        unusable_methods: list[str] = []
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
             for method in self.methods or METHODS:
                 tested = MethodUnderTest(method, opened, train, Path(scratch) / "run", self.queries)
                 try:
+                    # called only because it raises if the method cannot be used
                     chosen(method, trained.settings, trained.finished, False)
                 except ConfigError as error:
                     if self.methods:
@@ -980,21 +1060,21 @@ class Unlearning(AuditKind):
                         )
                         findings.append(not_tested(tested.words, reason, str(error)))
                     else:
-                        not_attacked.append(
+                        unusable_methods.append(
                             f"method={method} was not attacked, because it cannot be used for "
                             f"this run: {error}"
                         )
                     continue
-                of_method, trials = tested.attacked(forget, plan, console)
-                findings += of_method
+                method_findings, trials = tested.make_attacks(forget, plan, console)
+                findings += method_findings
                 rows += [_table_row(method, trial) for trial in trials]
         table = pd.DataFrame(rows, columns=COLUMNS)
-        notes = (*not_attacked, *NOTES)
+        notes = (*unusable_methods, *NOTES)
         return Audited.of(trained.finished, findings, notes, tables={"attacks": table})
 
 
 def _table_row(method: MethodName, trial: Trial) -> tuple[object, ...]:
-    """Return the row of a trial, in the order of ``COLUMNS``."""
+    """Return a trial as a row of the table of attacks, in the order of ``COLUMNS``."""
     return (
         method,
         trial.attack,
@@ -1007,32 +1087,36 @@ def _table_row(method: MethodName, trial: Trial) -> tuple[object, ...]:
     )
 
 
-def _opened(given: AuditInputs) -> TrainedRun:
-    """Return the audited run; queries that are brought along are checked to be none.
+def _open_without_queries(given: AuditInputs) -> TrainedRun:
+    """Open the audited run, without the queries (``inputs``) of its settings.
 
     Raises:
-        ConfigError: there is no run, or it cannot be opened.
+        ConfigError: no run is given, or it cannot be opened.
     """
     given.need_run(inputs=True)
     return TrainedRun.of({**given.config, "inputs": None})
 
 
 class MethodUnderTest:
-    """A method of unlearning on a copy of the run, and training without the records.
+    """A method of ``agt unlearn`` on copies of a run, and training without the erased records.
+
+    ``begin`` starts an attack: it replaces the copy by a fresh one. ``retrained`` does not depend
+    on the copy.
 
     Args:
-        method: of ``agt unlearn``.
-        opened: the run, which stays as it is.
-        train: its training records, whose rows are asked to be erased.
-        copy: where the copy lies.
-        queries: how many labels are compared.
+        method: the method's name.
+        opened: the run, which is not changed.
+        train: its training records, from which rows are erased.
+        copy: the folder of the copy, which is created and replaced; its parent must exist, and
+            is written to.
+        queries: how many test records' labels are compared.
 
     Attributes:
         words: the method, in words.
-        run: the run's folder.
-        promises: what the method said after each removal.
-        removed_rows: rows that were asked for since the last beginning.
-        noise_drawn: (side, n) -> noise that was drawn.
+        run: the run, as it was trained.
+        promises: the promise of each removal, in all attacks so far.
+        removed_rows: the rows that were erased since the last ``begin``.
+        noise_drawn: (side, n) -> [n] noise; draws are made once and used again.
     """
 
     def __init__(
@@ -1051,7 +1135,7 @@ class MethodUnderTest:
 
     @property
     def reason_not_comparable(self) -> str:
-        """Why nothing can be compared; empty: it can."""
+        """Why the unlearned model cannot be compared with a retrained one; "": it can."""
         settings = self.opened.trained.settings
         if settings.noise is not None:
             return (
@@ -1066,15 +1150,19 @@ class MethodUnderTest:
             )
         return ""
 
-    def attacked(
+    def make_attacks(
         self, forget: ForgetSets, plan: TrialPlan, console: Console
     ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
-        """Make every attack on the method, as ``audit_unlearning`` returns it.
+        """Make every attack on the method.
 
         Args:
-            forget: the sets of records that are asked to be erased.
+            forget: the sets of records to erase.
             plan: how many draws there are, and the confidence of bounds.
             console: for progress.
+
+        Returns:
+            Findings and results as of ``audit_unlearning``; one untested finding and no result if
+            the method's models cannot be compared.
         """
         reason = self.reason_not_comparable
         if reason:
@@ -1093,7 +1181,7 @@ class MethodUnderTest:
             )
 
     def begin(self) -> tuple[ModelState, Unlearn]:
-        """Make a fresh copy, and return the trained model's state and what unlearns."""
+        """Replace the copy by a fresh one; return the trained model's state and ``_unlearn``."""
         shutil.rmtree(self.copy, ignore_errors=True)
         copied(self.run, self.copy)
         self.removed_rows = self.removed_rows[:0]
@@ -1101,11 +1189,11 @@ class MethodUnderTest:
 
     @cached_property
     def _trained_state(self) -> ModelState:
-        """The trained model's state: one object, so that its noise is counted once."""
+        """The trained model's state: one object in all attacks, so its noise is counted once."""
         return self._state(self.opened.model)
 
     def retrained(self, rows: RemovedRows) -> ModelState:
-        """Return the state of a model that is trained from scratch without these rows."""
+        """Train a model from scratch without these rows, and return its state."""
         prepared = self._prepared(rows)
         settings = self.opened.trained.settings
         job = ErasureJob(self.run, settings, prepared, prepared.erased, len(rows), len(rows))
@@ -1114,11 +1202,13 @@ class MethodUnderTest:
 
     @property
     def claimed(self) -> Promise:
-        """The least that the method promised.
+        """The weakest promise that the method made in all attacks so far.
 
-        An attack that was answered by training from scratch keeps that as well. What the settings
-        were chosen on is left out of the assumptions: the model that was never trained on the
-        records has the same settings.
+        An attack that the method answered by training from scratch fulfils weaker promises as
+        well. Assumptions about the data on which settings were chosen are left out, because the
+        retrained model has the same settings.
+
+        Before any attack, it is an exact promise without details.
         """
         if not self.promises:
             return Promise(self.method, True, 0.0, 0.0, True, (Remark("as_promised"),))
@@ -1132,7 +1222,13 @@ class MethodUnderTest:
         )
 
     def _unlearn(self, rows: RemovedRows) -> ModelState:
-        """Run ``agt unlearn`` on the copy, and return the state of the model that it leaves."""
+        """Erase rows from the copy as ``agt unlearn`` does, and return the model's new state.
+
+        The rows are added to ``removed_rows``, and the method's promise to ``promises``.
+
+        Raises:
+            AgtError: the method refuses the request.
+        """
         self.removed_rows = np.concatenate([self.removed_rows, rows])
         ids = self.copy.with_name("ids.txt")
         ids.write_text("\n".join(self.train.ids[rows].tolist()), encoding="utf-8")
@@ -1148,11 +1244,17 @@ class MethodUnderTest:
         if self.method == "certificate":
             return self._answers(PendingErasures.of(run), self.opened.model)
         model = load(self._prepared(self.removed_rows).problem(self.opened.trained.settings), run)
-        how = str(removal.facts.get("removed_by", "")) or removal.sentences[0]
+        how = str(removal.facts.get("removed_by", ""))
+        if not how:
+            how = removal.sentences[0]
         return replace(self._state(model, self.removed_rows), how=how)
 
     def _prepared(self, rows: RemovedRows) -> Prepared:
-        """Return the data without these rows, and without those that the run's own log names."""
+        """Return the run's data without these rows, and without those that were erased before.
+
+        Args:
+            rows: of ``train``. Records that the run itself has erased are in its request log.
+        """
         ids_removed = self.train.ids[rows]
         is_removed_before = gone_of(self.run)
 
@@ -1164,18 +1266,22 @@ class MethodUnderTest:
     def _state(
         self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned"
     ) -> ModelState:
-        """Return what a model gives out, as far as the method's claim is about it.
+        """Return the values of a model that the method's claim is about.
+
+        They are labels, if the method answers queries before it removes records; otherwise
+        weights, if the model has weights that records can be removed from; otherwise the bytes of
+        its files.
 
         Args:
-            model: trained or unlearned.
-            rows: those that were erased; None: none were.
-            side: whose noise is drawn, "unlearned" or "retrained".
+            model: the trained, unlearned or retrained model.
+            rows: the rows that were erased; None: none were.
+            side: the side for which noise is drawn, "unlearned" or "retrained".
         """
         if self.method == "certificate":
             return ModelState(model.predict(self._queries(rows)), visible=model)
         weights = model.removable_weights
         if weights is None:
-            return ModelState(bits(model), visible=model)
+            return ModelState(saved_bytes(model), visible=model)
         own_method = self.opened.trained.settings.certificate.own_erasure
         distance = weights.distance if self.method == own_method else None
         if not weights.sigma:
@@ -1197,23 +1303,38 @@ class MethodUnderTest:
         )
 
     def _draw_noise(self, sigma: float, side: str, count: int) -> np.ndarray:
-        """Return noise of one coordinate, [count], drawn as the product draws it.
+        """Return ``count`` draws of Gaussian noise, [count], made as releases make theirs.
 
-        It is drawn once for each side, and serves all directions and attacks.
+        They are drawn once for each side and returned in every call with the same count, so all
+        directions and attacks share them.
+
+        Args:
+            sigma: the standard deviation; it is the same in all calls.
+            side: "unlearned" or "retrained".
+            count: how many draws.
         """
         if (side, count) not in self.noise_drawn:
             self.noise_drawn[side, count] = noisy(np.zeros(count), sigma, SystemRandomness())
         return self.noise_drawn[side, count]
 
     def _answers(self, waiting: PendingErasures, model: Model) -> ModelState:
-        """Return the labels that a model gives while requests wait, and which it refuses."""
+        """Return the labels of a model while erasures are pending, and which are answered.
+
+        Args:
+            waiting: the pending erasures.
+            model: the trained model, from which nothing has been removed yet.
+        """
         certificates = model.certify(self._queries(self.removed_rows))
         answered = waiting.answered(certificates, model.problem.classes)
         how = f"{int(answered.sum())} of {len(answered)} queries were answered"
         return ModelState(certificates.prediction, answered=answered, visible=model, how=how)
 
     def _queries(self, rows: RemovedRows | None) -> np.ndarray:
-        """Return test records, and the records at ``rows`` that ask to be erased, [n, ...]."""
+        """Return the features of test records, followed by those of erased records, [n, ...].
+
+        Args:
+            rows: the erased rows, of which at most ``queries`` are used; None: test records only.
+        """
         test = self.opened.dataset.test.features[: self.queries]
         if rows is None:
             return test

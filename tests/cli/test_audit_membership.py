@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from agt_audit import shadows
-from agt_audit.membership import EXPOSED, area_of, draw_curves
+from agt_audit.membership import EXPOSED, area_finding, draw_curves
 from agt_audit.membership_classes import advantages_by_class
 from agt_audit.roc import Roc
 from agt_cli.report.findings import Finding, Outcome, Strength
@@ -92,10 +92,10 @@ def test_upside_down_scores_are_no_attack() -> None:
     rng = np.random.default_rng(0)
     member = np.arange(600) < 300
     blank = Finding("s", "c", "a", "e", Outcome.UNTESTED, "m", "AUC", strength=Strength.ASYMPTOTIC)
-    finding = area_of(blank, "loss", Roc(rng.normal(size=600) - member, member), 0.95)
+    finding = area_finding(blank, "loss", Roc(rng.normal(size=600) - member, member), 0.95)
     assert finding.outcome is Outcome.UNTESTED
     assert "0.2" in finding.meaning
-    right = area_of(blank, "loss", Roc(rng.normal(size=600) + member, member), 0.95)
+    right = area_finding(blank, "loss", Roc(rng.normal(size=600) + member, member), 0.95)
     assert (right.outcome, right.estimator) == (Outcome.REPORTED, "DeLong")
 
 

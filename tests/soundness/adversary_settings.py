@@ -397,12 +397,12 @@ class DrawnEditor(Editor):
         ids = content_ids(records.features, records.labels)
         return replace(records, ids=ids, units=ids.copy())
 
-    def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
+    def _name_candidates(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
         """Content ids follow the content: it is varied in its last digits, unless it is to stay
         as it is.
         """
         if not self.setting.content:
-            return super()._named(rows, name, keep)
+            return super()._name_candidates(rows, name, keep)
         tries = 1 if keep else NAMES
         variants = [
             replace(rows, features=rows.features * (1 + i * 2.0**-40)) for i in range(tries)

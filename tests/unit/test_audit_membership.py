@@ -82,7 +82,7 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
         area, apart = spread_of(roc.area for roc in rehearsal.rocs(name))
         assert abs(area - 0.5) < 0.02
         assert 0.005 < apart < 0.04
-    assert abs(rehearsal.right("lira_online").mean() / 20 - 0.5) < 0.02
+    assert abs(rehearsal.right_guesses("lira_online").mean() / 20 - 0.5) < 0.02
 
 
 def test_too_few_models() -> None:
