@@ -246,7 +246,7 @@ def _other_weights(planned: Plan) -> list[str]:
 
     Without this sentence, an accuracy with noise above that without noise looks like a mistake.
     """
-    nominal = planned.evidence.nominal
+    nominal = planned.evidence.nominal_score
     merit = planned.evidence.merit
     mechanisms = weights_mechanisms()
     better = dict.fromkeys(
