@@ -31,7 +31,7 @@ from agt_cli.verify.erasure import (
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import (
-    certified,
+    certificate_sentences,
     check_audit,
     check_certified,
     check_data,
@@ -105,7 +105,10 @@ CHECKS: tuple[tuple[str, str, Check], ...] = (
 )
 # what is certified or guaranteed, a line each
 CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {
-    "train": lambda record, trained: (*certified(record, trained), *erased_words(record)),
+    "train": lambda record, trained: (
+        *certificate_sentences(record, trained),
+        *erased_words(record),
+    ),
     "tune": check_tuned,
     "measure": check_measured,
     "predict": check_release,
@@ -265,7 +268,7 @@ class Verification:
         for command, name, check in CHECKS:
             if command in ("", record.command):
                 record.look(name, check, trained)
-        claims = CLAIMS.get(record.command, certified)(record, trained)
+        claims = CLAIMS.get(record.command, certificate_sentences)(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)
         return (*below, *published, *ledgers), claims, trained
