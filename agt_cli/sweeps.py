@@ -1,9 +1,10 @@
-"""What ``-m`` does: a sweep that goes on where an earlier call of it stopped.
+"""Run a sweep (``-m``): one job for each combination of settings, without those that are done.
 
-Only records count. A job's folder is named by its signature (jobs.py), and the job is done if that
-folder holds a finished record, every file of which is as the run wrote it; what a launcher or a
-process says of a job, or fails to say, changes nothing. Jobs that differ only in what a signature
-leaves out, such as compute.kernel, have a hash of that behind it.
+Whether a job is done is decided by its record alone. Its folder is named by its signature
+(agt_cli/jobs.py), and it is done if that folder holds a finished record, every file of which is as
+the run wrote it. What a launcher or a process returns for a job does not change this. If jobs
+differ only in the settings ``compute``, which no signature contains, a hash of these settings is
+added to the name.
 """
 
 import json
@@ -166,7 +167,12 @@ class Job:
 
 
 def _as_it_ended(job: Job, result: Mapping[str, Any]) -> Job:
-    """By its record; and by what its process returned, if it did."""
+    """Return a job with its record, if there is one, and with what its process returned.
+
+    Args:
+        job: a job that was started.
+        result: what the process returned; empty: it returned nothing.
+    """
     return replace(
         job,
         run=Run.at(job.folder) if (job.folder / "status.json").exists() else None,
@@ -174,15 +180,16 @@ def _as_it_ended(job: Job, result: Mapping[str, Any]) -> Job:
     )
 
 
-def _key_and_value(word: str) -> tuple[str, str]:
-    key, _, value = word.partition("=")
+def _key_and_value(override: str) -> tuple[str, str]:
+    """Return the key of an override such as "+a.b=1", without Hydra's + or ~, and its value."""
+    key, _, value = override.partition("=")
     return key.lstrip("+~"), value
 
 
 def _differing(jobs: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Of each job's overrides, those that not all have."""
+    """Return for each job, given by its overrides, the overrides that not all jobs have."""
     common = set.intersection(*map(set, jobs)) if jobs else set()
-    return [tuple(word for word in words if word not in common) for words in jobs]
+    return [tuple(text for text in overrides if text not in common) for overrides in jobs]
 
 
 class Sweep:
@@ -249,11 +256,15 @@ class Sweep:
         try:
             self._divide_machine()
             jobs = [plan_job(job, self.command, self.console.note) for job in self.jobs]
-            self._run_and_tell(jobs)
+            self._run_and_report(jobs)
         finally:
             lock.release()
 
-    def _run_and_tell(self, jobs: Sequence[Job]) -> None:
+    def _run_and_report(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs that are not done, write the table of all, and print errors.
+
+        The table is written even if running is interrupted.
+        """
         results: dict[Path, Mapping[str, Any]] = {}
         try:
             self._run([job for job in jobs if not job.before], results)
@@ -433,33 +444,63 @@ def perform(
 
 
 def _run_here(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """Run tasks one after another in this process, and return their results in the same order.
+
+    Args:
+        settings: ignored: this launcher has none.
+        tasks: the jobs to run.
+    """
     return [task() for task in tasks]
 
 
 def _run_by_joblib(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    numbers = {
-        key: int(value)
-        for key, value in settings.items()
-        if isinstance(value, str) and value.isdecimal()
-    }
-    return Parallel(**{**settings, **numbers, "backend": "loky"})(delayed(task)() for task in tasks)
+    """Run tasks in several processes by joblib, and return their results in the same order.
+
+    Args:
+        settings: the settings of Hydra's joblib launcher, which are arguments of
+            ``joblib.Parallel``. A text of digits is passed as a number, because Hydra has settings
+            such as pre_dispatch as text. The backend is always loky.
+        tasks: the jobs to run.
+    """
+    arguments: dict[str, Any] = {}
+    for name, value in settings.items():
+        is_number = isinstance(value, str) and value.isdecimal()
+        arguments[name] = int(value) if is_number else value
+    arguments["backend"] = "loky"
+    return Parallel(**arguments)(delayed(task)() for task in tasks)
 
 
 def _run_in_queues(
     settings: Mapping[str, Any], tasks: Sequence[Task], cards: int
 ) -> list[dict[str, Any]]:
-    """Run tasks by joblib, one job a card: task n is in queue n modulo the number of cards."""
+    """Run tasks by joblib, in one process for each GPU, and return their results in the same order.
+
+    Args:
+        settings: not used by the tasks' processes.
+        tasks: the jobs to run; task n runs in process n modulo ``cards``.
+        cards: how many GPUs there are.
+    """
     queues = [partial(_run_here, settings, tasks[card::cards]) for card in range(cards)]
-    ended = Parallel(n_jobs=cards, backend="loky")(delayed(queue)() for queue in queues)
-    # CUDA looks once what a process may see: the next batch needs processes that have not looked.
+    results = Parallel(n_jobs=cards, backend="loky")(delayed(queue)() for queue in queues)
+    # CUDA reads only once which GPUs a process may use, so the next batch needs new processes.
     get_reusable_executor().shutdown(wait=True)
-    return [ended[place % cards][place // cards] for place in range(len(tasks))]
+    return [results[index % cards][index // cards] for index in range(len(tasks))]
 
 
 def _run_by_submitit(
     cluster: str, settings: Mapping[str, Any], tasks: Sequence[Task]
 ) -> list[dict[str, Any]]:
-    """Submit all, and wait for each, however another ended."""
+    """Submit tasks by submitit, and return their results in the same order when all have ended.
+
+    Args:
+        cluster: "local" or "slurm".
+        settings: the settings of Hydra's submitit launcher.
+        tasks: the jobs to run.
+
+    Returns:
+        The result of each task; empty for a task that ended without one, such as a job that was
+        killed, whose record says how far it came.
+    """
     from submitit import AutoExecutor
     from submitit.core.utils import UncompletedJobError
 
@@ -510,34 +551,44 @@ called.
 
 
 def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where two jobs would change one run, or one would read standard input.
+    """Check that no two jobs of a sweep need the same run or standard input for themselves.
 
-    A second call could not tell that its standard input asks something else.
+    Args:
+        command: the name of the command.
+        jobs: the jobs of the sweep.
+
+    Raises:
+        ConfigError: two jobs would erase records from the same run, or a job would read standard
+            input, which is not in its signature: a later call with other input would take the job
+            for done.
     """
-    runs = [str(job.settings["run"]) for job in jobs if erasing(command, job.settings)]
-    again = next((run for run in runs if runs.count(run) > 1), None)
-    if again is not None:
+    erased_runs = Counter(
+        str(job.settings["run"]) for job in jobs if erasing(command, job.settings)
+    )
+    repeated_runs = [run for run, count in erased_runs.items() if count > 1]
+    if repeated_runs:
+        run = repeated_runs[0]
         raise ConfigError(
-            f"run={again}: several jobs of this sweep would erase records from this run, so "
+            f"run={run}: several jobs of this sweep would erase records from this run, so "
             "each would change the run for the next job. Type the commands one after the "
             "other. To only compare methods, add rehearse=true, which runs each job on a copy"
         )
-    keys = (
-        key
-        for key in ("ids", "inputs")
-        for job in jobs
-        if str(job.settings.get(key)) == STANDARD_INPUT
-    )
-    key = next(keys, None)
-    if key is not None:
-        raise ConfigError(
-            f"{key}=-: every job of a sweep must read this input, but standard input can be "
-            f"read only once: give a file with {key}=FILE"
-        )
+    for key in ("ids", "inputs"):
+        if any(str(job.settings.get(key)) == STANDARD_INPUT for job in jobs):
+            raise ConfigError(
+                f"{key}=-: every job of a sweep must read this input, but standard input can be "
+                f"read only once: give a file with {key}=FILE"
+            )
 
 
 def _take_lock(sweep: Path, console: Console) -> Lock:
-    """Keep other processes from running the same sweep, as long as this one lives."""
+    """Acquire and return the lock of a sweep, which keeps other processes from running it.
+
+    If the file system has no locks, the user is warned instead.
+
+    Raises:
+        ConfigError: another process holds the lock.
+    """
     lock = Lock(sweep / LOCK)
     if not lock.acquire():
         raise ConfigError(
@@ -553,7 +604,10 @@ def _take_lock(sweep: Path, console: Console) -> Lock:
 
 
 def _wait_for_dying(jobs: Sequence[Job]) -> None:
-    """Wait for processes that end because their launcher did."""
+    """Wait until no job's process is running any more, but at most DYING_SECONDS.
+
+    Processes end soon after a launcher that stopped with an error.
+    """
     end = time.monotonic() + DYING_SECONDS
     while any(is_locked(job.folder / LOCK) for job in jobs) and time.monotonic() < end:
         time.sleep(0.05)
@@ -564,7 +618,13 @@ def _wait_for_dying(jobs: Sequence[Job]) -> None:
 
 
 def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -> list[Job]:
-    """Give each job the folder that its signature names; of two that are alike, leave out one."""
+    """Return jobs with the folders that their signatures name, without jobs that are repeated.
+
+    Args:
+        jobs: the jobs of a call.
+        sweep: the folder of the sweep.
+        note: prints a line for each job that is left out.
+    """
     counts = Counter(job.signature for job in jobs)
     named: dict[str, Job] = {}
     for job in jobs:

@@ -18,10 +18,10 @@ from agt_cli.unlearn.account_md import account_lines, exception_lines, open_task
 from agt_cli.unlearn.erasure import (
     ErasureOrder,
     NothingErased,
-    account,
     erase,
+    make_account,
     reporting_change,
-    write,
+    write_account,
     write_nothing_erased,
 )
 from agt_cli.unlearn.rehearsal import rehearse
@@ -62,8 +62,8 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         if isinstance(erased, NothingErased):
             return _nothing_erased(erased, record, console)
         with reporting_change(erased.words, console, lambda: bool(erased.words)):
-            told = account(order, erased)
-            write(told, erased, record, order.place_names)
+            told = make_account(order, erased)
+            write_account(told, erased, record, order.place_names)
             digest = record.finish()
     for line in (*account_lines(told), *exception_lines(told)):
         console.say(line)

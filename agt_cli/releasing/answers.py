@@ -1,4 +1,7 @@
-"""Answers from weights that were released earlier. Loads neither torch nor what draws."""
+"""Answer queries from weights that were released earlier.
+
+This module imports neither PyTorch nor mechanisms.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +22,13 @@ from agt_cli.report.release_md import id_lines, outside_lines, predict_report
 
 @dataclass(frozen=True)
 class PortableAnswers:
-    """Labels from weights that were released (agt predict release=FOLDER): the folder and the
-    queries are all there is.
+    """agt predict release=FOLDER: labels from released weights, without the run and its data.
 
     Attributes:
-        folder: of the release.
-        release: what lies there.
+        folder: the folder of released weights.
+        release: its content.
         inputs: the file of queries.
-        force: answer queries that look like another population's, too.
+        force: answer queries even if they look like another population's.
     """
 
     folder: Path
@@ -36,13 +38,17 @@ class PortableAnswers:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PortableAnswers":
-        """Open the release that ``release`` names.
+        """Read the folder that the setting ``release`` names, and check the other settings.
+
+        Args:
+            config: the configuration of agt predict.
 
         Raises:
-            ConfigError: none lies there, another than ``digest``, no queries, or a setting of a
-                release yet to be made.
+            ConfigError: there is no such folder, or its digest is not ``digest``; no queries are
+                given; or a setting is given that only a release from a run has.
         """
-        folder, inputs = Path(str(config["release"])), config.get("inputs")
+        folder = Path(str(config["release"]))
+        inputs = config.get("inputs")
         given = [key for key in ("run", "seed", "ledger") if config.get(key) is not None]
         given += [f"total.{key}" for key, value in (config.get("total") or {}).items() if value]
         mechanism = config.get("mechanism") or {}
@@ -61,14 +67,18 @@ class PortableAnswers:
                 f"release={folder}: no queries were given: give their file with inputs=FILE. Only "
                 "run=FOLDER answers without one, for the rows that were kept out of training"
             )
-        release.queries()  # what reads them may be code that is not trusted, or not there
+        # Called only because it raises: the code that reads queries may be missing or not trusted.
+        release.queries()
         return cls(folder, release, Path(str(inputs)), config.get("force") is True)
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
-        """Label the queries and write the record.
+        """Label the queries, write labels and report into the record, and print the claim.
+
+        Returns:
+            The object that --json prints.
 
         Raises:
-            ConfigError: the queries look like another population's.
+            ConfigError: the queries look like another population's, and ``force`` is not set.
         """
         release = self.release
         record.environment(

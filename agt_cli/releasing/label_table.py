@@ -1,6 +1,6 @@
-"""labels.csv or labels.parquet: the labels that may be published, by name.
+"""Write labels.csv or labels.parquet: the released labels, with the name of each query.
 
-Loads neither torch nor what draws.
+This module imports neither PyTorch nor mechanisms.
 """
 
 import math
@@ -23,9 +23,9 @@ from agt.data.target import NumericTarget
 
 RANGE_DIGITS = 7
 """Digits of a number in the upper part of a range, as in 0 to 20,000 and 2958.13."""
-MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
-_ODD = re.compile('[",\r\n]')
-_HEAD = b"record_id,label\n"
+MAX_LABELS_SHOWN = 10_000  # in the object of --json; more labels are only in their file
+_NEEDS_QUOTES = re.compile('[",\r\n]')
+_CSV_HEADER = b"record_id,label\n"
 _SCHEMA = pa.schema(
     [pa.field(name, pa.string(), nullable=False) for name in ("record_id", "label")]
 )
@@ -33,13 +33,16 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class LabelTable:
-    """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a
-    public bound.
+    """A file of labels, with the names of the queries and of the classes.
+
+    The file's size has a bound that depends on public values only (``size``), so that room on the
+    disk can be reserved before labels are drawn.
 
     Attributes:
-        names: [n] str, or ``row_numbers``.
-        classes: the labels' names.
-        suffix: .csv, or .parquet where that is how queries came that are too many to be held.
+        names: [n] str: the name of each query, or the object that ``row_numbers`` returns.
+        classes: the name of each class.
+        suffix: ".csv", or ".parquet" for queries from a parquet file that are too many to be held
+            in memory.
     """
 
     names: np.ndarray
@@ -48,106 +51,137 @@ class LabelTable:
 
     @classmethod
     def of(cls, queries: Records, classes: tuple[str, ...], inputs: Path | None) -> "LabelTable":
-        """For queries, and the file that they are from."""
-        large = (
-            isinstance(queries.features, Blocks)
-            and inputs is not None
-            and inputs.suffix.lower() == ".parquet"
-        )
-        return cls(public_names(queries.ids), classes, ".parquet" if large else ".csv")
+        """Return the table for queries.
+
+        Args:
+            queries: the queries.
+            classes: the name of each class.
+            inputs: the file that the queries were read from; None: there is none.
+        """
+        is_streamed = isinstance(queries.features, Blocks)
+        is_parquet = inputs is not None and inputs.suffix.lower() == ".parquet"
+        suffix = ".parquet" if is_streamed and is_parquet else ".csv"
+        return cls(public_names(queries.ids), classes, suffix)
 
     @property
     def file(self) -> str:
-        """Its name."""
+        """The name of the file."""
         return f"labels{self.suffix}"
 
     @property
     def naming(self) -> list[str]:
-        """What whoever reads it should know of its names, if they are not the queries' own."""
-        said = (
+        """Warnings about the column record_id: one if it has row numbers, none if it has ids."""
+        if not isinstance(self.names, Mapped):  # only ``row_numbers`` returns a ``Mapped`` array
+            return []
+        warning = (
             "the column 'record_id' of the labels contains the number of each query (counted "
             "from 0), because no column gives ids of queries. To give ids, add the dataset's "
             "id column, or a column named 'id', to the file of queries"
         )
-        return [said] if isinstance(self.names, Mapped) else []
+        return [warning]
 
     @property
     def size(self) -> int:
-        """As many bytes as it can come to: every label the longest."""
+        """The largest number of bytes that the file can have, whatever the labels are."""
         if self.suffix == ".parquet":
             return self._parquet_size
-        longest = max(
-            range(len(self.classes)), key=lambda label: len(_cell(self.classes[label]).encode())
-        )
-        names = pieces(self.names)
-        return len(_HEAD) + sum(
-            len(self._lines(some, np.broadcast_to(longest, len(some)))) for some in names
-        )
+        cell_bytes = [len(_csv_cell(name).encode()) for name in self.classes]
+        longest_label = int(np.argmax(cell_bytes))
+        size = len(_CSV_HEADER)
+        for piece in pieces(self.names):
+            labels = np.broadcast_to(longest_label, len(piece))
+            size += len(self._csv_lines(piece, labels))
+        return size
 
     @property
     def _parquet_size(self) -> int:
-        """Each name and label in plain, what cannot be made shorter, and room for the groups'
-        heads.
+        """The largest number of bytes that the file can have as parquet.
+
+        A row takes its name and 8 bytes for lengths and label. A sixth is added, because Snappy
+        makes content that it cannot compress longer. The file and each row group have metadata and
+        the names of the classes.
         """
-        count, heads = (
-            len(self.names),
-            4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes),
-        )
-        if isinstance(self.names, Mapped):
-            letters = count * len(str(count))
+        count = len(self.names)
+        group_overhead = 4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes)
+        if isinstance(self.names, Mapped):  # row numbers, which are below ``count``
+            name_bytes = count * len(str(count))
         else:
-            letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
-        return 7 * (letters + 8 * count) // 6 + heads * (2 + count // ROWS)
+            name_bytes = sum(len("".join(piece.tolist()).encode()) for piece in pieces(self.names))
+        return 7 * (name_bytes + 8 * count) // 6 + group_overhead * (2 + count // ROWS)
 
     def answered(self, labels: np.ndarray) -> np.ndarray:
-        """[n] bool: which queries have an answer."""
+        """Return which queries have an answer, [n] bool: those whose label is not UNANSWERED."""
         return np.asarray(labels != UNANSWERED)
 
     def shown(self, labels: np.ndarray) -> list[Any]:
-        """What ``--json`` has of labels, none of them ``UNANSWERED``."""
+        """Return labels as --json and the file show them: by the names of their classes.
+
+        Args:
+            labels: [n] the labels; none of them is UNANSWERED.
+        """
         return [self.classes[label] for label in labels]
 
     def write(self, file: BinaryIO, parts: Iterable[np.ndarray]) -> list[Any] | None:
-        """Write the answers, piece by piece; returns their names, if they are few."""
+        """Write the labels of all queries, piece by piece, leaving out unanswered queries.
+
+        Args:
+            file: the open file.
+            parts: arrays of labels that follow each other in the order of ``names``; each may be
+                computed only when it is asked for.
+
+        Returns:
+            The labels as --json shows them; None: there are more than MAX_LABELS_SHOWN.
+        """
         shown: list[Any] | None = []
-        with self._opened(file) as put:
+        with self._row_writer(file) as write_rows:
             start = 0
             for part in parts:
-                answered = self.answered(part)
-                names, labels = self.names[start : start + len(part)][answered], part[answered]
-                start += len(part)
-                put(names, labels)
-                few = shown is not None and len(shown) + len(labels) <= MAX_LABELS_SHOWN
-                shown = [*(shown or []), *self.shown(labels)] if few else None
+                end = start + len(part)
+                is_answered = self.answered(part)
+                names = self.names[start:end][is_answered]
+                labels = part[is_answered]
+                write_rows(names, labels)
+                if shown is not None:
+                    is_short = len(shown) + len(labels) <= MAX_LABELS_SHOWN
+                    shown = [*shown, *self.shown(labels)] if is_short else None
+                start = end
         return shown
 
     @contextmanager
-    def _opened(self, file: BinaryIO) -> Iterator[Callable[[np.ndarray, np.ndarray], object]]:
+    def _row_writer(self, file: BinaryIO) -> Iterator[Callable[[np.ndarray, np.ndarray], object]]:
+        """Begin the file, and yield a function that appends rows for names [n] and labels [n].
+
+        The file is complete when the context ends.
+        """
         if self.suffix == ".csv":
-            file.write(_HEAD)
-            yield lambda names, labels: file.write(self._lines(names, labels))
+            file.write(_CSV_HEADER)
+            yield lambda names, labels: file.write(self._csv_lines(names, labels))
             return
-        words = pa.array(self.classes, pa.string())
+        class_names = pa.array(self.classes, pa.string())
         with pq.ParquetWriter(
             file, _SCHEMA, use_dictionary=["label"], write_statistics=False
         ) as writer:
-            yield lambda names, labels: writer.write_table(
-                pa.table(
-                    [pa.array(names.tolist(), pa.string()), words.take(pa.array(labels))], _SCHEMA
-                )
-            )
 
-    def _words(self, labels: np.ndarray) -> list[str]:
-        """The cell of each label, as a csv has it."""
-        words = [_cell(name) for name in self.classes]
-        return [words[label] for label in labels.tolist()]
+            def write_rows(names: np.ndarray, labels: np.ndarray) -> None:
+                name_column = pa.array(names.tolist(), pa.string())
+                label_column = class_names.take(pa.array(labels))
+                writer.write_table(pa.table([name_column, label_column], _SCHEMA))
 
-    def _lines(self, names: np.ndarray, labels: np.ndarray) -> bytes:
-        plain = names.tolist()
-        plain = list(map(_cell, plain)) if _ODD.search("".join(plain)) else plain
-        return "".join(
-            f"{name},{word}\n" for name, word in zip(plain, self._words(labels), strict=True)
-        ).encode()
+            yield write_rows
+
+    def _label_cells(self, labels: np.ndarray) -> list[str]:
+        """Return the csv cell of each label [n]."""
+        cells = [_csv_cell(name) for name in self.classes]
+        return [cells[label] for label in labels.tolist()]
+
+    def _csv_lines(self, names: np.ndarray, labels: np.ndarray) -> bytes:
+        """Return the lines of a csv file for names [n] and labels [n]."""
+        name_cells = names.tolist()
+        # one search in all names is faster than one in each, and few names need quotes
+        if _NEEDS_QUOTES.search("".join(name_cells)):
+            name_cells = [_csv_cell(name) for name in name_cells]
+        rows = zip(name_cells, self._label_cells(labels), strict=True)
+        return "".join(f"{name},{label}\n" for name, label in rows).encode()
 
 
 @dataclass(frozen=True)
@@ -169,25 +203,28 @@ class NumberTable(LabelTable):
 
     @property
     def size(self) -> int:
-        """As many bytes as it can come to: every number the longest."""
-        longest = len(repr(-sys.float_info.max))
-        names = sum(len(self._lines(some, np.zeros(len(some)))) for some in pieces(self.names))
-        return len(_HEAD) + names + longest * len(self.names)
+        """The largest number of bytes that the file can have, whatever the numbers are."""
+        longest_number = len(repr(-sys.float_info.max))
+        size = len(_CSV_HEADER) + longest_number * len(self.names)
+        for piece in pieces(self.names):
+            # this also counts the few bytes of a short number in each row
+            size += len(self._csv_lines(piece, np.zeros(len(piece))))
+        return size
 
     def answered(self, labels: np.ndarray) -> np.ndarray:
-        """[n] bool: which queries have an answer."""
-        if self.number_of is None:  # where a number may be that of UNANSWERED
+        """Return which queries have an answer, [n] bool: all, if labels are the numbers."""
+        if self.number_of is None:  # a number may happen to equal UNANSWERED
             return np.ones(len(labels), dtype=bool)
         return super().answered(labels)
 
     def shown(self, labels: np.ndarray) -> list[Any]:
-        """The numbers, as ``--json`` has them."""
+        """Return the numbers that labels [n] stand for, as --json and the file show them."""
         if self.number_of is None:
             return rounded_in_range(labels, self.target)
         return list(self.number_of(labels).tolist())
 
-    def _words(self, labels: np.ndarray) -> list[str]:
-        """The cell of each number."""
+    def _label_cells(self, labels: np.ndarray) -> list[str]:
+        """Return the csv cell of the number that each label [n] stands for."""
         return [repr(number) for number in self.shown(labels)]
 
 
@@ -203,19 +240,25 @@ def rounded_in_range(numbers: np.ndarray, target: NumericTarget) -> list[float]:
     return [float(number) for number in np.clip(rounded, target.low, target.high)]
 
 
-def _cell(word: str) -> str:
-    """As a csv has it, in quotation marks where it must be."""
-    return '"' + word.replace('"', '""') + '"' if _ODD.search(word) else word
+def _csv_cell(text: str) -> str:
+    """Return a text as a csv file has it: in quotation marks if it contains a special character."""
+    if not _NEEDS_QUOTES.search(text):
+        return text
+    escaped = text.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def public_names(ids: np.ndarray) -> np.ndarray:
-    """[n] str: the names that labels are published under: the ids that were given, or row numbers.
+    """Return the names under which labels are published: the ids [n] as str, or row numbers.
 
-    Ids made from content also hash a test record's true label, so that whoever knows the record
-    could test a guess of it.
+    Ids that agt made from the records' content are replaced by row numbers. They also hash a test
+    record's true label, so whoever knows the rest of the record could test a guess of the label.
+
+    Args:
+        ids: [n] the ids of the queries, or what ``row_numbers`` returned for them.
     """
     if isinstance(ids, Mapped):
         return ids
     names = ids.astype(str, copy=False)
-    made = all(CONTENT.fullmatch(name) for some in pieces(names) for name in some.tolist())
+    made = all(CONTENT.fullmatch(name) for piece in pieces(names) for name in piece.tolist())
     return row_numbers(len(names)) if made else names

@@ -1,4 +1,7 @@
-"""Where ledgers lie, and whose data a run is about, as a ledger counts people. Loads no torch."""
+"""Describe the people whose data a run is about, in the form in which a ledger compares them.
+
+This module does not import PyTorch.
+"""
 
 import json
 import os
@@ -20,26 +23,29 @@ from agt_cli.report.finished import Run
 from agt_cli.unlearn.log import HashKey
 
 EARLIER = "earlier_data"
-"""In env.json: digests of the data of a run's earlier states, before records were erased, by
-which its people are known.
+"""The entry of env.json with the digests of the data before records were erased. A ledger that has
+admitted one of these tables recognises the run by them.
 """
 PEOPLE = "people"
-"""In env.json: ``sample_names`` of the run's units, readable with the run's key alone."""
+"""The entry of env.json with ``sample_names`` of the run's units, encrypted with the run's key."""
 
 
 def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
-    """Return whose data a finished training run is about, and how it counted them.
+    """Return the table of a finished training run, and its relation.
+
+    Without the run's key, which only the owner has, the table has no sample of its units, so a
+    ledger cannot compare them.
 
     Args:
-        run: the run.
-        name: of its table; None: the dataset's.
+        run: the training run.
+        name: the name to give to the table; None: that of the dataset.
     """
     files = run.environment.get("data_files") or {}
     data = str(run.environment["data_digest"])
     people: tuple[str, ...] = ()
-    # the key is for its owner alone: without it nobody is compared
     with suppress(ConfigError, ValueError):
-        if key := HashKey.of(run.folder):
+        key = HashKey.of(run.folder)
+        if key:
             people = unveiled(str(run.environment.get(PEOPLE, "")), key, data)
     hashed = [file for file in files.values() if "sha256" in file]
     table = AdmittedTable(
@@ -56,50 +62,74 @@ def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
 
 
 def second_head() -> Path | None:
-    """Where the head file must lie, whatever a ledger says: the environment's AGT_LEDGER_HEAD,
-    a file or a folder.
+    """Return the file or folder of the head file that the environment's AGT_LEDGER_HEAD names.
+
+    It replaces the path that a ledger records; None: the ledger's own path is used.
     """
-    place = os.environ.get("AGT_LEDGER_HEAD")
-    return Path(place) if place else None
+    path = os.environ.get("AGT_LEDGER_HEAD")
+    return Path(path) if path else None
 
 
 def unit_of(config: Mapping[str, Any]) -> Unit:
-    """How a run with a configuration counts people."""
+    """Return the unit (whose privacy counts, a record or a person) of a run's configuration."""
     column = config["dataset"].get("unit")
     return Unit(None if column is None else str(column), config["relation"].get("unit_rows", 1))
 
 
 def columns_of(config: Mapping[str, Any]) -> str:
-    """A hash of the names of columns that a run's settings declare; empty: they declare none."""
+    """Return a hash of the names of the columns that a run's settings declare.
+
+    Their order has no influence. Empty: the settings declare no columns.
+    """
     dataset = config["dataset"]
     names = sorted({*(dataset.get("numeric") or ()), *(dataset.get("categorical") or ())})
     return sha256(json.dumps(names).encode()).hexdigest() if names else ""
 
 
 def veiled(loaded: Dataset, key: HashKey) -> str:
-    """What env.json has of the people of a training set: in hexadecimal, under the run's key and
-    the data's digest.
+    """Return ``sample_names`` of a training set's units, encrypted, in hexadecimal.
+
+    Args:
+        loaded: the dataset, whose digest takes part in the encryption.
+        key: the run's secret key.
     """
-    return _xor(bytes.fromhex("".join(sample_names(loaded.train.units))), key, loaded.digest).hex()
+    names = bytes.fromhex("".join(sample_names(loaded.train.units)))
+    return _xor(names, key, loaded.digest).hex()
 
 
 def unveiled(text: str, key: HashKey, digest: str) -> tuple[str, ...]:
-    """What ``veiled`` hid."""
-    words = _xor(bytes.fromhex(text), key, digest).hex()
-    return tuple(words[start : start + 16] for start in range(0, len(words), 16))
+    """Return the names that ``veiled`` encrypted, each of 16 hexadecimal digits.
+
+    Args:
+        text: what ``veiled`` returned.
+        key: the run's secret key.
+        digest: the digest of the dataset.
+
+    Raises:
+        ValueError: the text is not hexadecimal.
+    """
+    digits = _xor(bytes.fromhex(text), key, digest).hex()
+    return tuple(digits[start : start + 16] for start in range(0, len(digits), 16))
 
 
 def _xor(content: bytes, key: HashKey, digest: str) -> bytes:
+    """Encrypt or decrypt content with a pad that SHAKE-256 makes of the key and the digest.
+
+    Each pair of key and digest must encrypt one content only.
+    """
     pad = shake_256(key.secret + digest.encode()).digest(len(content))
     return bytes(a ^ b for a, b in zip(content, pad, strict=True))
 
 
 def say_skipped(folder: Path) -> list[Path]:
-    """``ledgers_in`` a folder; what among them surely is another program's file is named on
+    """Return the ledgers in a folder (``ledgers_in``).
+
+    A file among them that certainly belongs to another program is returned as well, and named on
     stderr.
     """
     paths = ledgers_in(folder)
     for path in paths:
-        if kind := other_program(path):
+        kind = other_program(path)
+        if kind:
             put(f"{path} is not a ledger but {kind}, so agt does not change this file", "stderr")
     return paths

@@ -1,11 +1,10 @@
-"""DP-SGD's noise in a training run with boxes (000, Algorithm 1): from settings to draws, and what
-the weights may claim.
+"""Pay for DP-SGD's noise in a training run with boxes (000, Algorithm 1), and state what it gives.
 
-Two statements are never mixed. The certificates compare with what the same run, *meeting the same
-draws*, would have given: for every draw they are those of a deterministic training with a public
-constant, and so is every label released from them. The (epsilon, delta) of the weights averages
-over the draws. Neither covers both at once, because whoever holds the weights and labels from the
-certificates sees two functions of one draw.
+Two guarantees are kept apart. The certificates compare with the same training on other data *with
+the same noise*: for every draw of the noise they are those of a deterministic training, and so are
+the labels that are released from them. The (epsilon, delta) guarantee of the weights is about the
+distribution of the noise. Neither covers weights and labels together, because both are functions of
+one draw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +35,8 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 MECHANISM = "noise in training"
-REQUIRED_CONDITIONS = "bceg"  # a and f speak of boxes alone; d of their nesting
+REQUIRED_CONDITIONS = "bceg"
+"""The conditions that the guarantee of the weights needs: a, d and f are about boxes."""
 REDRAWN = (
     "the certificates of this run hold only for training with the noise that was drawn here. "
     "Training again draws new noise, which may change the label of a query, so the "
@@ -56,7 +56,9 @@ class NoisyWeights:
     """What a ledger is charged for noise in training (``agt.ledger.payer.Charged``).
 
     Attributes:
-        guarantee: of the mechanism that stands for it.
+        guarantee: the guarantee of the Gaussian mechanism whose cost is charged (``stands_for``).
+        output: what is released.
+        mechanism: the name of the mechanism in the ledger and in spent.json.
     """
 
     guarantee: GaussianDP
@@ -68,24 +70,26 @@ class NoisyWeights:
 def drawing(
     settings: RunSettings, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
 ) -> Iterator[Sequence[str]]:
-    """Pay for the noise of a training, and say so on disk, before the first draw.
+    """Pay for the noise of a training and write spent.json, then run the body, which trains.
 
-    Noise in training makes the weights a release, as any other. A run that is resumed draws what it
-    would have drawn then, and has paid for it, if its ledger says so too. The seed is on disk
-    before anything is paid: where spent.json is and the seed is not, somebody removed the seed.
+    Without noise nothing is paid or written. Order matters: the seed of the noise is on disk before
+    anything is paid, so that a resumed run draws the same noise, and finds the entry that paid for
+    it. (Where spent.json exists without the seed, somebody removed the seed.)
 
     Args:
         settings: of the run.
-        record: of the run.
-        prepared: its data.
+        record: of the run; its env.json and spent.json are written.
+        prepared: the data of the run.
         checkpoints: where the seed is kept.
 
     Yields:
-        What is said of the account, a line each.
+        Sentences that say which ledger counts the release, or why none does; empty: there is no
+        noise.
 
     Raises:
-        ConfigError: a ledger is named, and nothing is released, or nothing is proved of it.
-        Exhausted: the budget does not hold it.
+        ConfigError: a ledger is named, but nothing is released, or the guarantee is not proved.
+        CheckError: another ledger paid for this run before.
+        Exhausted: the ledger's remaining budget is too small.
     """
     ledger = record.config.get("ledger")
     noise = settings.noise
@@ -99,16 +103,22 @@ def drawing(
         return
     simulated = noise.seed is not None
     entry = None
-    words = Uncounted("call").lines
+    account_sentences = Uncounted("call").lines
     if not simulated:
-        reservation, words = _pay(settings, noise, record, prepared, checkpoints)
+        reservation, account_sentences = _pay(settings, noise, record, prepared, checkpoints)
         entry = reservation.entry
-    guarantee = meant_guarantee(noise.epsilon, noise.delta)
     spent = Spending(
-        "weights", MECHANISM, guarantee, (), 0, prepared.dataset.name, simulated, entry
+        what="weights",
+        mechanism=MECHANISM,
+        guarantee=meant_guarantee(noise.epsilon, noise.delta),
+        totals=(),
+        queries=0,
+        dataset=prepared.dataset.name,
+        simulated=simulated,
+        ledger=entry,
     )
     with spending(record, {"data_digest": prepared.loaded.digest}, spent):
-        yield words
+        yield account_sentences
 
 
 def _pay(
@@ -118,19 +128,26 @@ def _pay(
     prepared: Prepared,
     checkpoints: Checkpoints,
 ) -> tuple[Reservation, list[str]]:
-    """Pay for one release of weights, by a Gaussian mechanism of the noise's own mu.
+    """Reserve budget for one release of noisy weights, unless a resumed run did so before.
 
-    The ledger's entry names the draw, by a hash of its seed. So a run that is resumed finds the
-    entry that paid for it, even if it was killed before it could note that, and finds no other
-    run's.
+    The ledger's entry contains a hash of the noise's seed. So a resumed run finds the entry that
+    paid for it, even if it was killed before it could write spent.json, and no entry of another
+    run.
+
+    Args:
+        settings: of the run.
+        noise: the settings of its noise.
+        record: of the run; env.json gets the hash and the ledger.
+        prepared: the data of the run.
+        checkpoints: where the seed is kept; it is drawn here if there is none yet.
 
     Returns:
-        What was paid, and what is said of it.
+        The reservation, and sentences that say which ledger counts it, or why none does.
 
     Raises:
         ConfigError: the guarantee of the weights is not proved, so no ledger may pay.
-        CheckError: another ledger paid for this run.
-        Exhausted: the budget does not hold it.
+        CheckError: another ledger paid for this run before.
+        Exhausted: the ledger's remaining budget is too small.
     """
     seed = checkpoints.draw_once(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
@@ -167,30 +184,33 @@ def _missing(conditions: Sequence[Condition]) -> list[Condition]:
 
 
 def meant_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
-    """Return the guarantee that noise of this budget is to give the weights, as files have it.
+    """Return the (epsilon, delta) guarantee that the settings ask for, as JSON files have it.
 
-    The numbers may be of any size.
+    It is not checked: no range of the numbers is required, and conditions may not be met.
     """
     return {"kind": "approximate", "eps": epsilon, "delta": delta}
 
 
 def stands_for(epsilon: float, delta: float) -> GaussianDP:
-    """Return the Gaussian mechanism whose cost a ledger counts for noise of this budget."""
+    """Return the guarantee of the Gaussian mechanism that a ledger charges for (epsilon, delta).
+
+    Its mu is rounded up, so that the charge is never too small.
+    """
     return GaussianDP(gaussian_mu(epsilon, delta) * (1 + UP))
 
 
 def noise_words(
     settings: Settings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]
 ) -> list[str]:
-    """Return what may be said of the noisy weights, a line each; nothing without noise.
+    """Return the sentences of a report about noisy weights; empty: training was without noise.
 
-    The first line says whether anything is guaranteed.
+    The first sentence says whether the guarantee is proved, or that it is a simulation.
 
     Args:
         settings: of the run.
-        noise: as it was planned.
-        conditions: as they were assessed.
-        account: what is said of other releases about the same data.
+        noise: the plan of the noise: its size and steps.
+        conditions: a to g, as assessed for the run.
+        account: sentences that say which ledger counts the weights, or why none does.
     """
     config = settings.noise
     if config is None:
@@ -223,7 +243,7 @@ def noise_words(
 def _guarantee_words(
     settings: Settings, config: NoiseConfig, conditions: Sequence[Condition]
 ) -> list[str]:
-    """Return the guarantee of the noisy weights in words, or why nothing is proved of them."""
+    """Return sentences with the guarantee of the weights, or one for each condition not met."""
     guarantee = sentences.noise_guarantee(config.epsilon, config.delta)
     missing = _missing(conditions)
     if missing:
@@ -241,7 +261,7 @@ def _guarantee_words(
 
 
 def _size_words(settings: Settings, noise: NoisePlan) -> str:
-    """Return in words how large the noise of each step is, and what all steps come to."""
+    """Return sentences with the noise of each training step, and the mu of all steps together."""
     all_steps = settings.training.epochs * settings.training.batch.count
     steps = f"{noise.epochs} of the {all_steps} training steps"
     return (
@@ -254,9 +274,9 @@ def _size_words(settings: Settings, noise: NoisePlan) -> str:
 
 
 def proved(settings: RunSettings, conditions: Sequence[Condition]) -> bool:
-    """Return whether the noisy weights have their guarantee.
+    """Return whether every condition of the weights' guarantee holds, and the seed is secret.
 
-    They have if every condition holds, and nobody knows the seed.
+    The noise of a simulation has a seed that the settings name, so it is not secret.
     """
     simulated = settings.noise is not None and settings.noise.seed is not None
     return not simulated and not _missing(conditions)

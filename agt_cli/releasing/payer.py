@@ -1,5 +1,6 @@
-"""Which payer a command's releases are paid from: the ledger that was named, or none, where the
-data is in no ledger.
+"""Open the payer of a command's releases: the ledger that was named, or none.
+
+Without a named ledger, nothing may be released about data that a ledger nearby has admitted.
 """
 
 import os
@@ -26,23 +27,28 @@ from agt_cli.runs.prepare import RunSettings, data_files
 def payer_of(
     setting: object, people: ProtectedPeople, record: RunRecord, run: str = ""
 ) -> Iterator[NoPayer | LedgerPayer]:
-    """Open what releases about some data are paid from.
+    """Open the payer of releases about some data, and close it at the end of the context.
+
+    env.json records the name of the ledger, unless none was named.
 
     Args:
-        setting: ``ledger``, or else the environment's AGT_LEDGER; null: none was named.
-        people: whose data it is, and under which relation.
-        record: says in env.json which ledger it was.
+        setting: the setting ``ledger``; None: the environment's AGT_LEDGER is used, if it is set.
+        people: the data that releases are about, and the relation.
+        record: of the release; its env.json is changed.
         run: the digest of the training run, or of the draw, that is released from; empty: none.
 
+    Yields:
+        The ledger that pays, or a payer that counts nothing and says why no ledger does.
+
     Raises:
-        ConfigError: the ledger is not there, or its population has other data or another relation;
-            or none was named, and a ledger in the working directory has these people; or a second
+        ConfigError: the ledger does not exist, or is about other data or another relation; or no
+            ledger was named, but one in the working directory has admitted these data; or a second
             ledger beside the one that was named has.
-        CheckError: a ledger is not what was written.
+        CheckError: a ledger's file was changed after it was written.
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
     if name is None:
-        holding, refusals = _ledgers_of(people)
+        holding, errors = _ledgers_of(people)
         if holding:
             dataset = people.table.name
             ledgers = ", ".join(holding)
@@ -52,20 +58,22 @@ def payer_of(
                 f"ledger={first}, so that this ledger counts the release. To release without a "
                 f"ledger, give ledger={NO_LEDGER}"
             )
-        for error in refusals:
+        # Any of the unreadable files may be a ledger of these people; the first is reported.
+        for error in errors:
             raise type(error)(f"{error}. To release without a ledger, give ledger={NO_LEDGER}")
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
-        holding, refusals = _ledgers_of(people)
+        holding, errors = _ledgers_of(people)
         if setting is None:
             # named by the environment, which no other file says
             record.environment(ledger=NO_LEDGER)
-        yield NoPayer(Uncounted("declined", tuple(holding), bool(refusals)))
+        yield NoPayer(Uncounted("declined", tuple(holding), bool(errors)))
     else:
         path = existing_ledger(name)
         say_skipped(path.parent)
         with Ledger.open(path, second_head()) as ledger:
-            if note := put_on_list(ledger):
+            note = put_on_list(ledger)
+            if note:
                 put(note, "stderr")
             payer = LedgerPayer.checked(ledger, people, run)
             record.environment(ledger=name)
@@ -73,12 +81,15 @@ def payer_of(
 
 
 def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> ProtectedPeople:
-    """Whose data a training run is about to read for a release of its own, and how it counts them.
+    """Return the table and the relation of a training run that releases its own noisy weights.
 
     Args:
-        config: of the run, which the settings are from.
+        loaded: the dataset of the run.
+        settings: the settings of the run.
+        config: the configuration that the settings come from.
     """
-    hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
+    files = data_files(settings.source)
+    hashes = [file["sha256"] for file in files.values() if "sha256" in file]
     people = sample_names(loaded.train.units)
     table = AdmittedTable(
         loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people
@@ -87,17 +98,22 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
 
 
 def _ledgers_of(people: ProtectedPeople) -> tuple[list[str], list[AgtError]]:
-    """(names, refusals): the ledgers in the working directory that have these people, and why
-    others cannot be opened.
+    """Look for ledgers in the working directory that have admitted a table.
+
+    Returns:
+        The names of these ledgers, and the errors of files that could not be read as ledgers, which
+        may have admitted the table as well.
     """
-    names, refusals = list[str](), list[AgtError]()
+    names: list[str] = []
+    errors: list[AgtError] = []
     try:
         paths = say_skipped(Path(FOLDER))
     except AgtError as error:
         return [], [error]
     for path in paths:
         try:
-            names += [path.stem] if find_matching_table(path, people.table) else []
+            if find_matching_table(path, people.table):
+                names.append(path.stem)
         except AgtError as error:
-            refusals.append(error)
-    return names, refusals
+            errors.append(error)
+    return names, errors

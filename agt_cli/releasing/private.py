@@ -41,20 +41,23 @@ def _warn_owner(opened: OpenedRun, console: Console) -> None:
 
 @keyword_schema
 class PrivateAnswers(PredictSettings):
-    """What is to be released.
+    """The settings of agt predict for a finished training run.
 
     Attributes:
-        trained: the run, and the queries.
-        mechanism: with its budget.
+        trained: the training run and the queries.
+        mechanism: the mechanism and its budget.
+
+    Raises:
+        ConfigError: a setting has no effect with this mechanism or these queries.
     """
 
     trained: InstanceOf[TrainedRun]
     mechanism: InstanceOf[MechanismConfig]
 
     def __post_init__(self) -> None:
-        for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
+        for key, default in (("accounting", "rigorous"), ("counting", "distance")):
             value = getattr(self, key)
-            if self.mechanism.releases_weights and value != usual:
+            if self.mechanism.releases_weights and value != default:
                 name = self.mechanism.kind.name
                 setting = with_new_name("predict", f"{key}={value}")
                 shown_key = with_new_name("predict", key)
@@ -71,7 +74,12 @@ class PrivateAnswers(PredictSettings):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":
-        """Validate the settings, the budget and the run, before any data is read."""
+        """Validate the settings, the budget and the run of a configuration; no data is read.
+
+        Raises:
+            ConfigError: a setting, the budget or the run is not possible, or erasures of the run
+                are pending.
+        """
         settings, total = check_private_answers(config)
         mechanism = MechanismConfig.from_settings(config.get("mechanism"), total)
         trained = TrainedRun.of(config)
@@ -79,7 +87,17 @@ class PrivateAnswers(PredictSettings):
         return cls(trained=trained, mechanism=mechanism, **vars(settings))
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
-        """Judge the release, pay for it, say on disk what it spends, draw it and write it."""
+        """Judge the release, pay for it, write spent.json, draw the release and write it.
+
+        Nothing is paid for in a simulation (with ``seed``).
+
+        Returns:
+            The object that --json prints.
+
+        Raises:
+            ConfigError: the release is refused, or there are more queries than the budget is for.
+            CheckError: some queries were not answered, or the run was changed meanwhile.
+        """
         randomness: Randomness = (
             SystemRandomness() if self.seed is None else SeededRandomness(self.seed)
         )

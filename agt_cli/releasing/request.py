@@ -1,4 +1,4 @@
-"""What agt predict was asked of a finished training run."""
+"""The request that agt predict was given for a finished training run."""
 
 from dataclasses import dataclass
 
@@ -16,16 +16,17 @@ from agt_cli.runs.queries import OpenedRun
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What is to be released, of which nothing is judged, and where it is written.
+    """What is to be released, before it is judged, and where it is written.
 
     Attributes:
-        config: the mechanism with its budget.
-        terms: how it is judged, paid for and drawn.
-        payer: that of the terms.
-        opened: the run, and the queries.
-        record: where it is written.
-        console: for progress.
-        force: release although it would hardly be worth its budget.
+        config: the mechanism and its budget.
+        terms: how the release is judged, paid for and drawn.
+        payer: pays for the release; ``terms.payer`` is the same.
+        opened: the training run and the queries.
+        record: the record of this command.
+        console: prints progress and notes.
+        force: release even if the queries look like another population's, or if labels would
+            hardly be worth their budget.
     """
 
     config: MechanismConfig
@@ -38,11 +39,11 @@ class PredictRequest:
 
     @property
     def trained(self) -> Run:
-        """What answers."""
+        """The training run whose model answers."""
         return self.opened.trained.finished
 
     def mechanism(self, queries: int) -> AnyMechanism:
-        """Return the mechanism for so many queries.
+        """Return the mechanism for this number of queries, and for the dataset's classes.
 
         Raises:
             ConfigError: as ``MechanismConfig.mechanism``.
@@ -50,8 +51,10 @@ class PredictRequest:
         return self.config.mechanism(self.opened.dataset.target.class_count, queries)
 
     def rows_drawn(self, release: AnyRelease) -> np.ndarray | range:
-        """Return the queries that something is to be drawn for; once it is reserved, for which
-        it is.
+        """Return the rows of the queries that the release draws for.
+
+        Labels that a ledger stores are not drawn again. Once budget is reserved, queries that it
+        was too small for are left out as well.
         """
         if isinstance(release, LabelRelease):
             return release.rows_to_label
@@ -59,7 +62,7 @@ class PredictRequest:
 
     @property
     def earlier_attempts(self) -> list[str]:
-        """What is said of earlier releases from this run that did not end as done, a line each."""
+        """Warnings about earlier releases from this run that did not finish; none if simulated."""
         if self.terms.randomness.simulated:
             return []
         before = self.trained.environment.get("succeeds", ())

@@ -49,21 +49,25 @@ METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered"
 MAX_LINE_BYTES = 2**24
 ENTRIES = ("record", "records", "features")
 OVER = "this session has ended and does not answer any more queries"
-"""What an asker is told of a run that was changed: neither which run, nor why; stderr tells the
-owner.
+"""The error in the answer to a query if the run was changed during the session. It names neither
+the run nor the reason, which are for the owner, on stderr.
 """
 
 
 def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
-    """Answer every line, and return what the command prints with --json.
+    """Answer queries from standard input, line by line, until it ends; then finish the record.
 
     Args:
-        request: with queries of no file.
-        lot: how many questions are paid for at once, at least.
+        request: what agt predict was asked, without a file of queries.
+        lot: how many queries are paid for at once; at least as many as a line needs.
+
+    Returns:
+        The metrics and the claim, as the object that --json prints.
 
     Raises:
-        ConfigError: something that lines cannot ask for.
-        CheckError: questions were not answered, as the budget held no more; the record is finished.
+        ConfigError: the settings do not suit queries that come line by line. Nothing was answered.
+        CheckError: the budget was too small for some queries, or the run was changed during the
+            session. The record is finished.
     """
     session = Session.opened(request, lot)
     console = request.console
@@ -91,16 +95,18 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
 
 
 class Session:
-    """Questions of one model, answered by one mechanism, line after line.
+    """Answers lines of queries with one model and one mechanism.
 
-    Each line is a release of its own (``LabelRelease``), under a claim that was judged once, and
-    paid for from lots.
+    The labels of each line are a release of their own (``LabelRelease``) under a claim that was
+    judged once, and budget for them is reserved in lots.
 
     Attributes:
-        labelling: the model and the mechanism.
-        lots: what pays.
-        counts: metrics.
-        over: why nothing more is answered; empty: it goes on.
+        request: what agt predict was asked.
+        labelling: the model, the mechanism and the claim of one answer.
+        lots: reserves the budget.
+        terms: how lines are judged, paid for (by ``lots``) and drawn.
+        counts: the metrics of ``METRICS`` so far.
+        over: why the session does not answer any more lines; empty: it does.
     """
 
     def __init__(self, request: PredictRequest, labelling: AnyLabelling, lots: LotPayer) -> None:
@@ -114,8 +120,21 @@ class Session:
 
     @classmethod
     def opened(cls, request: PredictRequest, lot: int) -> "Session":
-        """Judge the claim of the answers. Arguments and errors as of ``serve``."""
-        total, opened, terms = request.config.total, request.opened, request.terms
+        """Return a session, after judging what may be claimed of its answers.
+
+        Nothing is paid for yet.
+
+        Args:
+            request: as of ``serve``.
+            lot: as of ``serve``.
+
+        Raises:
+            ConfigError: the settings do not suit queries that come line by line, or the claim is
+                refused.
+        """
+        total = request.config.total
+        opened = request.opened
+        terms = request.terms
         if total.eps is not None and total.queries is None:
             raise ConfigError(
                 "total.eps=... is divided among all queries, but with inputs=- their number is "
@@ -145,7 +164,11 @@ class Session:
 
     @property
     def claim(self) -> Claim:
-        """What is guaranteed of the answers that were paid for so far."""
+        """The claim of the answers that were paid for so far.
+
+        Its totals are those of as many answers as the session may give at most; it has none if
+        there is no maximum.
+        """
         reserved = self.lots.reserved
         maximum = self.lots.maximum
         of_one_answer = self.labelling.claim
@@ -162,7 +185,7 @@ class Session:
 
     @property
     def exhausted_because(self) -> str:
-        """Why nothing more may be drawn, in words."""
+        """The reason why no further label may be drawn, as part of a sentence."""
         if self.lots.at_maximum:
             maximum = self.lots.maximum
             return f"this session has answered total.queries={maximum} queries, which is its limit"
@@ -174,10 +197,13 @@ class Session:
         )
 
     def hear(self, number: int, line: bytes | None) -> None:
-        """Answer one line, if only by what is wrong with it.
+        """Print the answer to one line: labels, or an error.
+
+        An error in the line itself is counted, and the session goes on. If the run was changed, the
+        session is over (``over``).
 
         Args:
-            number: of the line, from 1.
+            number: the number of the line, counted from 1.
             line: its content; None: it is too long.
         """
         self.counts["lines"] += 1
@@ -185,6 +211,8 @@ class Session:
         try:
             line_id, entries = opened_line(line)
             rows, several = rows_of(entries, getattr(self._source, "x", "x"))
+            # The state of the run is checked last, right before anything is paid for, so that no
+            # label of an earlier state is released.
             features = self._features(rows, f"line {number}")
             self.request.opened.check_current()
         except CheckError as error:
@@ -200,21 +228,23 @@ class Session:
         put_line({"id": line_id, **self._answer(several, release.questions, labels)})
 
     def _draw(self, release: LabelRelease) -> np.ndarray:
-        """Return the labels of a line's queries, [n].
+        """Reserve budget for a line's queries, and return their labels, [n].
 
-        Each is paid for, then spent.json says so, then it is drawn.
+        The label of a query that the budget was too small for is UNANSWERED. Order matters: budget
+        is reserved first, then spent.json is written, and only then is anything drawn.
         """
         reserved_before = self.lots.reserved
         release.reserve()
         paid_now = self.lots.reserved > reserved_before
-        # A ledger tells of the lots after the first one.
+        # With a ledger, spent.json is written for the first lot only: the ledger's own entries show
+        # what later lots spent, should the session be killed.
         has_no_ledger = not (self.lots.name or release.simulated)
         if paid_now and (not reserved_before or has_no_ledger):
             self.write_spent()
         return gathered(release.draw(), len(release.features))
 
     def write_spent(self) -> None:
-        """Say on disk what was paid so far."""
+        """Write to spent.json what was paid for so far, with all ledger entries that paid."""
         claim = claim_of_labels(self.labelling.claim, self.lots.reserved, self.terms.delta)
         entry = self.lots.newest.entry
         if entry is not None:
@@ -225,14 +255,15 @@ class Session:
         write_spent(self.request.record, subject_of(self.request.trained), about)
 
     def _features(self, rows: Sequence[dict[str, object]], where: str) -> np.ndarray:
-        """Return the features of a line's queries as the head takes them, [n, ...].
+        """Return the features of a line's queries as the model takes them, [n, ...].
 
         Args:
-            rows: column -> value of each query.
-            where: which line, in words.
+            rows: for each query: column -> value.
+            where: which line it is, such as "line 3", for messages.
 
         Raises:
-            DataError: they do not fit the model, or look like another population's.
+            DataError: the queries do not fit the model, or look like another population's (unless
+                ``force`` or a simulation).
         """
         opened = self.request.opened
         records = self._source.read_queries(columns_of(rows, where))
@@ -252,12 +283,13 @@ class Session:
         return features
 
     def _answer(self, several: bool, questions: Questions, labels: np.ndarray) -> dict[str, Any]:
-        """Return what a line is answered.
+        """Count the answers to a line, and return the JSON entries of its answer.
 
         Args:
-            several: it is answered by lists.
-            questions: its queries, and which were answered before.
-            labels: [n] that were drawn or stored.
+            several: True: the answer has lists, "labels" and "stored". False: it has one label,
+                or, if that is missing, only the error.
+            questions: the line's queries, and which were answered before.
+            labels: [n] the labels that were drawn or stored; UNANSWERED where there is none.
         """
         counts = questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
@@ -280,14 +312,12 @@ class Session:
         return {"label": names[0], "stored": stored[0], **left}
 
     def _names(self, labels: np.ndarray) -> list[Any]:
-        """Return the names of classes, or the numbers, that labels [n] stand for.
-
-        None stands for a query that was not answered.
-        """
+        """Return the name of the class, or the number, of each label [n]; None for UNANSWERED."""
         votes = self.request.opened.model.number_votes
         if votes is None:
             classes = self.request.opened.dataset.classes
             return [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
+        # UNANSWERED is negative, and no sum of answers
         numbers = votes.mean_of(np.maximum(labels, 0)).tolist()
         answered = (labels != UNANSWERED).tolist()
         return [
@@ -296,10 +326,14 @@ class Session:
         ]
 
     def close(self) -> dict[str, Any]:
-        """Write the record, and return what the command prints with --json.
+        """Finish the record of the session, with its claim, metrics and report.
+
+        Returns:
+            The object that --json prints.
 
         Raises:
-            CheckError: questions were not answered, or the run was changed while it was asked.
+            CheckError: queries were not answered, or the run was changed during the session. The
+                record was finished before.
         """
         request = self.request
         record = request.record
@@ -332,7 +366,10 @@ class Session:
         return result
 
     def _shortfall(self) -> str:
-        """Return in words what was not answered and why the session ended early; empty: nothing."""
+        """Return how many queries were not answered, and why the session ended before its input.
+
+        Empty: all were answered, and the input ended.
+        """
         problems = []
         left = self.counts["unanswered"]
         if left:
@@ -351,11 +388,13 @@ class Session:
 def read_lines(
     stream: BinaryIO, longest: int = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the number, from 1, and the content of every line.
+    """Yield (number, content) of every line of a stream; numbers count from 1.
+
+    No more than about ``longest`` bytes are held in memory at once.
 
     Args:
-        stream: of bytes.
-        longest: a line of more bytes is skipped, and None is yielded instead of its content.
+        stream: the bytes to read.
+        longest: how many bytes a line may have; the content of a longer line is None.
     """
     number = 0
     while line := stream.readline(longest + 1):
@@ -369,13 +408,16 @@ def read_lines(
 
 
 def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
-    """Return the id of a line as it was sent (text, a number or null), and its other entries.
+    """Parse a line of queries.
 
     Args:
         line: its content; None: it is too long.
 
+    Returns:
+        The id as it was sent (text, a number or None), and the other entries of the JSON object.
+
     Raises:
-        ConfigError: it is no object, or its id is something else.
+        ConfigError: the line is too long or not a JSON object, or its id has another type.
     """
     if line is None:
         raise ConfigError(
@@ -396,17 +438,19 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
 
 
 def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]], bool]:
-    """Return the queries that a line asks about, and whether a list answers it.
+    """Return the queries of a line, and whether its answer is to be a list.
 
     Args:
         node: the entries of the line, without its id.
-        array: the column that a list of numbers is.
+        array: the name of the column for a query that is a list of numbers.
 
     Returns:
-        Column -> value of each query; and True if it is answered by a list, even of one.
+        For each query: column -> value. And True for the entry "records", whose answer is a list
+        even if there is one query.
 
     Raises:
-        ConfigError: nothing that can be answered.
+        ConfigError: the line does not have exactly one of ``ENTRIES``, or its value has another
+            form.
     """
     given = [key for key in ENTRIES if key in node]
     unknown = [key for key in node if key not in ENTRIES]
@@ -434,5 +478,9 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
 
 
 def put_line(value: Mapping[str, Any]) -> None:
-    """Write one answer, at once."""
+    """Print a value as one line of JSON on standard output, without buffering.
+
+    Raises:
+        ValueError: the value contains NaN or an infinite number.
+    """
     put(json.dumps(value, allow_nan=False), "stdout")

@@ -1,12 +1,13 @@
-"""spent.json: what a release gives away, on the disk before it is drawn; and what earlier attempts
-left there.
+"""Write spent.json, the budget of a release, before anything is drawn; find earlier attempts.
 
 Formal guarantees
-    Whatever was drawn is told by a spent.json that was durable before the first draw: a release
-    that was killed, or whose disk ran full, counts as spent, and the next one about the same
-    training run says so, as long as it writes under the same ``output_dir`` or beside it. It is no
-    ledger: an attempt that was written elsewhere, moved or deleted is not known. What is said
-    depends on public settings and on what happened to the machine, never on labels or distances.
+    - Before the first draw of a release, a spent.json that states its budget is durable on disk. So
+      a release that was killed, or whose disk ran full, counts as spent.
+    - The next release about the same training run lists such attempts, if they were written under
+      the same ``output_dir`` or in a folder beside it. This is not a ledger: an attempt that was
+      written elsewhere, moved or deleted is not found.
+    - What is listed depends on public settings and on what happened to the machine, never on labels
+      or stable distances.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,22 +27,23 @@ from agt_cli.errors import explain
 from agt_cli.report.finished import SPENT_FILE, Run, spent_lines
 from agt_cli.report.record import RunRecord
 
-_PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
+_SPENT_PATTERNS = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # of runs, and of the jobs of a sweep
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What is about to be released, as spent.json has it.
+    """What a release spends: the fields of spent.json.
 
     Attributes:
-        what: labels, weights, a number or constants.
-        mechanism: its name.
-        guarantee: of each query: its kind and parameters.
-        totals: of all of them together; empty: the guarantee is of all of it.
-        queries: how many.
-        dataset: its name.
-        simulated: drawn with a seed: nothing is given away that counts.
-        ledger: the entry that counts it: population, number and hash; None: none does.
+        what: the kind of output: labels, weights, a number or constants.
+        mechanism: the name of the mechanism.
+        guarantee: the kind and the parameters of the guarantee of each query.
+        totals: the guarantees of all queries together; empty: ``guarantee`` is that of the whole
+            release.
+        queries: how many queries budget is spent for; 0: the release does not answer queries.
+        dataset: the name of the dataset.
+        simulated: whether everything is drawn with a seed, so that no budget is spent.
+        ledger: the ledger's entry that paid: population, number and hash; None: no ledger paid.
     """
 
     what: str
@@ -57,7 +59,7 @@ class Spending:
     def of_claim(
         cls, claim: Claim, queries: int, dataset: str, ledger: Mapping[str, Any] | None
     ) -> "Spending":
-        """What a release spends. Arguments as the attributes."""
+        """Return what a release with this claim spends; the other arguments are the attributes."""
         return cls(
             what=claim.output.value,
             mechanism=claim.mechanism,
@@ -71,7 +73,7 @@ class Spending:
 
     @property
     def entry(self) -> str:
-        """Which entry counts it, in words; empty: none does."""
+        """The ledger's entry that paid, in parentheses for a sentence; empty: no ledger paid."""
         if not self.ledger:
             return ""
         entry = self.ledger["entry"]
@@ -81,15 +83,23 @@ class Spending:
 
 @contextmanager
 def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> Iterator[None]:
-    """Put spent.json on disk, then let draw: whatever fails from here on says that it counts.
+    """Write spent.json, then run the body, which draws and writes the release.
+
+    Any error of the body is raised with a sentence that the budget counts as spent, unless it is a
+    simulation.
 
     Args:
-        subject: what the release is about, by digest: ``subject_of``, or the data's digest for
-            weights trained with noise.
+        record: of the release.
+        subject: the data that the release is about, by digest: ``subject_of``, or the data's
+            digest for weights trained with noise.
+        about: what the release spends.
 
     Raises:
-        OSError: spent.json cannot be written; nothing was drawn.
-        AgtError: what was drawn could not be written.
+        OSError: spent.json cannot be written, and no ledger was debited; nothing was drawn.
+        AgtError: spent.json cannot be written although a ledger was debited; or the body failed
+            with an AgtError, an OSError or an error that ``explain`` knows.
+        RuntimeError: the body failed with another error, which is a bug.
+        KeyboardInterrupt: the body was interrupted.
     """
     write_spent(record, subject, about)
     place = record.folder / SPENT_FILE
@@ -121,9 +131,16 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
 
 
 def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) -> None:
-    """Put spent.json on disk.
+    """Write spent.json, durably; the time of an earlier spent.json of this run is kept.
 
-    Raises OSError where it cannot be written; AgtError where it was debited already.
+    Args:
+        record: of the release.
+        subject: the data that the release is about, by digest.
+        about: what the release spends.
+
+    Raises:
+        OSError: the file cannot be written, and no ledger was debited.
+        AgtError: the file cannot be written, but a ledger was debited.
     """
     note = sentences.spent_note(about.what)
     now = spent_before(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
@@ -142,8 +159,9 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
 
 
 def spent_before(record: RunRecord) -> dict[str, Any]:
-    """What spent.json of this run says already: where it goes on, it draws what it would have
-    drawn; empty: nothing yet.
+    """Return the content of this run's spent.json; empty: there is none that can be read.
+
+    There is one if the run is resumed. It then draws what it would have drawn the first time.
     """
     try:
         return unseal_manifest(read_file(record.folder / SPENT_FILE), SPENT_FILE)
@@ -152,66 +170,83 @@ def spent_before(record: RunRecord) -> dict[str, Any]:
 
 
 def subject_of(finished: Run) -> dict[str, str]:
-    """What a release from a training run is about, by digest."""
+    """Return the entries of spent.json that name the training run of a release: path and digest."""
     return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
 
 
 def unfinished(
     record: RunRecord, subject: Mapping[str, str], before: Iterable[object] = ()
 ) -> list[str]:
-    """Earlier attempts of the same command on the same subject that did not end as done, a line
-    each.
+    """Return a warning for each earlier attempt of a release that may have spent budget.
 
-    They are looked for where runs are written (``output_dir``) and beside the present run. What a
-    ledger counts is not told again.
+    These are runs of the same command on the same subject that did not finish. They are looked for
+    in ``output_dir`` and in the folder that contains the present run. Attempts that a ledger counts
+    are left out.
 
     Args:
-        before: digests of earlier states of the subject: what was drawn from one of them is about
-            the same people.
+        record: of the present run, which is not an earlier attempt even if it was resumed.
+        subject: the data that the release is about, by digest.
+        before: digests of earlier states of the training run, whose releases are about the same
+            people.
     """
-    homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
-    attempts = {
-        path.resolve(): path
-        for home in homes
-        for place in _PLACES
-        for path in sorted(home.glob(place))
-    }
-    # a run that goes on is no other attempt
+    parents = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
+    attempts: dict[Path, Path] = {}  # by their real paths, because both folders may be the same
+    for parent in parents:
+        for pattern in _SPENT_PATTERNS:
+            for path in sorted(parent.glob(pattern)):
+                attempts[path.resolve()] = path
     attempts.pop((record.folder / SPENT_FILE).resolve(), None)
     known = [*map(str, before)]
-    return [line for path in attempts.values() if (line := _attempt(path, subject, known))]
+    warnings = [_warn_of_attempt(path, subject, known) for path in attempts.values()]
+    return [warning for warning in warnings if warning]
 
 
-def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str | None:
-    """What is said of another run's spent.json; None: nothing."""
+def _warn_of_attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str:
+    """Return a warning about another run's spent.json.
+
+    Empty: the run is finished, is about other data, was a simulation, or was paid by a ledger.
+
+    Args:
+        path: the file.
+        subject: the data that the present release is about, by digest.
+        before: further digests of the same data.
+    """
     folder = path.parent
     state = str(Run.at(folder).status.get("state", "state unknown"))
     try:
         content = read_file(path)
         if state == "done" and _is_done(path.parent, content):
-            return None
+            return ""
         value = unseal_manifest(content, SPENT_FILE)
-        totals, about = "; ".join(spent_lines(value)), f"{value['what']} by {value['mechanism']}"
+        totals = "; ".join(spent_lines(value))
+        output = value["what"]
+        mechanism = value["mechanism"]
     except (Broken, KeyError, TypeError, ValueError) as error:
         return (
             f"an earlier attempt ({folder}, {state}) may have released something, but its file "
             f"spent.json cannot be read ({error}). Restore the file, or assume that this "
             "attempt spent an unknown amount of budget"
         )
-    other = any(
-        value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest")
-    )
-    if value.get("simulated") or value.get("ledger") or other:
-        return None
+    digest_keys = [key for key in subject if key.endswith("_digest")]
+    is_other_data = any(value.get(key) not in (subject[key], *before) for key in digest_keys)
+    if value.get("simulated") or value.get("ledger") or is_other_data:
+        return ""
     time = value.get("time")
     return (
-        f"an earlier attempt ({folder}, {time}, {state}) may have released {about}, so treat "
-        f"this budget as spent: {totals}"
+        f"an earlier attempt ({folder}, {time}, {state}) may have released {output} by "
+        f"{mechanism}, so treat this budget as spent: {totals}"
     )
 
 
 def _is_done(folder: Path, spent: bytes) -> bool:
-    """Whether the run's manifest says so too: a status alone is a word in a file."""
+    """Return whether a run's manifest lists its status.json and this content of spent.json.
+
+    The status alone does not prove that the run finished, because anybody can write it.
+
+    Args:
+        folder: of the run.
+        spent: the content of its spent.json.
+    """
     try:
         manifest = Manifest.open(folder)
         manifest.check(SPENT_FILE, spent)

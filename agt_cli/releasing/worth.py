@@ -1,7 +1,7 @@
-"""Whether released labels are worth their budget, which only the data owner is told.
+"""Estimate whether released labels are worth their budget, for the data owner only.
 
-What is said here depends on private data in ways that no guarantee covers: it goes to the terminal
-(stderr) and into no file.
+The estimates depend on private data, and no guarantee covers them. So they are printed on the
+terminal (stderr), and written into no file.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,14 @@ from agt_cli.report.quality import Judged, Quality, rate_words, right_rate
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
 
-MAX_RECORDS_LINEAR = 10_000  # that an estimate looks at, of a linear head
-MAX_RECORDS = 1_000  # of other models, whose certificates take time
-# of the way from random labels to the model's own: labels that are less right need force=true
+MAX_RECORDS_LINEAR = 10_000
+"""How many queries an estimate uses at most, for a linear head."""
+MAX_RECORDS = 1_000
+"""The same for other models, whose certificates take more time."""
 RANDOM_GUESSING = 0.2
+"""Labels need force=true if noise leaves less than this share of the difference between the model's
+accuracy and that of random labels.
+"""
 OWNER_ALONE = (
     "the lines above depend on private data, so they are only for the data owner. A choice "
     "that is based on them depends on private data, too"
@@ -33,16 +37,20 @@ OWNER_ALONE = (
 
 
 def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> list[str]:
-    """Return why labels would hardly be worth their budget, and warn the owner of baselines.
+    """Print warnings for the owner, and return why labels would hardly be worth their budget.
 
-    If the estimate fails, that is one of the warnings: it is not worth stopping for. If several
-    processes share the release, this one computes the estimate by itself: one that failed in the
-    middle of an exchange would leave the others no way back to it.
+    Only labels and weights with a proved claim are estimated, and only if something is newly drawn.
+    An estimate that fails becomes a warning, because a release need not stop for it. If several
+    processes share the release, each computes the estimate by itself: a failure in the middle of an
+    exchange would leave the other processes waiting.
 
     Args:
-        request: what is asked for.
-        release: as it was judged.
-        claim: what is guaranteed of it.
+        request: what agt predict was asked.
+        release: the release as it was judged.
+        claim: the claim of the release.
+
+    Returns:
+        The objections; empty: there are none, or nothing was estimated.
     """
     warnings = list[str]()
     objections = list[str]()
@@ -62,13 +70,13 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
 
 @dataclass(frozen=True)
 class _Truth:
-    """What is known of the true labels of queries.
+    """What an estimate knows of the true labels of queries.
 
     Attributes:
-        accuracy: of the labels that stand for the true ones: 1, or that of the model on test
-            records if the model's own labels do.
-        verdict: on the model, in words; None: there is none.
-        majority: accuracy of always answering the most frequent class; 0: not known.
+        accuracy: the accuracy of the labels that the estimate compares with: 1 for true labels;
+            the model's accuracy on test records if its own labels are used instead.
+        verdict: a sentence about the quality of the model; None: there is none.
+        majority: the accuracy of always answering the most frequent class; 0: not known.
     """
 
     accuracy: float
@@ -77,7 +85,10 @@ class _Truth:
 
 
 def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[str], list[str]]:
-    """Return warnings that only the owner may read, and why labels would hardly be worth it."""
+    """Return (warnings, objections) of a release, as of ``doubt_worth``.
+
+    Both depend on private data; the warnings end with a sentence that says so.
+    """
     opened = request.opened
     if opened.model.number_votes is not None and isinstance(release, LabelRelease | WeightsRelease):
         return _estimate_number_worth(request, release, opened.model.number_votes)
@@ -122,7 +133,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
 
 
 def _truth_of_test_records(opened: OpenedRun) -> _Truth:
-    """Return what training recorded of the test records, which stand for the queries."""
+    """Return what training recorded for its test records, to be used for unlabelled queries."""
     metrics = opened.trained.finished.metrics
     majority = 0.0
     if metrics.get("n_test", 0) >= MINIMUM_RECORDS:
@@ -133,18 +144,20 @@ def _truth_of_test_records(opened: OpenedRun) -> _Truth:
 def _estimate_number_worth(
     request: PredictRequest, release: LabelRelease | WeightsRelease, model: NumberVotes
 ) -> tuple[list[str], list[str]]:
-    """Return warnings that only the owner may read, and why numbers would hardly be worth it.
+    """Return (warnings, objections) of a release of numbers, as of ``doubt_worth``.
+
+    There is an objection if the expected RMSE is not below that of always answering the median.
 
     Args:
-        request: what is asked for.
-        release: of the numbers, or of weights that answer with numbers.
-        model: that answers.
+        request: what agt predict was asked.
+        release: a release of numbers, or of weights that answer with numbers.
+        model: the model that answers.
     """
     records, labels, _ = _sample(request.opened, request.rows_drawn(release))
     means = model.mean_of(model.sums(records.features))
 
     def expected_rmse(numbers: np.ndarray) -> float:
-        """Return how far the released answers are expected to be from numbers [n]."""
+        """Return the expected RMSE between the released answers and numbers [n]."""
         if isinstance(release, WeightsRelease):
             kind = type(release.mechanism)
             return kind.expectation(release.head, records.features, numbers)(release.mechanism)
@@ -175,11 +188,13 @@ def _estimate_number_worth(
 
 
 def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:
-    """Return some of the queries, their labels if they are known, and what they are in words.
+    """Return (queries, labels, description) of evenly spaced queries among the newly drawn ones.
+
+    Labels are None if they are not known. All queries are returned if that is not too many.
 
     Args:
         opened: the run and all queries.
-        rows: of the queries whose labels are newly drawn.
+        rows: the rows of the queries whose labels are newly drawn.
     """
     records = opened.queries
     labels = opened.labels

@@ -1,6 +1,4 @@
-"""How what was released is written: labels, a number, or weights with the folder that answers
-from them.
-"""
+"""Write what was released: labels, a number, or weights with the folder that answers from them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,17 +19,18 @@ from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
 
-MAX_STRETCHES_SHOWN = 5  # of rows, in a message
+MAX_RANGES_SHOWN = 5  # ranges of rows in a message
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
+    """The result of writing a release.
 
     Attributes:
-        result: of the command's object.
-        lines: what is said of it.
-        unanswered: what the budget did not hold, exactly; empty: it held all.
+        result: entries for the object that --json prints.
+        lines: sentences for the console and the report.
+        unanswered: a sentence on the queries that the budget was too small for; empty: all were
+            answered.
     """
 
     result: Mapping[str, Any]
@@ -40,14 +39,15 @@ class Written:
 
 
 class ReleaseWriter:
-    """Writes one release. A subclass is for one kind of output.
+    """Writes one release; each kind of output has a subclass.
 
-    It is made before anything is paid for, so that whatever can fail fails then.
+    It is constructed before anything is paid for, so that whatever can fail, for example because
+    the disk is full, fails before budget is spent.
 
     Attributes:
-        files: what may be published, in words.
-        table: the labels; None: none are written.
-        metrics: what is known before the draw.
+        files: the files that may be published, for a sentence.
+        table: the table of labels; None: no labels are written.
+        metrics: the metrics that are known before anything is drawn.
     """
 
     files: str
@@ -55,28 +55,37 @@ class ReleaseWriter:
     metrics: Mapping[str, Any]
 
     def write(self, drawn: Any, claim: Claim) -> Written:
-        """Write what was drawn.
+        """Write what was drawn into the record.
 
         Args:
-            drawn: what ``Release.draw`` returned.
-            claim: of what was paid, and who counts it.
+            drawn: the result of ``draw`` of the release.
+            claim: the claim of the release, with the ledger that counts it.
+
+        Raises:
+            CheckError: the run was changed meanwhile; no file of labels appears.
+            OSError: a file cannot be written.
         """
         raise NotImplementedError
 
 
 class LabelsFile:
-    """The file of labels, whose room on the disk is taken."""
+    """Writes the file of labels, for which room on the disk is reserved beforehand.
+
+    Attributes:
+        request: what agt predict was asked.
+        table: the names of queries and classes.
+    """
 
     def __init__(self, request: PredictRequest, from_weights: bool = False) -> None:
-        """Take the room.
+        """Reserve as much room as the file can need.
 
         Args:
-            request: what is asked for.
-            from_weights: labels that are numbers are those that released weights give, and not
-                sums of an ensemble's answers.
+            request: what agt predict was asked.
+            from_weights: for numbers only: True if released weights compute the numbers; False if
+                each label stands for a sum of an ensemble's answers.
 
         Raises:
-            OSError: there is too little.
+            OSError: there is too little room on the disk.
         """
         opened = request.opened
         self.request = request
@@ -91,14 +100,21 @@ class LabelsFile:
         self._open = request.record.reserve(self.table.file, self.table.size)
 
     def write(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:
-        """Write labels, which come in pieces: what is drawn for each is drawn then. Unanswered
-        queries are left out.
+        """Write labels piece by piece, leaving out unanswered queries.
 
-        The file appears when all of them are in it, if the run is still in the state that was
-        asked.
+        The file appears only when it is complete, and if the run is still in the state that the
+        queries were answered from.
+
+        Args:
+            labels: arrays of labels, in the order of the queries; a label may be drawn only when
+                its array is asked for.
 
         Returns:
-            The labels for the command's object; where they are many, their file.
+            {"labels": the labels as --json shows them, or the path of the file if they are many}.
+
+        Raises:
+            CheckError: the run was changed meanwhile.
+            OSError: the file cannot be written.
         """
         with self._open() as file:
             shown = self.table.write(file, labels)
@@ -108,10 +124,14 @@ class LabelsFile:
 
 
 class LabelWriter(ReleaseWriter):
-    """Writes labels, and counts what is answered where a ledger remembers answers."""
+    """Writes labels; if a ledger stores answers, it also counts new, repeated and missing ones."""
 
     def __init__(self, request: PredictRequest, release: LabelRelease) -> None:
-        """Take the room for them."""
+        """Reserve room for the labels.
+
+        Raises:
+            OSError: there is too little room on the disk.
+        """
         self.request = request
         self.release = release
         self._labels_file = LabelsFile(request)
@@ -150,12 +170,12 @@ class LabelWriter(ReleaseWriter):
 
 
 class NumberWriter(ReleaseWriter):
-    """Writes one number, into metrics.json."""
+    """Writes one number (a certified quantile) into metrics.json."""
 
     files = "The released number"
 
     def __init__(self, request: PredictRequest, release: NumberRelease) -> None:
-        """Write nothing yet."""
+        """Note which fraction of the queries the number is about; nothing is written yet."""
         self.request = request
         self.metrics = {"fraction": release.mechanism.fraction}
 
@@ -173,14 +193,18 @@ class WeightsWriter(ReleaseWriter):
     """Writes weights, the folder that answers from them, and the labels that they give."""
 
     def __init__(self, request: PredictRequest, release: WeightsRelease) -> None:
-        """Take the room for the labels.
+        """Check that the weights can answer the queries, and reserve room for the labels.
 
         Raises:
-            ConfigError: the head does not take the queries, or a name has control characters.
+            ConfigError: the head does not accept the queries, or a name contains control
+                characters.
+            OSError: there is too little room on the disk.
         """
-        model, features = request.opened.model, request.opened.queries.features
+        model = request.opened.model
+        features = request.opened.queries.features
         self.request = request
-        labels_from(model, features)  # because it refuses queries that the head does not take
+        # Called only because it raises ConfigError for queries that the head does not accept.
+        labels_from(model, features)
         check_printable(model.problem.dataset, release.claim.lines())
         self._labels_file = LabelsFile(request, from_weights=True)
         self.table = self._labels_file.table
@@ -199,11 +223,15 @@ class WeightsWriter(ReleaseWriter):
 
 
 def writer_of(request: PredictRequest, release: AnyRelease) -> ReleaseWriter:
-    """Return what writes a release, with the room on the disk that it needs.
+    """Return the writer of a release, which has reserved the room on the disk that it needs.
+
+    Args:
+        request: what agt predict was asked.
+        release: the release as it was judged.
 
     Raises:
-        ConfigError: what would be released could not be read or answered from.
-        OSError: there is too little room.
+        ConfigError: released weights could not answer the queries.
+        OSError: there is too little room on the disk.
     """
     if isinstance(release, WeightsRelease):
         return WeightsWriter(request, release)
@@ -214,13 +242,13 @@ def writer_of(request: PredictRequest, release: AnyRelease) -> ReleaseWriter:
 
 @dataclass(frozen=True)
 class ReleasePage:
-    """What a finished record says of its release.
+    """The claim and the report of a release, with which its record is finished.
 
     Attributes:
-        mechanism: its name.
-        lines: what is guaranteed, and what else is to be said.
-        files: what may be published, in words; None: nothing may.
-        claim: of what was drawn; None: nothing was.
+        mechanism: the name of the mechanism.
+        lines: the sentences of the report, with the guarantee first.
+        files: the files that may be published, for a sentence; None: none may.
+        claim: the claim of the release; None: nothing was drawn, so there is no claim.json.
     """
 
     mechanism: str
@@ -230,7 +258,8 @@ class ReleasePage:
 
     def finish(self, request: PredictRequest) -> None:
         """Write claim.json and the report, and finish the record."""
-        record, opened = request.record, request.opened
+        record = request.record
+        opened = request.opened
         if self.claim is not None:
             record.write(CLAIM, self.claim.for_file(datetime.now(UTC).date()).content)
         about = opened.trained.words
@@ -249,48 +278,61 @@ def write_weights(
     claim: Claim,
     record: RunRecord,
 ) -> tuple[list[str], dict[str, Any]]:
-    """Write released weights, and the folder that answers without this run
-    (agt/models/portable.py), where there can be one.
+    """Write released weights, and the folder "release" that answers queries without this run.
+
+    The folder (agt/models/portable.py) is left out for a simulation, and for a model with an
+    encoder or without a single linear head.
 
     Args:
-        source: the settled configuration of the dataset (``prepare.settled``); None: queries pass
-            an encoder.
-        claim: of the release.
+        model: the model that the weights were released from.
+        released: the weights.
+        source: the configuration of the dataset with its constants (``prepare.settled``); None:
+            queries pass an encoder.
+        claim: the claim of the release.
+        record: the record to write into.
+
+    Returns:
+        A sentence for the console and the report, in a list; and the entries "release" and
+        "release_digest" for the object of --json, empty if the folder was left out.
     """
     record.released_weights(
         released.weight, {**released.public_parameters, "simulated": released.simulated}
     )
     if released.simulated:
         return ["the folder 'release' was not written, because this is a simulation"], {}
-    if source is None or (head := model.release_head) is None:
-        return [
-            (
-                "the folder 'release' was not written, because answering queries needs the "
-                "encoder, which only the training run contains"
-            )
-        ], {}
+    head = None if source is None else model.release_head
+    if source is None or head is None:
+        reason = (
+            "the folder 'release' was not written, because answering queries needs the encoder, "
+            "which only the training run contains"
+        )
+        return [reason], {}
     portable = Portable.from_release(head, released, source, claim.lines(), claim.lines(brief=True))
     digest = portable.save(record.part("release"), claim.for_file().content)
     folder = record.folder / "release"
-    said = (
+    sentence = (
         f"release: {folder} (digest {digest}). This folder may be published; agt predict "
         "release=... answers queries from it without the run"
     )
-    return [said], {"release": str(folder), "release_digest": digest}
+    return [sentence], {"release": str(folder), "release_digest": digest}
 
 
-def _rows_in_words(places: np.ndarray) -> str:
-    """Return the numbers of rows, counted from 1: rows 3, 7 to 9.
+def _rows_in_words(rows: np.ndarray) -> str:
+    """Return the numbers of rows, counted from 1, as text: "rows 3, 7 to 9".
+
+    After MAX_RANGES_SHOWN ranges, the text only says how many rows follow.
 
     Args:
-        places: [m] the rows, counted from 0, in order.
+        rows: [m] the rows, counted from 0, in increasing order; at least one.
     """
-    stretches = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    ranges = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     texts = []
-    for stretch in stretches[:MAX_STRETCHES_SHOWN]:
-        first, last = stretch[0] + 1, stretch[-1] + 1
+    for consecutive in ranges[:MAX_RANGES_SHOWN]:
+        first = consecutive[0] + 1
+        last = consecutive[-1] + 1
         texts.append(f"{first}" if first == last else f"{first} to {last}")
-    more = sum(map(len, stretches[MAX_STRETCHES_SHOWN:]))
+    listed = ", ".join(texts)
+    more = sum(map(len, ranges[MAX_RANGES_SHOWN:]))
     others = f" and {more} more" if more else ""
-    noun = "row" if len(places) == 1 else "rows"
-    return f"{noun} {', '.join(texts)}{others}"
+    noun = "row" if len(rows) == 1 else "rows"
+    return f"{noun} {listed}{others}"

@@ -1,5 +1,6 @@
-"""What a command says: results on stdout, everything else on stderr, and with --json one object
-alone on stdout.
+"""Print what a command says: results on stdout, everything else on stderr.
+
+With --json, one JSON object is the only thing on stdout.
 """
 
 import json
@@ -13,22 +14,23 @@ from typing import Any
 from agt_cli.process import put, visible
 
 Report = Callable[[int, int, int, int], None]
-"""Called with step, steps, done, total; done and total in whatever unit of work the caller
-counts.
+"""Reports progress: called with (step, steps, done, total).
+
+The first two are shown ("step 3/10"); done of total, in any unit of work, give the percentage.
 """
 
 TreeBranch = tuple[str, Sequence[Any]]
-"""A line, and the branches below it."""
+"""The text of a node of a tree, and the branches below it."""
 
 
 @dataclass(frozen=True)
 class Console:
-    """Where a command's words go, ``visible``, whatever names and values from data they hold.
+    """Prints a command's lines, so that no text from data can act on the terminal (``visible``).
 
     Attributes:
-        json: nothing but one JSON object goes to stdout.
-        quiet: no progress, no hints.
-        verbose: tracebacks for bugs.
+        json: print nothing but one JSON object to stdout.
+        quiet: print no progress and no notes.
+        verbose: print the traceback of an error that is a bug.
     """
 
     json: bool = False
@@ -36,21 +38,21 @@ class Console:
     verbose: bool = False
 
     def note(self, text: str) -> None:
-        """A line for a person, on stderr."""
+        """Print a line on stderr, unless ``quiet``."""
         if not self.quiet:
             self.warn(text)
 
     def warn(self, text: str) -> None:
-        """A line on stderr that nobody asked not to see."""
+        """Print a line on stderr, even if ``quiet``."""
         put(visible(text), "stderr")
 
     def say(self, text: str) -> None:
-        """A line of the result, on stdout."""
+        """Print a line of the result on stdout, unless ``json``."""
         if not self.json:
             put(visible(text), "stdout")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table of the result, on stdout; numbers right-aligned."""
+        """Print a table of the result on stdout, with numbers aligned right, unless ``json``."""
         if self.json:
             return
         from agt_cli.report.drawing import draw_table
@@ -58,42 +60,51 @@ class Console:
         draw_table(title, columns, rows)
 
     def tree(self, title: str, root: "TreeBranch") -> None:
-        """A tree of the result, on stdout, as text on every terminal."""
+        """Print a tree of the result as text on stdout, unless ``json``."""
         if self.json:
             return
         from agt_cli.report.drawing import draw_tree
 
         draw_tree(title, root)
 
-    def ask(self, text: str, usual: str) -> str:
-        """What whoever sits at the terminal answers; an empty line: the usual.
+    def ask(self, text: str, default: str) -> str:
+        """Ask a question at the terminal, and return the line that is typed.
 
-        No more input counts as an interruption.
+        Args:
+            text: the question.
+            default: the answer that an empty line stands for; it is shown unless it is empty.
+
+        Raises:
+            KeyboardInterrupt: the input ended (Ctrl-D), which is treated like Ctrl-C.
         """
         from agt_cli.report.drawing import ask
 
         try:
-            return ask(text, usual)
+            return ask(text, default)
         except EOFError:
             raise KeyboardInterrupt from None
 
     def emit(self, value: dict[str, Any]) -> None:
-        """The one object of --json."""
+        """Print the object of --json on stdout; nothing without ``json``."""
         if self.json:
             put(json.dumps(value, default=str), "stdout")
 
     def error(self, text: str) -> None:
-        """An error, on stderr."""
+        """Print an error on stderr, even if ``quiet``."""
         put(f"agt: error: {visible(text)}", "stderr")
 
     @contextmanager
     def progress(self, label: str, unit: str = "step") -> Iterator[Report]:
-        """Progress on stderr: a live bar on a terminal, a line now and then elsewhere, nothing if
-        quiet.
+        """Show the progress of some work on stderr while the context lasts.
+
+        On a terminal it is a live bar, elsewhere a line now and then; nothing if ``quiet``.
 
         Args:
-            label: what is going on.
-            unit: what a step is.
+            label: the work, such as "training".
+            unit: what a step is, such as "batch".
+
+        Yields:
+            The function to call with the progress.
         """
         if self.quiet:
             yield lambda step, steps, done, total: None
@@ -103,41 +114,54 @@ class Console:
             with progress_bar() as bar:
                 task = bar.add_task(label, total=None, steps="")
                 yield lambda step, steps, done, total: bar.update(
-                    task, completed=done, total=total, steps=_of(unit, step, steps)
+                    task, completed=done, total=total, steps=_step_text(unit, step, steps)
                 )
         else:
-            yield _Lines(label, unit)
+            yield _ProgressLines(label, unit)
 
 
-class _Lines:
-    """Progress as sparse lines: at each tenth of the work, and at most one in five seconds."""
+class _ProgressLines:
+    """Prints progress on stderr as few lines: one for each tenth of the work that is completed.
 
-    interval = 5.0
+    There is at most one line in five seconds; what comes in between is left out.
+    """
+
+    interval_seconds = 5.0
 
     def __init__(self, label: str, unit: str) -> None:
-        self.label, self.unit = label, unit
-        self.start = self.last = time.monotonic()
-        self.tenth = 0
+        self.label = label
+        self.unit = unit
+        self.start_time = time.monotonic()
+        self.last_time = self.start_time
+        self.last_tenth = 0
 
     def __call__(self, step: int, steps: int, done: int, total: int) -> None:
-        now, tenth = time.monotonic(), 10 * done // max(total, 1)
-        if tenth <= self.tenth or now - self.last < self.interval:
+        """Take a progress report (``Report``), and print a line if one is due."""
+        now = time.monotonic()
+        tenth = 10 * done // max(total, 1)
+        if tenth <= self.last_tenth or now - self.last_time < self.interval_seconds:
             return
-        self.tenth, self.last = tenth, now
-        left = (now - self.start) * (total - done) / max(done, 1)
-        where = _of(self.unit, step, steps)
+        self.last_tenth = tenth
+        self.last_time = now
+        seconds_left = (now - self.start_time) * (total - done) / max(done, 1)
+        step_text = _step_text(self.unit, step, steps)
         percent = 10 * tenth
-        put(f"{self.label}: {percent} % done, {where}, about {left:.0f} s left", "stderr")
+        put(
+            f"{self.label}: {percent} % done, {step_text}, about {seconds_left:.0f} s left",
+            "stderr",
+        )
 
 
-def _of(unit: str, part: int, whole: int) -> str:
-    return f"{unit} {part}/{whole}"
+def _step_text(unit: str, step: int, steps: int) -> str:
+    """Return which of all steps it is, such as "step 3/10"."""
+    return f"{unit} {step}/{steps}"
 
 
 def show(number: float | None, digits: int = 3) -> str:
-    """A number for a table; '-' where there is none."""
+    """Return a number with so many decimals for a table; "-" for None or NaN."""
     return "-" if number is None or number != number else f"{number:.{digits}f}"
 
 
 def cell(value: object, digits: int) -> str:
+    """Return a value for a table: a float or None as of ``show``, anything else as text."""
     return show(value, digits) if value is None or isinstance(value, float) else str(value)

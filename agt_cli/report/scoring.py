@@ -21,23 +21,25 @@ Estimate = RateEstimate | NumberEstimate
 Scores = tuple[Estimate | None, ...]
 
 MEMBERS_WITHOUT_SIZE = 31
-"""Members that answer with numbers where no size is public: a constant, never read off a table."""
+"""Members of an ensemble for numbers if no size of the table is declared; a public constant."""
 PROMISED_GAP = 0.01
-"""How much less accurate than logistic regression the recipe may be where it promises that."""
+"""How much less accurate than logistic regression a model may be by docs/recipe.md."""
 LOGISTIC_REGRESSION = "LogisticRegression"
-"""The name of logistic regression among usual learners."""
-MOST_EDITS = 10
-"""The largest number of edits at which the width of intervals is said."""
+"""The name of logistic regression in tables and figures that compare models."""
+MAX_EDITS = 10
+"""The largest number of edits k for which ``NumberScoring`` reports the width of intervals."""
 
 
 @dataclass(frozen=True)
 class Stability:
-    """On how much of the training data answers depend; private.
+    """One metric of how much answers can change when training records are added or removed.
+
+    It depends on private records, so it is for the data owner only.
 
     Attributes:
-        name: of the metric.
+        name: the name of the metric in files.
         value: its value.
-        sentence: what it means.
+        sentence: what the value means, for people.
     """
 
     name: str
@@ -112,13 +114,15 @@ class Scoring(ABC):
     def stability(
         self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
     ) -> Stability:
-        """Return on how much of the training data answers to queries depend.
+        """Return how much answers to queries can change when training records change.
+
+        It is a median: for half of the queries the answer changes no more than that.
 
         Args:
-            model: a fitted model.
-            evidence: of the queries.
+            model: a fitted model, whose answers are of this scoring's kind.
+            evidence: what was computed for the queries; of the type of this scoring's answers.
             features: [n, ...] the queries.
-            counted: what certificates count: one, many.
+            counted: what certificates count, in singular and plural: ("record", "records").
         """
 
     @abstractmethod
@@ -229,14 +233,19 @@ class ClassScoring(Scoring):
     def stability(
         self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
     ) -> Stability:
-        """Return the median stable distance."""
+        """Return the median stable distance, rounded down.
+
+        Only ``evidence`` (of classes) and ``counted`` are used.
+        """
+        # ``scoring_of`` takes this class if answers are classes, whose evidence has this type.
         assert isinstance(evidence, QueryEvidence)
-        one, many = counted
+        singular, plural = counted
         distance = int(np.median(evidence.distance))
-        some = f"any {distance:,} {many}" if distance > 1 else f"any one {one}"
-        sentence = f"Half of the answers would stay the same if {some} were added or removed."
-        if not distance:
-            sentence = f"Half of the answers could change if one {one} were added or removed."
+        if distance == 0:
+            sentence = f"Half of the answers could change if one {singular} were added or removed."
+        else:
+            edits = f"any {distance:,} {plural}" if distance > 1 else f"any one {singular}"
+            sentence = f"Half of the answers would stay the same if {edits} were added or removed."
         return Stability("stable_distance_median", distance, sentence)
 
     def words(self, score: float) -> str:
@@ -340,17 +349,22 @@ class NumberScoring(Scoring):
     def stability(
         self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
     ) -> Stability:
-        """Return the median width of the intervals at a few edits."""
+        """Return the median width of the intervals that hold for k edits of the training data.
+
+        k is a quarter of the largest k with certificates, but from 1 to MAX_EDITS. ``evidence`` is
+        not used, because it has no intervals.
+        """
         votes = model.number_votes
+        # ``scoring_of`` takes this class if answers are numbers, which such votes alone give.
         assert votes is not None
         certificates = votes.certify(features)
-        # Public: max_k follows from the number of members.
-        k = max(1, min(MOST_EDITS, certificates.max_k // 4))
+        # k may be named in public, because max_k follows from the number of members alone.
+        k = max(1, min(MAX_EDITS, certificates.max_k // 4))
         width = float(np.median(certificates.width(k)))
-        one, many = counted
-        some = f"any {k} {many}" if k > 1 else f"any one {one}"
+        singular, plural = counted
+        edits = f"any {k} {plural}" if k > 1 else f"any one {singular}"
         sentence = (
-            f"If {some} were added or removed, half of the answers would stay within an interval "
+            f"If {edits} were added or removed, half of the answers would stay within an interval "
             f"that is at most {number_words(width)} wide."
         )
         return Stability(f"width_median_k{k}", width, sentence)

@@ -1,5 +1,7 @@
-"""``agt unlearn`` from a request to the run's next state, and its account: one process at a
-time, wholly or not at all.
+"""Carry out a request of ``agt unlearn``: put the run into its next state, and write the account.
+
+An account is the report of an erasure. One process at a time may change a run, and a change is made
+as a whole or not at all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +27,16 @@ from agt_cli.report.replaced import home_of
 from agt_cli.runs.erased import environment_facts, gone_of, prepare_without
 from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
-from agt_cli.unlearn.account import OUTSIDE, VERSION, Asked, ErasureReport, StateChange, Waiting
+from agt_cli.unlearn.account import (
+    OUTSIDE,
+    VERSION,
+    Asked,
+    Earlier,
+    ErasureReport,
+    StateChange,
+    TraceSearch,
+    Waiting,
+)
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, RequestKind
@@ -36,19 +47,22 @@ from agt_cli.unlearn.traces import SEARCHED_RUNS, TraceTargets, search, searched
 
 @dataclass(frozen=True)
 class ErasureOrder:
-    """What a call of the command asks for.
+    """The settings of a call of ``agt unlearn``.
 
     Attributes:
-        folder: of the run.
-        digest: that it must have; None: any.
-        compute: how to compute now.
-        ids: a file of ids, or -; None: nobody asks, what is pending is carried out.
-        by: what they name; None: as the data has it.
-        choice: of the method.
+        folder: the folder of the run.
+        digest: the digest that the run must have; None: any.
+        compute: the settings ``compute`` of this call, which replace the run's.
+        ids: a file of ids, or "-" for standard input; None: no new request, so pending requests
+            are carried out.
+        by: whether ids name records or units (people); None: units where the data has some, else
+            records.
+        choice: the setting ``method``.
         may_retrain, fresh: as in ``ErasureJob``.
-        output_dir: where this command writes.
-        rehearse: on a copy of the run alone.
-        may_be_unknown: ids that name no record of the run's data are left out; False: refused.
+        output_dir: the folder of records that this command writes into.
+        rehearse: erase from a copy of the run only.
+        may_be_unknown: True: ids that name no record of the run's data are left out; False: they
+            are refused.
     """
 
     folder: Path
@@ -65,7 +79,7 @@ class ErasureOrder:
 
     @property
     def place_names(self) -> tuple[str, ...]:
-        """The same folders as ``places``, as a command line in the present folder names them."""
+        """``places`` as text, relative to the working directory where they are inside it."""
         here = Path.cwd()
         return tuple(
             str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
@@ -74,26 +88,26 @@ class ErasureOrder:
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """Where other records of this run are looked for: where this command writes, and where
-        the run was written.
+        """The folders in which other records of this run are looked for, each once.
+
+        They are the one that this command writes into, and those that the run was written into.
         """
         return tuple(dict.fromkeys([self.output_dir.resolve(), *home_of(self.folder)]))
 
 
 @dataclass(frozen=True)
 class ErasureOutcome:
-    """What was done, now or by an earlier command: an account of it is made of the run's log, and
-    of this.
+    """An entry of a run's request log that was carried out, from which an account can be made.
 
     Attributes:
-        run: as it was.
-        settings: it was trained with.
-        prepared: its data of now, with the erased records that the data still has.
-        log: with the entry that is accounted for, its last one.
-        digest: of the run now.
-        wanted: gives the erased records, as other trainings are asked for them.
-        words: what an error afterwards must say first, as nothing is undone; empty: an earlier
-            command did it.
+        run: the run as it was before; if an earlier command made the entry, as it is now.
+        settings: the settings of the run.
+        prepared: the run's present data, and the erased records that the data still has.
+        log: the request log; the account is about its last entry.
+        digest: the digest of the run now.
+        wanted: returns the erased records in the form in which other runs are searched for them.
+        words: a sentence that the run was changed, with which every error message afterwards
+            begins; empty: an earlier command changed the run.
     """
 
     run: Run
@@ -112,11 +126,11 @@ class ErasureOutcome:
 
 @dataclass(frozen=True)
 class NothingErased:
-    """A request of which no record is in the training part of the run's data.
+    """A request that names no training record of the run.
 
     Attributes:
-        run: which is not changed.
-        request: who was asked for.
+        run: the run, which was not changed.
+        request: the request.
     """
 
     run: Run
@@ -127,16 +141,18 @@ class NothingErased:
 def reporting_change(
     change: str, console: Console, decided: Callable[[], bool] = lambda: True
 ) -> Iterator[None]:
-    """Say of whatever stops a command after its change that this stands, and how to get the
-    account.
+    """Run the body; if an error stops it, say that the run was changed nevertheless.
 
     Args:
-        change: what was changed, and how to get the account.
-        decided: whether the change stands.
+        change: a sentence on what was changed, and how to get the account.
+        console: prints the sentence if the error is an interruption or a bug, which is then raised
+            as it is.
+        decided: returns whether the change is in effect when the error occurs; if not, errors are
+            raised as they are.
 
     Raises:
-        AgtError: with exit code 1: neither a mistake of the user's nor a check that left things as
-            they were.
+        AgtError: the body failed with an AgtError or an OSError. The exit code is 1 in any case,
+            because codes for mistakes and failed checks would mean that nothing was changed.
     """
     try:
         yield
@@ -151,27 +167,35 @@ def reporting_change(
 
 
 def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingErased:
-    """Find out who asks, what is owed, and do it. The caller holds the run (``run_lock``).
+    """Carry out a request, or requests that are pending, and change the run.
 
-    Where nobody asks, and nothing is to be carried out: what the last entry of the log did.
+    Without a request, and without a pending one that the method could carry out, nothing is changed
+    and the last entry of the request log is returned again.
+
+    Args:
+        order: the settings of the command. The caller must hold the lock of the run
+            (``run_lock``).
+        console: prints notes and progress.
 
     Returns:
-        What was done; ``NothingErased`` if, with ``order.may_be_unknown``, no id names a training
-        record. Then nothing was changed, and what is pending is still pending.
+        The entry that was carried out. ``NothingErased`` if no id names a training record (which
+        ``order.may_be_unknown`` allows): then nothing was changed, and requests that were pending
+        still are.
 
     Raises:
-        ConfigError, DataError: nothing is asked for, or the request, the run or its data is not
-            what it must be.
-        CheckError: the method cannot keep its promise. Nothing is changed in any of these cases.
+        ConfigError, DataError: there is nothing to do, or the request, the run or its data is not
+            as it must be. Nothing was changed.
+        CheckError: the method cannot keep its promise. Nothing was changed.
+        AgtError: an error occurred after the run was changed (``reporting_change``).
     """
     run = open_run(order.folder, "train", order.digest)
     log = Log.of(run)
-    abstentions(run.folder, ())  # whatever could stop the account stops the erasure
+    abstentions(run.folder, ())  # called because it raises: the account needs this file later
     recorded = located(run.config, run.environment.get("data_files") or {})
     settings = settings_of({**recorded, "compute": order.compute}, kept_head(run))
     method = chosen(order.choice, settings, run, order.fresh)
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
-        return _before(run, settings, log, console)
+        return _last_outcome(run, settings, log, console)
     check_can_train(method, run)
     known = TrainingRecords.of(run, settings)
     if order.ids is not None:
@@ -186,17 +210,23 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
         console.note(f"note: {note}")
     if order.ids is not None and not request.records:
         return NothingErased(run, request)
-    return _carried_out(order, method, settings, known, request, run, console)
+    return _carry_out(order, method, settings, known, request, run, console)
 
 
-def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> ErasureOutcome:
-    """What an earlier command did, for the account that it owed.
+def _last_outcome(run: Run, settings: RunSettings, log: Log, console: Console) -> ErasureOutcome:
+    """Return the last entry of a run's request log, to write its account again.
+
+    Args:
+        run: the run as it is now.
+        settings: its settings.
+        log: its request log, with at least one entry.
+        console: prints a note that nothing is changed.
 
     Raises:
-        ConfigError: its entry does not tell.
+        ConfigError: the entry lacks what an account needs.
     """
     with broken_as_config_error(run.folder, run.key):
-        _ = log.entries[-1].removal
+        _ = log.entries[-1].removal  # read only because it raises
     reason = "ids=... is not given" if log.pending else "no request is pending"
     number = len(log.entries)
     console.note(
@@ -209,7 +239,7 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
     )
 
 
-def _carried_out(
+def _carry_out(
     order: ErasureOrder,
     method: MethodName,
     settings: RunSettings,
@@ -218,13 +248,25 @@ def _carried_out(
     run: Run,
     console: Console,
 ) -> ErasureOutcome:
-    """Leave the run in its next state."""
+    """Put a run into the state after a request: update its model, or note the request as pending.
+
+    Args:
+        order: the settings of the command.
+        method: the method that ``order.choice`` stands for.
+        settings: the settings of the run.
+        known: the training records and the request log of the run.
+        request: the request; without records, only pending requests are carried out.
+        run: the run as it is now.
+        console: prints notes and progress.
+
+    Raises:
+        AgtError: an error occurred; it says so if the run had been changed by then.
+    """
     kind: RequestKind = "pending" if method == "certificate" else "removed"
     prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
-    records, units = (
-        known.log.waiting | set(request.records),
-        known.log.waiting_units | set(request.units),
-    )
+    # requests that are pending are carried out together with this one
+    records = known.log.waiting | set(request.records)
+    units = known.log.waiting_units | set(request.units)
     job = ErasureJob(
         run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
     )
@@ -242,20 +284,27 @@ def _carried_out(
     with NextState(run) as record:
         removal = METHODS[method](job, record, console)
         record.environment(**environment_facts(run, prepared))
-        promise, training = plain_of(removal.promise), float(run.metrics["seconds_training"])
         facts = {
             "removal": removal.plain,
-            "training": training,
+            "training": float(run.metrics["seconds_training"]),
             "untrained": request.untrained,
             "test_records": request.test_records,
             "unknown": request.unknown,
             SEARCHED_RUNS: searched,
         }
-        states = (run.digest, record.state, known.key.check)
-        names = (request.by, request.records, request.units)
-        log = known.log.append(
-            RequestEntry(kind, removal.promise.method, *names, promise, *states, facts)
+        entry = RequestEntry(
+            kind=kind,
+            method=removal.promise.method,
+            by=request.by,
+            records=request.records,
+            units=request.units,
+            promise=plain_of(removal.promise),
+            before=run.digest,
+            after=record.state,
+            key=known.key.check,
+            facts=facts,
         )
+        log = known.log.append(entry)
         record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
     change = "the model was replaced by the updated one"
@@ -278,27 +327,59 @@ def _carried_out(
     return ErasureOutcome(run, settings, prepared, log, digest, lambda: targets, words)
 
 
-def account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
-    """All that can be said of the run's last update or request; looks for earlier answers and for
-    traces.
+@dataclass(frozen=True)
+class StateAfterErasure:
+    """What an account needs to know of a run after its update or request.
+
+    Attributes:
+        folder_name: the name of the run's folder.
+        digest: the run's digest.
+        records: how many records the run is trained on.
+    """
+
+    folder_name: str
+    digest: str
+    records: int
+
+
+def make_account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
+    """Return the account (the report) of the last entry of a run's request log.
+
+    Folders of other runs are read: those that were made from earlier states of this run, and, if
+    records were erased, other training runs that may still contain them. No file is changed.
+
+    Args:
+        order: what the command was asked for: the run's folder, and where other runs are.
+        erased: what was done to the run, now or by an earlier command.
 
     Raises:
-        ConfigError: the run is not the one that was left, or a file beside it cannot be read.
+        ConfigError: the run's digest is no longer ``erased.digest``, or a file that is needed
+            cannot be read.
     """
-    entry, log, run = erased.entry, erased.log, open_run(order.folder, "train", erased.digest)
+    entry = erased.entry
+    log = erased.log
+    run = open_run(order.folder, "train", erased.digest)
+    earlier = judge_earlier(run, log, erased.settings, erased.prepared, order.places)
+    # A pending request erased nothing yet, so no other run can have kept what it erased.
+    sweep = None
+    if entry.kind != "pending":
+        sweep = search(erased.wanted(), run, order.places, order.ids)
+    # Queries are left unanswered only while requests are pending: in any of the states from the
+    # first of these requests until now.
     batch = log.batch(entry.number)
-    states = {run.digest, *(each.before for each in batch)}
+    abstained = None
+    if batch[0].kind == "pending":
+        states = {run.digest, *(request.before for request in batch)}
+        abstained = abstentions(run.folder, states)
     return derive_account(
         entry,
         log,
         entry.removal,
-        (run.folder.name, run.digest, int(run.metrics["n_train"])),
+        StateAfterErasure(run.folder.name, run.digest, int(run.metrics["n_train"])),
         training=entry.facts["training"],
-        earlier=judge_earlier(run, log, erased.settings, erased.prepared, order.places),
-        sweep=None
-        if entry.kind == "pending"
-        else search(erased.wanted(), run, order.places, order.ids),
-        abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
+        earlier=earlier,
+        sweep=sweep,
+        abstained=abstained,
     )
 
 
@@ -306,23 +387,30 @@ def derive_account(
     entry: RequestEntry,
     log: Log,
     removal: Removal,
-    after: tuple[str, str, int],
+    after: StateAfterErasure,
     *,
     training: float | None,
-    **found: Any,
+    earlier: tuple[Earlier, ...],
+    sweep: TraceSearch | None,
+    abstained: int | None,
 ) -> ErasureReport:
-    """An account, as a function of the request log and the run's state; ``agt verify`` makes it
-    again.
+    """Return the account of an entry of the request log, without reading any file.
+
+    ``agt verify`` derives an account again with this function, and compares the two.
 
     Args:
-        entry: that it is about.
-        log: as it was when the account was made.
-        removal: what the method says of it.
-        after: of the run then: its folder's name, its digest, how many records it is trained on.
+        entry: the entry that the account is about.
+        log: the request log as it was when the account was made.
+        removal: what the method did and promises.
+        after: the run as it was when the account was made.
         training: seconds that training the run took; None: not recorded.
-        found: what the log does not tell, as in ``ErasureReport``: earlier, sweep, abstained.
+        earlier, sweep, abstained: the fields of ``ErasureReport`` with these names, which do not
+            follow from the log.
     """
-    pending, (run, digest, left) = entry.kind == "pending", after
+    is_pending = entry.kind == "pending"
+    people_pending_before = 0
+    if not is_pending:
+        people_pending_before = len(Log(log.entries[: entry.number - 1]).waiting_units)
     test_only = entry.facts.get("untrained", 0)
     asked = Asked(
         people_requested=len(entry.units) + test_only,
@@ -332,21 +420,26 @@ def derive_account(
         by=entry.by,
         hashes_in_log=len({*entry.records, *entry.units}),
         time=entry.time,
-        people_pending_before=0
-        if pending
-        else len(Log(log.entries[: entry.number - 1]).waiting_units),
+        people_pending_before=people_pending_before,
         test_records=entry.facts.get("test_records"),
         ids_not_in_data=entry.facts.get("unknown", 0),
     )
     state = StateChange(
-        run, entry.before, digest, left + removal.records, left, str(log.head), entry.number
+        run=after.folder_name,
+        before=entry.before,
+        after=after.digest,
+        records_before=after.records + removal.records,
+        records_after=after.records,
+        log=str(log.head),
+        entry=entry.number,
     )
     waiting = None
-    if pending:
-        units = len(log.waiting_units)
-        waiting = Waiting(
-            units, units if int(removal.facts.get("farthest", units)) >= units else None
-        )
+    if is_pending:
+        people = len(log.waiting_units)
+        # If no stable distance can be as large as the number of people, no query is answered. An
+        # entry that does not record the largest one has no such limit.
+        max_distance = int(removal.facts.get("farthest", people))
+        waiting = Waiting(people, distance=people if max_distance >= people else None)
     return ErasureReport(
         schema=VERSION,
         agt=__version__,
@@ -356,39 +449,42 @@ def derive_account(
         outside=OUTSIDE,
         training=training,
         waiting=waiting,
-        **found,
+        earlier=earlier,
+        sweep=sweep,
+        abstained=abstained,
     )
 
 
-def write(
+def write_account(
     account: ErasureReport, erased: ErasureOutcome, record: RunRecord, folders: Sequence[str]
 ) -> None:
-    """Write account.json, the page, and the numbers.
+    """Write account.json and the page, and add environment and metrics to the record.
 
     Args:
         account: the report of the erasure.
-        erased: what was done.
-        record: where it is written.
-        folders: that were searched, as a command line names them.
+        erased: what was done to the run.
+        record: the record of this command.
+        folders: the folders that were searched, as a command line names them.
     """
     record.write(ACCOUNT_FILE, account.content)
-    told: dict[str, Any] = {
-        "trained_run": str(erased.run.folder.resolve()),
-        "trained_digest": account.state.after,
-    }
-    record.environment(**told, dataset=erased.run.environment.get("dataset"))
+    record.environment(
+        trained_run=str(erased.run.folder.resolve()),
+        trained_digest=account.state.after,
+        dataset=erased.run.environment.get("dataset"),
+    )
     record.add_metrics(**removal_metrics(erased.entry.removal))
     record.report(account_markdown(account, folders))
 
 
 def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
-    """Write the record of a request that no training record belongs to; return it in a line.
+    """Write the record of a request that names no training record, and return its one sentence.
 
-    The run is not changed and has no entry of it, so there is no account.
+    The run was not changed, and its request log has no entry of the request, so no account is
+    written.
 
     Args:
-        nothing: the request.
-        record: where it is written.
+        nothing: the run and the request.
+        record: the record of this command.
     """
     request = nothing.request
     run = nothing.run

@@ -1,7 +1,7 @@
-"""env.json and the words of spent.json, as far as other files of a record say the same.
+"""Compare env.json and spent.json with the other files of the same record.
 
-What nothing else says (the machine, its packages, the revision, the command line) is listed with
-what ``agt verify`` does not show.
+Entries that no other file contains (the machine, its packages, the revision, the command line)
+cannot be compared; ``agt verify`` lists them as not checked.
 """
 
 from collections.abc import Mapping
@@ -40,23 +40,35 @@ OF_EVERY_RELEASE = {
     "simulated",
     "ledger",
 }
+"""Entries of spent.json that every release writes; others depend on the command."""
 WRITTEN_WITH_IT = {"time", "note", "seal", "format"}
+"""Entries that are added when spent.json is written."""
 
 
 def check_environment(record: Record, trained: Record | None = None) -> str:
-    """Raise Broken unless env.json names a version of agt, and says what other files make it say.
+    """Compare env.json with the other files of its record, as far as they have the same values.
 
-    Of another version's env.json, those entries are compared that it has.
+    If another version of agt wrote env.json, an entry that is missing there is not a problem.
+
+    Args:
+        record: the record that is checked.
+        trained: ignored: only files of the record itself are compared.
+
+    Returns:
+        A sentence that lists the entries which were compared.
+
+    Raises:
+        Broken: env.json does not name the version of agt, or another file contradicts it.
     """
     environment = record.environment
-    named = environment.get("agt")
-    if not isinstance(named, str):
+    version = environment.get("agt")
+    if not isinstance(version, str):
         raise Broken(
-            f"the entry 'agt' in env.json is {named!r}, but should be the version of agt that "
+            f"the entry 'agt' in env.json is {version!r}, but should be the version of agt that "
             "made this folder"
         )
     derived = _entries_of(record)
-    if environment["agt"] != __version__:
+    if version != __version__:
         derived = {key: value for key, value in derived.items() if key in environment}
     recorded = {key: environment.get(key) for key in derived}
     check_match("env.json", recorded, "this folder's other files", derived)
@@ -65,11 +77,21 @@ def check_environment(record: Record, trained: Record | None = None) -> str:
 
 
 def _entries_of(record: Record) -> dict[str, Any]:
-    """Return what other files say of entries of env.json; None: such an entry is not there."""
+    """Return the entries that env.json should have according to the record's other files.
+
+    Returns:
+        Entry -> value. None as a value: env.json should lack the entry, or have null. An entry that
+        no other file determines is left out.
+
+    Raises:
+        Broken: the times at which the run was resumed differ between env.json and status.json.
+    """
     config = record.config
-    training, compute = config.get("training") or {}, config.get("compute") or {}
+    training = config.get("training") or {}
+    compute = config.get("compute") or {}
     derived: dict[str, Any] = {"rehearsed": config.get("rehearse") or None}
-    if not record.environment.get("succeeds"):  # an update may have drawn the settings' seeds anew
+    # after an erasure (env.json has "succeeds"), the settings may have new seeds
+    if not record.environment.get("succeeds"):
         derived["seed"] = training.get("seed")
     if compute.get("threads"):
         derived["threads"] = compute["threads"]
@@ -78,44 +100,67 @@ def _entries_of(record: Record) -> dict[str, Any]:
     if record.command in OF_QUERIES and not config.get("release"):
         inputs = config.get("inputs")
         derived["inputs"] = None if inputs is None else str(Path(str(inputs)))
-    return derived | _ledger_of(record) | _history_of(record)
+    return derived | _ledger_entry(record) | _check_history(record)
 
 
-def _ledger_of(record: Record) -> dict[str, Any]:
-    """The ledger that was named, where the settings say it; what AGT_LEDGER was is in env.json
-    alone.
+def _ledger_entry(record: Record) -> dict[str, Any]:
+    """Return the entry "ledger" that env.json should have according to the settings.
+
+    Returns:
+        {"ledger": its name, or None if no ledger may pay}. Empty: the settings do not determine
+        the entry, because the command pays nothing, or because the ledger may come from
+        AGT_LEDGER, which only env.json records.
     """
-    named, simulated = record.config.get("ledger"), bool(record.metrics.get("simulated"))
-    asked = record.command in PAID_BY_LEDGERS and not record.config.get("release")
-    if asked and simulated:
+    if record.command not in PAID_BY_LEDGERS or record.config.get("release"):
+        return {}
+    if record.metrics.get("simulated"):
         return {"ledger": None}
-    if asked and named is not None:
-        return {"ledger": None if named == NO_LEDGER else str(named)}
-    return {}
+    named = record.config.get("ledger")
+    if named is None:
+        return {}
+    return {"ledger": None if named == NO_LEDGER else str(named)}
 
 
-def _history_of(record: Record) -> dict[str, Any]:
-    """Each time that a run was taken up again, or gave way to a next state."""
-    environment, status = record.environment, record.status
+def _check_history(record: Record) -> dict[str, Any]:
+    """Compare the times of updates and resumptions in env.json with status.json.
+
+    status.json has the time of the last update only, so the earlier ones are taken from env.json,
+    one for each earlier state but the first.
+
+    Returns:
+        {"updated": the times that env.json should have}; empty: the run was not updated.
+
+    Raises:
+        Broken: the run was resumed, but not at the times that status.json has.
+    """
+    environment = record.environment
+    status = record.status
     updated = environment.get("updated")
     if isinstance(updated, list) and "updated" in status:
         succeeded = len(environment.get("succeeds") or ())
-        return {"updated": [*updated[: max(0, succeeded - 1)], status["updated"]]}
-    if isinstance(resumed := environment.get("resumed"), list):
+        earlier_updates = updated[: max(0, succeeded - 1)]
+        return {"updated": [*earlier_updates, status["updated"]]}
+    resumed = environment.get("resumed")
+    if isinstance(resumed, list):
         times = [entry.get("time") if isinstance(entry, Mapping) else None for entry in resumed]
         check_match("env.json", times, "status.json", status.get("resumed"), "resumed")
     return {}
 
 
 def compare_spent(record: Record, derived: Mapping[str, object], source: str) -> None:
-    """Raise Broken unless spent.json has these fields, and those that follow from the record
-    itself.
+    """Raise Broken unless spent.json has the given fields, and those that follow from the record.
+
+    The latter are the dataset, the run or data that was released from, a time during the run, and,
+    if this version of agt wrote the file, the note and no further entries. That guarantee and
+    totals were sentences in early versions, and are not compared, is noted in the findings.
 
     Args:
-        derived: what the release comes to, by field.
-        source: what the release is derived from, for messages.
+        record: of the release; its spent.json is not empty.
+        derived: field -> value, as recomputed for the release.
+        source: what ``derived`` follows from, for messages.
     """
-    spent, environment = record.spent, record.environment
+    spent = record.spent
+    environment = record.environment
     derived = {**derived, "dataset": environment.get("dataset")}
     subject = ("trained_run", "trained_digest") if record.command == "predict" else ("data_digest",)
     own_version = environment.get("agt") == __version__
@@ -124,8 +169,9 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
             derived[name] = environment.get(name)
     check_match("spent.json", {key: spent.get(key) for key in derived}, source, derived)
     note_sentences(record)
-    # to the second
-    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
+    # the first 19 characters of a time end with its seconds
+    began = str(record.status.get("started"))[:19]
+    ended = str(record.status.get("ended"))[:19]
     time = spent.get("time")
     if not began <= str(time)[:19] <= ended:
         raise Broken(
@@ -134,7 +180,8 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
     if not own_version or not spent_has_fields(record):
         return
     known = OF_EVERY_RELEASE | WRITTEN_WITH_IT | set(subject)
-    if unknown := sorted(set(spent) - known):
+    unknown = sorted(set(spent) - known)
+    if unknown:
         entry = unknown[0]
         value = spent[entry]
         raise Broken(f"spent.json has the entry '{entry}' = {value!r}, which agt does not write")

@@ -35,7 +35,7 @@ from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, home_of
 from agt_cli.unlearn.account import ErasureReport, read_account, recorded_in_words
 from agt_cli.unlearn.account_md import account_lines
-from agt_cli.unlearn.erasure import derive_account
+from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
 from agt_cli.unlearn.log import (
     KEY_FILE,
     RECORD_INDEX_FILE,
@@ -238,7 +238,7 @@ def _derive_report(account: ErasureReport, log: Log, run: Record) -> ErasureRepo
         entry,
         log_then,
         removal,
-        (state.run, after, state.records_after),
+        StateAfterErasure(state.run, after, state.records_after),
         training=entry.facts.get("training", account.training),
         earlier=account.earlier,
         sweep=account.sweep,

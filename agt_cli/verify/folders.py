@@ -1,9 +1,8 @@
-"""Folders that anybody may have written: which of their files are what they were finished with, and
-what those say.
+"""Read folders that anybody may have written, and compare their files with hashes and each other.
 
-A training run's model is read as agt's own commands read it, with no data: conditions.json, the
-constants and the sizes in metrics.json are functions of config.yaml and of what source.json has of
-the data. Nothing of others' code is loaded.
+The model of a training run is read as agt's own commands read it, but without data: conditions.json
+and the constants and sizes in metrics.json are functions of config.yaml and of the constants of the
+data in source.json. No code that is not part of agt is loaded.
 """
 
 import json
@@ -39,7 +38,8 @@ from agt_cli.runs.pending import ABSTAINED_FILE
 from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
 from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE
 
-# of a run with requests to erase: no state's, and so listed nowhere
+# Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
+# them.
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
 LEFT_OVER = (LOCK, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT}/", f"{COMMIT}/")
 # metrics of conditions that records of versions up to 0.10 do not have
@@ -69,13 +69,14 @@ OnFile = Callable[[int, int], None]
 
 
 def inventory(folder: Path) -> dict[str, str]:
-    """Return what lies in a folder, at any depth; nothing of it is opened.
+    """List the files in a folder, at any depth, without opening any.
 
     Returns:
-        Path -> empty for a plain file, otherwise what it is.
+        Path within the folder -> "" for a plain file; for anything else, what it is, such as a
+        link or a folder that cannot be listed. Folders themselves are left out.
 
     Raises:
-        Broken: there is more in it than any run's folder holds.
+        Broken: there are more files than agt writes into a run's folder.
     """
     found: dict[str, str] = {}
 
@@ -104,12 +105,13 @@ def inventory(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Record(Run):
-    """A finished folder of which nothing is believed.
+    """A folder with a manifest that anybody may have written.
 
-    What cannot be read is a problem among the findings, and empty from then on.
+    A file that cannot be read, or is not what the manifest lists, becomes a problem in the
+    findings, and its content is then taken to be empty.
 
     Attributes:
-        findings: takes what is seen.
+        findings: the results of all checks of this folder.
     """
 
     findings: Findings = field(default_factory=Findings)
@@ -118,13 +120,13 @@ class Record(Run):
     def bind(
         cls, folder: Path, digest: str | None, findings: Findings, progress: OnFile
     ) -> "Record | None":
-        """Read a folder's manifest and hash every file that it lists.
+        """Read a folder's manifest, hash every file that it lists, and look for other files.
 
         Args:
-            folder: that is verified.
-            digest: that the folder must have; None: nobody said.
-            findings: where problems are noted.
-            progress: told how many files were hashed.
+            folder: the folder.
+            digest: the digest that the folder must have; None: any, which is noted.
+            findings: takes the results.
+            progress: called with (files hashed, all files).
 
         Returns:
             The record; None: the folder has no manifest that can be read.
@@ -212,25 +214,34 @@ class Record(Run):
         )
 
     def read(self, name: str, limit: int = MAX_READ_BYTES) -> bytes:
-        """Return a listed file, compared once more: what is parsed is what was hashed.
+        """Return the content of a file that the manifest lists.
+
+        Its hash is compared again, so that what is parsed is what was hashed.
+
+        Args:
+            name: the path within the folder.
+            limit: how many bytes the file may have.
 
         Raises:
-            ConfigError: it is not listed, or it is another.
+            ConfigError: the file is not listed, has another hash, or is too large.
         """
         return super().read(name, min(limit, MAX_READ_BYTES))
 
     def look(self, name: str, check: "Callable[..., str | None]", *given: Any) -> None:
-        """Run a check of this record, and note what it found.
+        """Run a check of this record, and note its result under a name.
+
+        An error of the check becomes a problem in the findings.
 
         Args:
-            name: what is checked, for the findings.
-            check: returns what holds, in words; None: there is nothing to see, or it noted that
-                itself.
+            name: the name of the check in the findings.
+            check: called with this record and ``given``. It returns a sentence that says what
+                holds; None: there was nothing to check, or it noted its results itself.
             given: further arguments of the check.
         """
         with self.findings.looking(name):
-            if words := check(self, *given):
-                self.findings.ok(name, words)
+            sentence = check(self, *given)
+            if sentence:
+                self.findings.ok(name, sentence)
 
     def _recorded(self, name: str) -> dict[str, Any]:
         with self.findings.looking(name):
@@ -239,12 +250,12 @@ class Record(Run):
 
     @property
     def command(self) -> str:
-        """Which command wrote it, by the manifest."""
+        """The name of the command that wrote the folder, by the manifest."""
         return self.manifest.command
 
     @cached_property
     def spent(self) -> dict[str, Any]:
-        """What a release says that it gave away; empty: nothing, or it cannot be read."""
+        """The content of spent.json; empty: nothing was spent, or the file cannot be read."""
         with self.findings.looking("spent.json"):
             content = self.read("spent.json", MAX_TEXT_BYTES) if self.holds("spent.json") else b""
             return unseal_manifest(content, "spent.json") if content else {}
@@ -252,9 +263,10 @@ class Record(Run):
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g, each with the standing that its own facts give it.
+        """The conditions a to g of conditions.json; empty: there are none that can be read.
 
-        metrics.json must count as many of each standing.
+        Each must have the status that follows from its own facts, and metrics.json must count as
+        many conditions of each status. The results are noted in the findings.
         """
         with self.findings.looking("conditions"):
             content = (
@@ -297,9 +309,9 @@ class Record(Run):
 
     @cached_property
     def rebuilt_model(self) -> Model | None:
-        """The model of a training run, as its record makes it without its data.
+        """The model of a training run, built from its record without its data, and compared.
 
-        None: it has none, or it could not be made here.
+        None: the folder is not a training run, or the model could not be built, which is noted.
         """
         with self.findings.looking("model"), self._naming_version():
             model = _model_of(self) if self.command == "train" else None
@@ -322,13 +334,16 @@ class Record(Run):
 
     @property
     def classes(self) -> list[str]:
-        """Names of the labels; empty: not known."""
+        """The names of the classes; empty: not known, or answers are numbers."""
         if self.rebuilt_model is None or self.rebuilt_model.number_votes is not None:
             return []
         return [*self.rebuilt_model.problem.dataset.classes]
 
     def texts_of(self, labels: Iterable[int]) -> list[str] | None:
-        """Return labels, as a ledger stores them, as files of labels have them; None: not known."""
+        """Return labels, given as a ledger stores them, as text, as files of labels have them.
+
+        None: the model, which names the labels, could not be read.
+        """
         model = self.rebuilt_model
         if model is None:
             return None
@@ -339,14 +354,14 @@ class Record(Run):
 
     @property
     def relation(self) -> RelationConfig | None:
-        """The relation of a training run; None: its settings name none."""
+        """The relation (which datasets are neighbours) of config.yaml; None: it has none."""
         if "relation" not in self.config:
             return None
         return validate(RelationConfig, self.config["relation"], "relation")
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """What the record says of itself, to be shown: what each fact is about, and the fact."""
+        """(name, value) pairs that describe the record, to be shown; they are not checked here."""
         environment = self.environment
         version = environment.get("agt")
         revision = environment.get("revision") or "not recorded"
@@ -396,16 +411,25 @@ class Record(Run):
             )
 
     def check_metrics(self, name: str, **numbers: object) -> None:
-        """Raise Broken unless metrics.json has these numbers, which ``name`` makes."""
+        """Raise Broken unless metrics.json has the given numbers.
+
+        Nothing is compared if metrics.json cannot be read, which is a problem already.
+
+        Args:
+            name: the file that the numbers follow from, for messages.
+            numbers: metric -> number.
+        """
         if self.metrics:
             recorded = {key: self.metrics.get(key) for key in numbers}
             check_match("metrics.json", recorded, name, numbers)
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
-        """Yield the folders that it was made from: name, place and digest (None: any).
+        """Yield the folders that this one was made from: what it is, its path and its digest.
+
+        A digest of None means that none was recorded.
 
         Raises:
-            Broken: a place is not text.
+            Broken: a recorded path is not text.
         """
         environment, mechanism = self.environment, self.config.get("mechanism") or {}
         # of a training run it is always recorded
@@ -441,14 +465,15 @@ def stand_words(conditions: Sequence[Condition]) -> str:
 
 
 def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
-    """Return in words where two JSON values differ first, and how; empty: nowhere.
+    """Return a sentence on the first difference between two JSON values; empty: they are equal.
 
-    Numbers are the same within what another machine's special functions may differ by.
+    Floats are equal up to a relative difference of SAME, by which special functions of different
+    machines may differ.
 
     Args:
-        recorded: as a file has it.
-        derived: as it should be.
-        place: where in the file.
+        recorded: the value in a file.
+        derived: the value that it should be.
+        place: the path of the value within the file, such as "totals[0].eps".
     """
     both_lists = isinstance(recorded, list | tuple) and isinstance(derived, list | tuple)
     if isinstance(recorded, dict) and isinstance(derived, dict):
@@ -473,12 +498,12 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
 
 
 def mismatch(name: str, source: str, difference: str) -> Broken:
-    """Return what to raise of a file that is not what follows from something else.
+    """Return the error to raise for a file that does not match what its values follow from.
 
     Args:
-        name: the file, or what of it.
+        name: the file, or a part of it.
         source: what its values follow from.
-        difference: what differs, as of ``first_difference``.
+        difference: a sentence that says what differs.
     """
     return Broken(
         f"{name} does not match {source}, so one of the two was altered or damaged after agt "
@@ -487,14 +512,14 @@ def mismatch(name: str, source: str, difference: str) -> Broken:
 
 
 def check_match(name: str, recorded: Any, source: str, derived: Any, place: str = "") -> None:
-    """Raise Broken (``mismatch``) unless values of a file are those that follow from its source.
+    """Raise Broken unless the values of a file are those that follow from their source.
 
     Args:
-        name: the file, or what of it.
-        recorded: its values.
-        source: what they follow from.
+        name: the file, or a part of it, for the message.
+        recorded: the values in the file.
+        source: what the values follow from, for the message.
         derived: the values that follow.
-        place: where the values are in the file.
+        place: the path of the values within the file.
     """
     if difference := first_difference(recorded, derived, place):
         raise mismatch(name, source, difference)
@@ -515,9 +540,9 @@ def check_version(version: str, name: str, record: "Record") -> None:
 
 
 def rendered_alike(recorded: object, made: object) -> bool:
-    """Return whether texts for people are those that are made from fields, as a whole.
+    """Return whether recorded sentences equal, as a whole, those that fields give.
 
-    Nothing is looked for in them.
+    Any JSON value of text may be compared. Sentences are never parsed.
     """
     return as_json(recorded) == as_json(made)
 
@@ -542,10 +567,14 @@ def note_sentences(record: Record) -> None:
 
 
 def _model_of(record: Record) -> Model | None:
-    """Return the model, read by its kind's own reader; None (noted): it cannot be read here.
+    """Build the model of a training run from its record, with no memory for its bounds.
+
+    Returns:
+        The model; None: an early version of agt made the run without source.json, which is noted.
 
     Raises:
-        Broken: it takes more training steps than are checked.
+        Broken: the settings ask for more training steps than are checked, or source.json does not
+            match config.yaml.
     """
     config = {**record.config, "compute": {}}
     head = kept_head(record) or build(config["model"], "model")
@@ -573,13 +602,13 @@ def _model_of(record: Record) -> Model | None:
 
 
 def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
-    """Raise Broken unless source.json has the data set of config.yaml.
+    """Raise Broken unless source.json describes the dataset of config.yaml.
 
-    Queries are read by it, and answers are named by it.
+    Later commands read queries and name answers by source.json, so it must not differ.
 
     Args:
-        dataset: of config.yaml.
-        kept: the run as source.json makes it.
+        dataset: the settings ``dataset`` of config.yaml.
+        kept: the run as read from source.json.
     """
     source, given = dict(kept.settled), json.loads(as_json(dataset))
     constants = source.pop("settled", {})
@@ -597,12 +626,16 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
 
 
 def _check_model(record: Record, model: Model) -> None:
-    """Check that conditions, constants and sizes are what config.yaml makes them.
+    """Check that conditions, constants and sizes of a record follow from its config.yaml.
 
-    What ``load`` compares has been compared before.
+    ``load``, which built the model, has compared the model's own files.
+
+    Args:
+        record: of the training run; takes the result.
+        model: the model that was built from the record.
 
     Raises:
-        Broken: they are not.
+        Broken: they do not follow from it.
     """
     in_words = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
     if record.environment.get("agt") == __version__ and not in_words:
@@ -630,14 +663,15 @@ def _plain(conditions: Sequence[Condition]) -> Any:
 
 
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
-    """Raise Broken if a record claims a condition more strongly than what it comes from.
+    """Raise Broken if a record claims a condition more strongly than what it was made from.
 
-    It does as well if it lost a declaration.
+    That is the case if its status is stronger, or if the status is the same but a declaration that
+    it relies on is missing.
 
     Args:
-        record: that is checked.
-        conditions: of what it comes from.
-        source: what that is, for messages.
+        record: the record that is checked.
+        conditions: the conditions of what it was made from.
+        source: what it was made from, for messages.
     """
     may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
@@ -657,10 +691,13 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
 
 
 def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> int:
-    """Return how many declarations are missing.
+    """Return how many of the declarations ``then`` are missing from ``now``.
 
     Args:
-        may_be_text: an earlier version may have recorded it as text.
+        then: the declarations of what a record was made from.
+        now: the declarations of the record.
+        may_be_text: an earlier version of agt may have recorded declarations of ``now`` as text.
+            Each text then stands for one that is missing.
     """
     missing = [fact for fact in then if fact not in now]
     text = [fact for fact in now if fact.in_words and fact not in then]
@@ -671,12 +708,12 @@ def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> int:
 
 @dataclass(frozen=True)
 class Declared:
-    """Something that a condition needs and a person declared.
+    """A declaration by a person that a condition relies on.
 
     Attributes:
-        letter: of the condition.
-        condition: its name.
-        fact: what was declared.
+        letter: the letter of the condition, a to g.
+        condition: the name of the condition.
+        fact: the declaration.
     """
 
     letter: str
@@ -685,24 +722,24 @@ class Declared:
 
     @property
     def words(self) -> str:
-        """It as a reader sees it."""
+        """The declaration as text for people."""
         return f"{self.letter} {excerpt(self.condition)}: {excerpt(self.fact.declaration, 1000)}"
 
 
 @dataclass(frozen=True)
 class VerifiedItem:
-    """Something that was looked at: a run, a release, a file of data, a person's word.
+    """The findings about one thing that was checked: a run, a release, a ledger or a data file.
 
     Attributes:
-        name: what it is and where it lies.
-        checks: of itself.
-        facts: (name, value): what its own record says.
-        conditions: a to g, where it has them.
-        claims: what is certified or guaranteed, a line each.
-        rests_on: what it was made from.
-        digest: of a folder; empty: it has none.
-        limits: what no look at it can show; empty: what no look at a folder can.
-        drawn: noise was drawn, of which a record cannot show how.
+        name: what it is, and its path.
+        checks: the results of its own checks.
+        facts: (name, value) pairs that describe it, as it records itself.
+        conditions: a to g; empty: it has none.
+        claims: sentences that say what is certified or guaranteed.
+        rests_on: the findings about what it was made from.
+        digest: the digest of a folder; empty: it has none.
+        limits: sentences that say what cannot be checked; empty: those for folders in general.
+        drawn: whether noise was drawn, whose distribution a record cannot prove.
     """
 
     name: str
@@ -724,28 +761,28 @@ class VerifiedItem:
 
     @property
     def state(self) -> CheckState:
-        """Of its own checks, the worst."""
+        """The worst state of its own checks."""
         return worst(self.checks)
 
     @property
     def every(self) -> Iterator["VerifiedItem"]:
-        """It, and all that it rests on."""
+        """This item, and every item that it was made from, directly or not."""
         yield self
         for part in self.rests_on:
             yield from part.every
 
     @property
     def problems(self) -> list[Check]:
-        """Whatever does not verify, here or below."""
+        """The checks that found a problem, in this item or in what it was made from."""
         return self.checks_of(CheckState.PROBLEM)
 
     def checks_of(self, state: CheckState) -> list[Check]:
-        """The checks that ended so, here or below."""
+        """Return the checks with this state, in this item or in what it was made from."""
         return [check for part in self.every for check in part.checks if check.state is state]
 
     @property
     def declared(self) -> list[Declared]:
-        """What was declared and not proved."""
+        """The declarations that its conditions rely on, in the order of the conditions."""
         return [
             Declared(condition.letter, condition.name, fact)
             for condition in self.conditions
@@ -753,7 +790,7 @@ class VerifiedItem:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the JSON object that --json prints for this item."""
         return {
             "name": self.name,
             "state": str(self.state),
@@ -767,7 +804,10 @@ class VerifiedItem:
 
 
 def data_items(record: Record) -> tuple[VerifiedItem, ...]:
-    """Return the data of a training run: the files that it named, where they lay then."""
+    """Check the data files of a training run at their recorded paths, and return the findings.
+
+    For data that are not in files, there is one item which says that they were not checked.
+    """
     files = {
         key: entry
         for key, entry in (record.environment.get("data_files") or {}).items()
@@ -791,12 +831,14 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
 
 
 def _data_file(name: str, entry: dict[str, Any], erased: bool) -> VerifiedItem:
-    """Compare a file of data with its hash at training.
+    """Compare a data file with the hash that it had at training, and return the findings.
+
+    A file that changed is a note, and not a problem of the run.
 
     Args:
-        name: which setting named it, and its path.
-        entry: what env.json has of it: path and sha256.
-        erased: the run has requests for erasure, after which its owner deletes rows.
+        name: the setting that named the file, and its path.
+        entry: the file's entry in env.json: path and sha256.
+        erased: whether the run has requests for erasure, after which its owner deletes rows.
     """
     findings = Findings()
     path = Path(str(entry.get("path")))

@@ -1,7 +1,8 @@
-"""A ledger as an auditor sees it, and whether it counts a release.
+"""Check a ledger without trusting it, and check that it counts a release.
 
-The whole chain is followed and each cost worked out again. Of a release, the entry that paid for
-it, the account that its claim names and the labels that the ledger remembers are compared.
+The whole chain of entries is followed, and the cost of each is recomputed. For a release, three
+things are compared with the ledger: the entry that paid for it, the ledger's account in its claim
+(``agt.mechanisms.accounts.Account``), and the labels that the ledger stores.
 """
 
 import os
@@ -29,8 +30,8 @@ from agt_cli.releasing.ledgers import unit_of
 from agt_cli.releasing.noise import stands_for
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.folders import Record, VerifiedItem, check_match, rendered_alike
-from agt_cli.verify.pages import CLAIM_FILE, by_lines
-from agt_cli.verify.release import guarantee_among, labels_of
+from agt_cli.verify.pages import CLAIM_FILE, is_line_by_line
+from agt_cli.verify.release import guarantee_from_parameters, read_labels
 
 LEDGER_LIMITS = (
     "releases about these people may be missing from the ledger, because it only contains "
@@ -44,20 +45,28 @@ LEDGER_LIMITS = (
     "verify` for each release",
 )
 NotedHead = Head | Path | None
-"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second
-head lies now.
+"""What the caller knows of the end of a ledger's chain: the last entry at some earlier time
+(``Head``), or the present path of the head file. None: neither.
 """
 
 
 def look_at_ledger(
-    path: Path, known: NotedHead, more: Callable[[Ledger, Findings], None] | None = None
+    path: Path,
+    known: NotedHead,
+    check_release: Callable[[Ledger, Findings], None] | None = None,
 ) -> VerifiedItem:
-    """Check everything in a ledger, and return what was seen.
+    """Check everything in a ledger, and return the findings.
+
+    Problems become findings; nothing is raised for them.
 
     Args:
         path: the ledger's file.
-        known: where its chain ended at some time, or where its second head lies.
-        more: looks at the ledger if all of it holds.
+        known: what the caller knows of the end of the ledger's chain.
+        check_release: a further check, which is called with the open ledger and the findings if
+            the ledger itself has no problem; None: no further check.
+
+    Returns:
+        The findings. If the ledger cannot be followed, there are no facts and no claims.
     """
     findings = Findings()
     name = f"ledger {path}"
@@ -65,19 +74,19 @@ def look_at_ledger(
         noted = known if isinstance(known, Head) else None
         book = ledger.verify(noted)
         claims = _claims_of(ledger)
-        _tell(book, ledger.head, noted, findings)
+        _note_checks(book, ledger.head, noted, findings)
         with findings.looking("first entry"):
             check_same_ledger(path, book.first_entry, book.declared)
         facts = _facts_of(ledger, book)
-        if more is not None:
+        if check_release is not None:
             with findings.looking("entry"):
-                more(ledger, findings)
+                check_release(ledger, findings)
         return VerifiedItem(name, findings.checks, facts, (), claims, limits=LEDGER_LIMITS)
     return VerifiedItem(name, findings.checks, limits=LEDGER_LIMITS)
 
 
 def _claims_of(ledger: Ledger) -> tuple[str, ...]:
-    """Return what a ledger guarantees, a line each."""
+    """Return sentences that say what a ledger guarantees, the total of all its releases first."""
     population = ledger.population
     allowance = population.allowance
     return (
@@ -89,7 +98,7 @@ def _claims_of(ledger: Ledger) -> tuple[str, ...]:
 
 
 def _facts_of(ledger: Ledger, book: Book) -> tuple[tuple[str, str], ...]:
-    """Return what a ledger says of itself: what each fact is about, and the fact."""
+    """Return (name, value) pairs that describe a ledger, to be shown; they are not checked here."""
     population = book.population
     opened = book.opening.time
     newest = book.last.time
@@ -115,28 +124,38 @@ def _facts_of(ledger: Ledger, book: Book) -> tuple[tuple[str, str], ...]:
 
 
 def _opened(path: Path, known: NotedHead) -> Ledger:
-    """Open a ledger for reading, with its second head where that can be found.
+    """Open a ledger for reading; close it, or use it as a context manager.
 
-    A copy that lies away from its second head is opened without it, if the caller noted a head.
+    Its chain is compared with its head file (second head), unless that file is missing and the
+    caller knows an earlier entry: then the ledger is opened as a copy, without the head file.
+
+    Args:
+        path: the ledger's file.
+        known: what the caller knows of the end of the ledger's chain; a path is used instead of
+            the path of the head file that the ledger records.
+
+    Raises:
+        AgtError: the ledger cannot be read, or does not match its head file.
     """
     if isinstance(known, Path):
         return Ledger.open(path, known, writing=False, as_copy=False)
-    is_away = False
+    lacks_head_file = False
     if isinstance(known, Head):
+        # Only the open ledger says where its head file should be.
         with Ledger.open(path, writing=False, as_copy=True) as ledger:
             second_head = ledger.book.head
-            is_away = bool(second_head) and not os.path.exists(second_head)
-    return Ledger.open(path, None, writing=False, as_copy=is_away)
+            lacks_head_file = bool(second_head) and not os.path.exists(second_head)
+    return Ledger.open(path, None, writing=False, as_copy=lacks_head_file)
 
 
-def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
-    """Note what was checked in a ledger.
+def _note_checks(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
+    """Note the results for a ledger that was followed without a problem.
 
     Args:
-        book: of the ledger, whose chain was followed.
-        head: the file of its second head; None: it was not found, or there is none.
-        known: where the chain ended at some time, as the caller noted it; None: not noted.
-        findings: where it is noted.
+        book: the content of the ledger.
+        head: the ledger's head file, which was compared; None: it was not found, or there is none.
+        known: an earlier last entry that the caller noted, which was compared; None: not given.
+        findings: takes the results.
     """
     allowance = book.population.allowance
     spent = eps_so_far(allowance, book.spent)
@@ -182,16 +201,19 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
 def ledgers_of(
     record: Record, trained: Record | None, given: str | None, known: NotedHead
 ) -> Iterator[VerifiedItem]:
-    """Yield the ledger that paid for a release, with whether it counts the release.
+    """Check the ledger that counts a release, and yield its findings: one item or none.
 
-    Nothing is yielded if no ledger paid, and none stores the answers.
+    Nothing is yielded if no ledger paid for the release and none stores its answers. If the release
+    names a ledger but not the entry that paid, that is a problem in ``record.findings``.
 
     Args:
         record: of the release.
-        trained: the training run that it was made from; None: it has none, or that is not there.
-        given: where the ledger lies, by name or path; None: where the release's settings say.
-        known: where the ledger's chain ended at some time, or where its second head lies.
+        trained: the training run that it was made from; None: it has none, or it was not found,
+            so labels are not compared with the stored ones.
+        given: the ledger's name or path; None: as the release's settings or env.json say.
+        known: what the caller knows of the end of the ledger's chain.
     """
+    # the entry that paid, as spent.json names it; empty: no ledger paid
     paid = record.spent.get("ledger") or {}
     named = record.config.get("ledger") or record.environment.get("ledger")
     is_stored = (
@@ -224,10 +246,11 @@ def ledgers_of(
 
 
 def _lost_ledger(paid: Mapping[str, Any], named: object) -> VerifiedItem:
-    """Return what is seen of a ledger that was not found.
+    """Return an item that says that the ledger of a release was not found, so was not checked.
 
     Args:
-        paid: the entry "ledger" of spent.json; empty: the ledger only stores answers.
+        paid: the entry "ledger" of spent.json; empty: the ledger did not pay, but only stores
+            the answers.
         named: the ledger that the release's settings name.
     """
     findings = Findings()
@@ -247,29 +270,43 @@ def _lost_ledger(paid: Mapping[str, Any], named: object) -> VerifiedItem:
 def _compare_stored(
     record: Record, trained: Record | None, ledger: Ledger, findings: Findings
 ) -> None:
-    """Check that a ledger stores the answers of a release that it did not debit anew.
+    """Check that a ledger can have answered a release, which spent nothing, from stored answers.
+
+    Some entry must have paid for labels of the same training run with the same guarantee, and every
+    released label must be among the labels that such entries store. Which query a stored label
+    answers is not compared.
+
+    Args:
+        record: of the release; its metrics.json has the guarantee.
+        trained: the training run, which names the labels; None: it was not found, so only the
+            entries are checked, and not the labels.
+        ledger: the ledger, open.
+        findings: takes the result.
 
     Raises:
-        Broken: no entry stores them.
+        Broken: there is no such entry, or a released label is not stored.
     """
     run = record.environment.get("trained_digest")
-    guarantee = guarantee_among(record.metrics)
+    guarantee = guarantee_from_parameters(record.metrics)
     expected = (Output.LABELS.value, run, guarantee)
-    paid = set()
+    matching_debits = set()
     for number, debit in ledger.history().items():
         charge = debit.charge
         if (charge.output, charge.run, charge.guarantee) == expected:
-            paid.add(number)
-    stored = None if trained is None else trained.texts_of(ledger.labels_of_debits(paid))
-    labels = labels_of(record)
+            matching_debits.add(number)
+    stored = None
+    if trained is not None:
+        stored = trained.texts_of(ledger.labels_of_debits(matching_debits))
+    labels = read_labels(record)
     released = set() if labels is None else set(labels.cast("string").to_pylist())
-    if not paid or (stored is not None and released - set(stored)):
+    not_stored = set() if stored is None else released - set(stored)
+    if not matching_debits or not_stored:
         raise Broken(
             "this ledger does not contain these answers of this release: no entry stores "
             f"them and paid for answers of this run with the guarantee {guarantee}. Give the "
             "right ledger with ledger=..."
         )
-    entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
+    entries = counted(len(matching_debits), "entry of the ledger", "entries of the ledger")
     findings.ok(
         "entry",
         f"{entries} paid for answers of this run with the guarantee {guarantee}, so the answers of "
@@ -278,10 +315,19 @@ def _compare_stored(
 
 
 def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Findings) -> None:
-    """Check that the account that a claim names is the ledger's, as it was with the entry.
+    """Check that the account in claim.json is the ledger's own, as it was after a debit.
+
+    A release without claim.json, which an early version of agt made, is not checked.
+
+    Args:
+        record: of the release.
+        ledger: the ledger that paid.
+        debit: the debit that paid for the release.
+        findings: takes a note if the claim does not identify the ledger.
 
     Raises:
-        Broken: it is not, or the claim was issued before the release was paid for.
+        Broken: the account differs or is missing, or the claim was issued before the release was
+            paid for.
     """
     if not record.holds(CLAIM_FILE):
         return
@@ -294,9 +340,9 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
             f"{CLAIM_FILE} does not name a ledger, but entry {number} of the ledger of "
             f"{population} paid for this release"
         )
-    expected = _account_then(ledger, debit, account)
+    expected = _account_after_debit(ledger, debit, account)
     if claimed.of_earlier_form:
-        expected = _of_earlier_form(expected, account, ledger)
+        expected = _in_earlier_form(expected, account, ledger)
         if account.first_entry is None:
             findings.note(
                 "first entry",
@@ -312,47 +358,68 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
         )
 
 
-def _account_then(ledger: Ledger, debit: Debit, account: Account) -> Account:
-    """Return the ledger's account with a debit, as it was when a claim was made of it.
+def _account_after_debit(ledger: Ledger, debit: Debit, claimed: Account) -> Account:
+    """Return the account that a claim which was made right after a debit should contain.
 
     Args:
-        ledger: that paid.
-        debit: of the release.
-        account: of the claim, which knows what the ledger does not: what of a release it counts,
-            and where the second head lay then, if there was one.
+        ledger: the ledger that paid.
+        debit: the debit of the release.
+        claimed: the account in the claim. Two values that the ledger does not have are taken from
+            it: what of a release the account counts, and where the head file was then, if there
+            was one then and is one now.
     """
-    expected = ledger.account(debit, account.counts)
+    expected = ledger.account(debit, claimed.counts)
     state = expected.ledger
-    claimed_state = account.ledger
+    claimed_state = claimed.ledger
     if state and claimed_state and "none" not in (state.second_head, claimed_state.second_head):
         state = replace(state, second_head=claimed_state.second_head)
     return replace(expected, curve=expected.budget_curve, ledger=state)
 
 
-def _of_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:
-    """Return an account as an earlier version recorded it.
+def _in_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:
+    """Return an account as an early version of agt recorded it.
 
-    It lacks what that version did not record, and its unit has the tables' numbers of records in
-    it.
+    Such a version did not record the state of the ledger, did not always record its first entry,
+    and described the unit with the size of each table that the ledger had admitted by then.
+
+    Args:
+        account: the account in the present form.
+        claimed: the account in the claim, which shows how many tables had been admitted, and
+            whether the first entry was recorded.
+        ledger: the ledger, with the tables that it has admitted by now.
     """
     tables = [table.counted for table in ledger.book.tables.values()]
-    units = [sentences.unit(account.unit, tables[:count]) for count in range(len(tables) + 1)]
-    unit = next((unit for unit in units if rendered_alike(unit, claimed.unit)), units[-1])
-    first_entry = claimed.first_entry and account.first_entry
+    possible_units = [
+        sentences.unit(account.unit, tables[:admitted]) for admitted in range(len(tables) + 1)
+    ]
+    unit = possible_units[-1]  # differs from the claimed one if none of them matches
+    for possible_unit in possible_units:
+        if rendered_alike(possible_unit, claimed.unit):
+            unit = possible_unit
+            break
+    first_entry = None if claimed.first_entry is None else account.first_entry
     return replace(account, unit=unit, first_entry=first_entry, ledger=None)
 
 
 def _compare_labels(
     record: Record, trained: Record | None, ledger: Ledger, debits: set[int]
 ) -> None:
-    """Check that labels drawn on some entries are among the released ones, in their order.
+    """Check that the labels which a ledger stores for a release are among the released ones.
 
-    Between them are answers that were repeated, of which an entry says nothing.
+    They must come in the same order. The other released labels were stored before, and repeated.
+
+    Args:
+        record: of the release. If its metrics.json does not count answers, nothing is compared.
+        trained: the training run, which names the labels; None: it was not found, so only the
+            number of labels is compared.
+        ledger: the ledger that paid, open.
+        debits: the numbers of the entries that paid for the release.
 
     Raises:
-        Broken: they are not.
+        Broken: the ledger stores more labels than were newly drawn, or other ones.
     """
-    released = labels_of(record)
+    # read first, because it raises Broken for a file of labels that agt does not write
+    released = read_labels(record)
     if "answered" not in record.metrics:
         return
     drawn = ledger.labels_of_debits(debits)
@@ -388,21 +455,22 @@ def _compare_entry(
     debits: Mapping[int, Debit],
     findings: Findings,
 ) -> None:
-    """Check that an entry paid for this release and no other.
+    """Check that the entry which spent.json names paid for this release and no other.
 
-    A session is paid line by line, so all of its entries are checked. Values are compared, worked
-    out from settings.
+    The charge of the entry is compared with values that follow from the release's settings. A
+    session is paid line by line, so all of its entries are checked.
 
     Args:
         record: of the release.
-        trained: the training run that it was made from; None: it is not there.
+        trained: the training run that it was made from; None: it was not found, so for agt predict
+            the relation and the unit are not compared.
         paid: the entry "ledger" of spent.json.
-        book: of the ledger.
-        debits: all of the ledger, by their numbers.
-        findings: where it is noted.
+        book: the content of the ledger.
+        debits: all debits of the ledger, by the numbers of their entries.
+        findings: takes the result.
 
     Raises:
-        Broken: the entry is of another release.
+        Broken: the entry is missing, or paid for another release.
     """
     entry = paid["entry"]
     debit = debits.get(entry)
@@ -411,9 +479,10 @@ def _compare_entry(
             f"entry {entry} of this ledger did not pay for the release. Either this is another "
             "ledger (give the right one with ledger=...), or the ledger was rewritten"
         )
-    lots = _lots_of(record, paid, debit, debits)
+    lots = _debits_of_release(record, paid, debit, debits)
     spent = record.spent
-    size = spent["queries"] if spent["what"] == Output.LABELS else 1
+    releases_labels = spent["what"] == Output.LABELS
+    size = spent["queries"] if releases_labels else 1
     charge = debit.charge
     run = record.environment.get("draw") or record.environment.get("trained_digest", "")
     # what is compared -> (in this release, in the ledger)
@@ -436,7 +505,7 @@ def _compare_entry(
                 f"entry {entry} of the ledger paid for another release, because the field "
                 f"'{field}' is {in_ledger} in the ledger, but {in_release} in this release"
             )
-    noun = "label" if spent["what"] == Output.LABELS else "output"
+    noun = "label" if releases_labels else "output"
     outputs = counted(size, noun)
     entries = f"entry {entry}"
     if len(lots) > 1:
@@ -449,19 +518,23 @@ def _compare_entry(
     )
 
 
-def _lots_of(
+def _debits_of_release(
     record: Record, paid: Mapping[str, Any], last: Debit, debits: Mapping[int, Debit]
 ) -> list[Debit]:
-    """Return the debits that paid for a release, in their order.
+    """Return the debits that paid for a release, in the order of their entries.
+
+    There is one, unless queries came line by line: then there is one for each lot.
 
     Args:
         record: of the release.
-        paid: the entry "ledger" of spent.json.
-        last: the debit of its entry.
-        debits: all of the ledger, by their numbers.
+        paid: the entry "ledger" of spent.json, with the number of the last entry, and with the
+            numbers of all of them if queries came line by line.
+        last: the debit of the last entry.
+        debits: all debits of the ledger, by the numbers of their entries.
 
     Raises:
-        Broken: they are not the debits of this run.
+        Broken: an entry is missing, repeated or out of order, has another charge than the last
+            one, or was not made during the run.
     """
     numbers = paid.get("entries", [paid["entry"]])
     lots = [debits[number] for number in numbers if number in debits]
@@ -471,7 +544,7 @@ def _lots_of(
     all_in_ledger = [lot.entry.number for lot in lots] == numbers
     in_order = all_in_ledger and numbers == sorted({*numbers}) and numbers[-1] == paid["entry"]
     same_charge = all(lot.charge == last.charge for lot in lots)
-    may_have_several = "entries" not in paid or by_lines(record)
+    may_have_several = "entries" not in paid or is_line_by_line(record)
     during_run = record.command != "predict" or all(
         began <= lot.entry.time[:19] <= ended for lot in lots
     )
@@ -485,21 +558,29 @@ def _lots_of(
 
 
 def _guarantee(record: Record) -> Guarantee:
-    """Return the guarantee of each answer that the settings of a command ask for."""
+    """Return the guarantee that a ledger must have charged for each answer of a record.
+
+    For training with noise, it is that of the Gaussian mechanism whose cost stands for the noise.
+
+    Raises:
+        KeyError, ConfigError: the record names no guarantee.
+    """
     config = record.config
     if record.command == "train":
         return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
     # Private tuning of an earlier version was paid for as a whole: its total is its guarantee.
-    return guarantee_among(config["total"] if record.command == "tune" else record.metrics)
+    parameters = config["total"] if record.command == "tune" else record.metrics
+    return guarantee_from_parameters(parameters)
 
 
 def _find_ledger(name: object, home: Path) -> Path | None:
-    """Return where a ledger lies; None: it was not found.
+    """Return the path of a ledger's file; None: it was not found.
 
-    It is looked for from the working directory, and from where the run's ``outputs`` folder lies.
+    A relative path is looked for from the working directory, then from the folder that contains the
+    run's ``outputs``; at last the file is looked for in the folder of ledgers there.
 
     Args:
-        name: of the ledger, or its path; None: there is none.
+        name: the ledger's name or path; None: no ledger is named.
         home: the run's folder.
     """
     if name is None:

@@ -1,7 +1,6 @@
-"""What a run says of its certificates, its audit and its noise, compared field by field with its
-other files.
+"""Compare what a run records of its certificates, its audit and its noise with its other files.
 
-report.md is held by its hash in the manifest alone: its sentences are compared with nothing.
+Fields are compared. Only the hash of report.md is checked; its sentences are not compared.
 """
 
 from collections.abc import Mapping
@@ -32,56 +31,83 @@ from agt_cli.verify.folders import (
     spent_has_fields,
 )
 
-CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
+CLAIM_FILE = "claim.json"
+WEIGHTS_FILE = "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
 INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
 DATA_KEYS = ("dataset", "data_digest", "features_digest")
+MAX_ROWS_PER_BYTE = 64
+"""Rows that a byte of certificates.parquet may hold; a file with more would unpack to more than agt
+writes.
+"""
 
 
 def check_descent(record: Record, trained: Record | None) -> None:
-    """What is made from a training run has conditions that did not get better on the way."""
+    """Raise Broken if a record claims a condition more strongly than its training run does.
+
+    Args:
+        record: the record that is checked.
+        trained: the training run that it was made from; None, or the record itself: nothing is
+            compared.
+    """
     if trained is not None and trained is not record:
         check_not_better(record, trained.conditions, "the training run")
 
 
 def check_data(record: Record, trained: Record | None) -> None:
-    """What is made from a training run has its data."""
-    if trained is not None and trained.command == "train":
-        then, now = (
-            {key: each.environment.get(key) for key in DATA_KEYS} for each in (record, trained)
-        )
-        if key := next((key for key in DATA_KEYS if then[key] != now[key]), None):
-            here = then[key]
-            there = now[key]
+    """Raise Broken unless a record names the same data in env.json as its training run.
+
+    Args:
+        record: the record that is checked.
+        trained: the training run that it was made from; None: nothing is compared.
+    """
+    if trained is None or trained.command != "train":
+        return
+    for key in DATA_KEYS:
+        here = record.environment.get(key)
+        there = trained.environment.get(key)
+        if here != there:
             raise Broken(
                 f"the entry '{key}' is {here} in env.json, but {there} in env.json of the training "
                 "run"
             )
 
 
-def by_lines(record: Record) -> bool:
-    """Whether questions came line by line: how many there would be was not fixed before the
-    first was drawn.
+def is_line_by_line(record: Record) -> bool:
+    """Return whether agt predict answered queries line by line (inputs=-).
+
+    Their number was not known when the first answer was drawn.
     """
     return str(record.config.get("inputs")) == str(LINES)
 
 
 def check_certified(record: Record, trained: Record | None) -> str:
-    """Check that metrics.json and the table of certified counts match the stable distances.
+    """Check that metrics.json and the tables of a certification match certificates.parquet.
 
-    Of boxes, whose bounds may have gaps, the table may count more than the distances show.
+    If answers are numbers, intervals are compared instead of stable distances. For certificates by
+    boxes, which exist only for the k of a grid, the table may count more queries at k than have a
+    stable distance of at least k.
+
+    Args:
+        record: of the certification.
+        trained: the training run that was certified; None: it was not found, so the table may
+            count more in any case.
+
+    Returns:
+        A sentence that says what was compared.
 
     Raises:
-        Broken: they do not match.
+        Broken: the files do not match, or one cannot be read.
     """
     if record.holds("tables/intervals.csv"):
         return _check_intervals(record)
     table = _certified_table(record)
     content = record.read("certificates.parquet")
-    words = ["label", "prediction"]
+    label_columns = ["label", "prediction"]
+    count = record.metrics["n_queries"]
     try:
-        file = open_parquet(content, words, record.metrics["n_queries"], 64)
-        rows = file.read(["stable_distance", *words]).to_pandas()
+        file = open_parquet(content, label_columns, count, MAX_ROWS_PER_BYTE)
+        rows = file.read(["stable_distance", *label_columns]).to_pandas()
         some_deferred = "answer" in file.schema_arrow.names
     except (OSError, pa.ArrowException) as error:
         raise Broken(f"certificates.parquet is not a valid parquet file ({error})") from None
@@ -95,7 +121,8 @@ def check_certified(record: Record, trained: Record | None) -> str:
     if "nominal_accuracy" in table and not some_deferred:
         labels = rows["label"].to_numpy()
     ks = [int(k) for k in table["k"]]
-    certified: Any = (stable >= k for k in ks)  # a row at a time: a table may have many
+    # A generator, so that only one row of [k, query] is in memory: there may be many of both.
+    certified: Any = (stable >= k for k in ks)
     prediction = rows["prediction"].to_numpy()
     derived = Certificates(tuple(ks), record.metrics["relation"], prediction, certified)
     model = None if trained is None else trained.rebuilt_model
@@ -112,18 +139,19 @@ def check_certified(record: Record, trained: Record | None) -> str:
 
 
 def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], exact: bool) -> str:
-    """Return how a row of certified counts differs from the recorded one; empty: it does not.
+    """Return how the recorded row of one k differs from the recomputed one; empty: it does not.
 
     Args:
-        row: as the stable distances make it.
-        recorded: as the table has it.
-        exact: bounds have no gaps, so both must be equal; False: the table may count more.
+        row: the row that the stable distances give.
+        recorded: the row of tables/certified.csv.
+        exact: True: a query is certified at k exactly if its stable distance is at least k, so
+            both rows must be equal. False: the recorded row may count more certified queries.
     """
     fraction = recorded["certified_fraction"]
-    least = row["certified_fraction"]
-    if fraction < least - SAME:
+    minimum = row["certified_fraction"]
+    if fraction < minimum - SAME:
         return (
-            f"certified_fraction is recorded as {fraction!r}, but should be at least {least!r} "
+            f"certified_fraction is recorded as {fraction!r}, but should be at least {minimum!r} "
             "according to the stable distances"
         )
     if not exact:
@@ -132,11 +160,11 @@ def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], e
 
 
 def _check_listed_intervals(record: Record, rows: pd.DataFrame) -> None:
-    """Raise Broken unless the table with the interval of each query is what the parquet has.
+    """Raise Broken unless intervals_by_query.csv is certificates.parquet as csv, byte by byte.
 
     Args:
-        record: the certification.
-        rows: of its certificates.parquet.
+        record: of the certification.
+        rows: the content of its certificates.parquet.
     """
     expected = rows.to_csv(index=False, lineterminator="\n").encode()
     if record.read(INTERVALS_BY_QUERY, MAX_TEXT_BYTES) != expected:
@@ -147,78 +175,107 @@ def _check_listed_intervals(record: Record, rows: pd.DataFrame) -> None:
 
 
 def _check_intervals(record: Record) -> str:
-    """Intervals contain their answers and nest; widths are those of the table and metrics.json.
+    """Check the intervals of a certification whose answers are numbers.
+
+    The interval at each k must contain the answer and the interval of every smaller k. The widths
+    in tables/intervals.csv and metrics.json must be those of the intervals.
+
+    Returns:
+        A sentence that says what was compared.
 
     Raises:
-        Broken: a file is none that agt writes, or contradicts another.
+        Broken: agt does not write such a file, or two files contradict each other.
     """
     table = pd.read_csv(BytesIO(record.read("tables/intervals.csv", MAX_TEXT_BYTES)))
     content = record.read("certificates.parquet")
     try:
-        rows = open_parquet(content, [], record.metrics["n_queries"], 64).read().to_pandas()
+        file = open_parquet(content, [], record.metrics["n_queries"], MAX_ROWS_PER_BYTE)
+        rows = file.read().to_pandas()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise Broken(f"certificates.parquet is not a valid parquet file ({error})") from None
-    lower = upper = rows["prediction"].to_numpy()
+    # at k = 0 the interval is the answer itself
+    lower = rows["prediction"].to_numpy()
+    upper = lower
     for row in table.to_dict("records"):
         k = int(row["k"])
         if k:
             inner_lower, inner_upper = lower, upper
-            lower, upper = (rows[f"{end}_k{k}"].to_numpy() for end in ("lower", "upper"))
+            lower = rows[f"lower_k{k}"].to_numpy()
+            upper = rows[f"upper_k{k}"].to_numpy()
             if (lower > inner_lower).any() or (upper < inner_upper).any():
                 raise Broken(
                     f"certificates.parquet: an interval at k = {k} does not contain that of a "
                     "smaller k, so the file was changed"
                 )
         width = upper - lower
-        made = {
+        derived = {
             "width_median": float(np.median(width)),
             "width_mean": float(width.mean()),
             "width_largest": float(width.max()),
         }
-        if difference := first_difference({name: row[name] for name in made}, made):
+        recorded = {name: row[name] for name in derived}
+        difference = first_difference(recorded, derived)
+        if difference:
             raise Broken(
                 f"tables/intervals.csv does not match certificates.parquet at k = {k}, so one of "
                 f"these files was changed: {difference}"
             )
-        record.check_metrics("tables/intervals.csv", **{f"width_median_k{k}": made["width_median"]})
+        metrics = {f"width_median_k{k}": derived["width_median"]}
+        record.check_metrics("tables/intervals.csv", **metrics)
     if record.holds(INTERVALS_BY_QUERY):
         _check_listed_intervals(record, rows)
     return "tables/intervals.csv and metrics.json match the intervals in certificates.parquet"
 
 
 def _certified_table(record: Record) -> pd.DataFrame:
-    """A certification's table. Raises Broken: metrics.json says something else."""
+    """Read tables/certified.csv, and compare it with metrics.json.
+
+    Raises:
+        Broken: metrics.json has other numbers.
+    """
     content = record.read("tables/certified.csv", MAX_TEXT_BYTES)
     table = pd.read_csv(BytesIO(content))
     record.check_metrics("tables/certified.csv", **table_metrics(table))
     return table
 
 
-def open_parquet(content: bytes, words: list[str], count: object, dense: int) -> pq.ParquetFile:
-    """A table of ``count`` rows. Args: words: columns of few words; dense: rows that a byte of the
-    file may hold, at most.
+def open_parquet(
+    content: bytes, label_columns: list[str], count: object, max_rows_per_byte: int
+) -> pq.ParquetFile:
+    """Open a parquet file that anybody may have written, after checking how large it would unpack.
+
+    Its rows are not read yet.
+
+    Args:
+        content: of the file.
+        label_columns: columns with few different texts, which are read as dictionaries.
+        count: how many rows the file must have, by metrics.json.
+        max_rows_per_byte: how many rows a byte of a file that agt writes holds at most.
 
     Raises:
-        ValueError: it is none that agt writes, or unpacks to more.
+        ValueError: the file has another number of rows, or more than its size allows, or a
+            compression that agt does not use.
+        OSError, ArrowException: the content is not a parquet file.
     """
-    file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
-    heads, rows = file.metadata, file.metadata.num_rows
-    columns = (
-        heads.row_group(at).column(c)
-        for at in range(heads.num_row_groups)
-        for c in range(heads.num_columns)
-    )
-    packings = {column.compression for column in columns} - {"SNAPPY", "UNCOMPRESSED"}
+    file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=label_columns)
+    metadata = file.metadata
+    rows = metadata.num_rows
+    compressions = set()
+    for group_index in range(metadata.num_row_groups):
+        group = metadata.row_group(group_index)
+        for column_index in range(metadata.num_columns):
+            compressions.add(group.column(column_index).compression)
+    unexpected = compressions - {"SNAPPY", "UNCOMPRESSED"}
     if rows != count:
         raise ValueError(f"the parquet file has {rows} rows, but metrics.json counts {count}")
-    if packings:
-        compression = packings.pop()
+    if unexpected:
+        compression = unexpected.pop()
         raise ValueError(
             f"the parquet file is compressed with {compression}, but agt writes parquet files "
             "only with SNAPPY or without compression, so agt did not write this file"
         )
     size = len(content)
-    if rows > dense * size:
+    if rows > max_rows_per_byte * size:
         raise ValueError(
             f"the parquet file has {rows} rows in {size} bytes, but agt cannot write so many "
             "rows into so few bytes"
@@ -227,14 +284,23 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
 
 
 def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """An audit against its own record, and the state of the run that it names; returns what it
-    found, a line each.
+    """Compare audit.json with env.json and metrics.json of the same record, and note the result.
+
+    Args:
+        record: of the audit; takes the findings.
+        trained: ignored: the audited run is compared by its digest in env.json.
+
+    Returns:
+        A sentence for each finding of the audit; empty: audit.json cannot be read or does not
+        match.
     """
     with record.findings.looking(AUDIT_FILE):
         audit = read_audit(record.read(AUDIT_FILE))
         named = record.environment.get("trained_digest")
         check_version(audit.by, AUDIT_FILE, record)
-        if audit.kind != (kind := record.environment.get("kind", audit.kind)):
+        # an env.json without this entry is not compared
+        kind = record.environment.get("kind", audit.kind)
+        if audit.kind != kind:
             raise Broken(
                 f"the field 'kind' is {audit.kind!r} in {AUDIT_FILE}, but {kind!r} in env.json"
             )
@@ -256,8 +322,17 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
     return ()
 
 
-def certified(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """What certificates of a training run are about, and whether a guarantee may rest on them."""
+def certificate_sentences(record: Record, trained: Record | None) -> tuple[str, ...]:
+    """Return two sentences on the certificates of a training run, as that run records itself.
+
+    Args:
+        record: ignored: a certification has the certificates of its training run.
+        trained: the training run.
+
+    Returns:
+        What k counts, and whether the conditions of a privacy guarantee are met. Empty: the
+        training run was not found, or its relation or conditions cannot be read.
+    """
     if trained is None or trained.relation is None or not trained.conditions:
         return ()
     edits = counted_edits(trained.relation)
@@ -266,13 +341,28 @@ def certified(record: Record, trained: Record | None) -> tuple[str, ...]:
 
 
 def check_noise(record: Record, trained: Record | None) -> str | None:
-    """What a training's noise gives away is what its settings ask for."""
+    """Check that spent.json of a training run has the guarantee that its noise settings ask for.
+
+    Args:
+        record: of the training run.
+        trained: ignored: it is the record itself.
+
+    Returns:
+        A sentence with the guarantee; None: the run trained without noise, so it spent nothing.
+
+    Raises:
+        Broken: spent.json has other values.
+    """
     if not record.spent:
         return None
     noise = record.config["noise"]
     guarantee = meant_guarantee(float(noise["epsilon"]), float(noise["delta"]))
-    derived: dict[str, object] = {"simulated": noise["seed"] is not None}
-    derived |= {"what": "weights", "mechanism": MECHANISM, "queries": 0}
+    derived: dict[str, object] = {
+        "what": "weights",
+        "mechanism": MECHANISM,
+        "queries": 0,
+        "simulated": noise["seed"] is not None,
+    }
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
     compare_spent(record, derived, "the settings noise.*")

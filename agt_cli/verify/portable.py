@@ -1,11 +1,11 @@
-"""A folder of released weights, compared with itself and with the runs that it comes from.
+"""Compare a folder of released weights with itself and with the runs that it comes from.
 
 Formal guarantees
     - Where the run that released the weights and its training run are there, every field of
       release.json, every array of weights.npz and the claim are derived from them again.
-    - Of a folder alone, what follows from its other fields is compared: the guarantee, the lattice,
-      the constants and the page of its formula. What it was made from is listed as not checked.
-    - Nothing of somebody else's code is loaded.
+    - Without these runs, whatever follows from other fields of the folder is compared: the
+      guarantee, the lattice, the constants and README.md. The rest is listed as not checked.
+    - No code that is not part of agt is loaded.
 """
 
 import json
@@ -30,16 +30,16 @@ from agt_cli.runs.prepare import SOURCE_FILE, encoder_of
 from agt_cli.verify.folders import Record, check_match, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, WEIGHTS_FILE
 from agt_cli.verify.release import (
-    asked_of,
     check_lattice,
     compare_claims,
-    guarantee_among,
+    guarantee_from_parameters,
     read_released_weight,
+    requested_mechanism,
 )
 
 RELEASES = "predict"
-"""The command that releases weights; private tuning of earlier versions did, which nothing
-derives again.
+"""The command whose released weights can be recomputed. Private tuning (``agt tune`` of earlier
+versions) released weights, too, but they cannot.
 """
 FROM_TRAINING = (
     "the fields 'name', 'classes', 'source', 'features', 'width', 'dtype', 'radius' and 'bias'"
@@ -51,11 +51,12 @@ FROM_RELEASE = f"{FROM_TRAINING}, the noise, the mechanism and the weights"
 
 @dataclass(frozen=True)
 class RunsBehind:
-    """The runs that released weights come from, as far as they are there.
+    """The runs that released weights come from, as far as they were found.
 
     Attributes:
-        release: that drew the weights; None: not there.
-        training: in the state that they were drawn from; None: not there.
+        release: the run that drew the weights; None: it was not found.
+        training: the training run, in the state that the weights were drawn from; None: it was not
+            found in that state.
     """
 
     release: Record | None = None
@@ -64,14 +65,14 @@ class RunsBehind:
 
 @dataclass(frozen=True)
 class DrawnWeights:
-    """Weights as the record of their release has them.
+    """Weights as the record of their release has them, in the form of ``Portable.from_release``.
 
     Attributes:
-        weight: [1 or classes, outputs] float64.
+        weight: [1 or classes, outputs] float64: the released weights.
         public_parameters: the guarantee's parameters and the noise, by name.
-        simulated: drawn with a seed.
-        mechanism: the name of what drew them.
-        slope: no record has it.
+        simulated: whether they were drawn with a seed.
+        mechanism: the name of the mechanism that drew them.
+        slope: always None, because no record contains it.
     """
 
     weight: np.ndarray
@@ -82,31 +83,32 @@ class DrawnWeights:
 
     @classmethod
     def of(cls, release: Record) -> "DrawnWeights":
-        """Read them from a release's record, and their mechanism's name from its settings."""
+        """Read weights and noise from a release's record, and the mechanism from its settings.
+
+        Raises:
+            Broken: a file of the release cannot be read.
+        """
         public_parameters = dict(release.json(WEIGHTS_FILE))
         simulated = bool(public_parameters.pop("simulated", False))
-        mechanism = asked_of(release).kind.name
+        mechanism = requested_mechanism(release).kind.name
         return cls(read_released_weight(release), public_parameters, simulated, mechanism)
 
 
 def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
-    """Read a folder of released weights, and derive again what can be.
+    """Check a folder of released weights, and note the results in ``record.findings``.
 
     Args:
-        record: the folder.
-        runs: that it comes from.
+        record: of the folder.
+        runs: the runs that it comes from, as far as they were found.
 
     Returns:
-        None if it is not readable.
+        The content of the folder; None: release.json or weights.npz cannot be read.
     """
     findings = record.findings
     claimed: Claim | None = None
     with findings.looking(CLAIM_FILE):
-        claimed = (
-            read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
-            if record.holds(CLAIM_FILE)
-            else None
-        )
+        if record.holds(CLAIM_FILE):
+            claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
         _compare_claim_with_release(claimed, runs.release)
     with findings.looking(RELEASE):
         portable = Portable.read(record)
@@ -132,23 +134,35 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
 
 
 def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> str:
-    """Raise Broken unless release.json is what agt writes of its own fields, and README.md is their
-    page.
+    """Check that release.json and README.md are what agt writes for the weights in the folder.
 
-    Of another version's files, those constants are compared that this version writes too.
+    If another version of agt, or a dataset class from outside of agt, wrote them, only the fields
+    that this version derives as well are compared, and README.md is not; both is noted.
+
+    Args:
+        record: of the folder; takes the note.
+        portable: the content of the folder.
+        claimed: the claim in claim.json, which names the version of agt; None: it has none that
+            can be read, so the version is taken to be another.
+
+    Returns:
+        A sentence with the number of fields that were compared.
+
+    Raises:
+        Broken: a field or the text of README.md differs.
     """
     recorded = record.json(RELEASE)
     own_code = is_own_code(str(portable.source.get("_target_")))
     own_version = claimed is not None and claimed.agt == __version__ and not claimed.of_earlier_form
-    derived = _json_of(
-        portable.release_fields if own_version and own_code else portable.recorded_fields
-    )
-    if not own_version:
-        del derived["features"]  # another version may have had other settings
-    compared = (
-        set(derived) | set(recorded) if own_version and own_code else set(derived) & set(recorded)
-    )
-    left = sorted(set(recorded) - compared)
+    if own_version and own_code:
+        derived = _json_of(portable.release_fields)
+        compared = set(derived) | set(recorded)
+    else:
+        derived = _json_of(portable.recorded_fields)
+        if not own_version:
+            del derived["features"]  # another version may have had other settings
+        compared = set(derived) & set(recorded)
+    not_compared = sorted(set(recorded) - compared)
     check_match(
         RELEASE,
         _only(recorded, compared),
@@ -159,7 +173,7 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         maker = "another version of agt"
         if not own_code:
             maker = "code from outside of agt"
-        fields = ", ".join(left)
+        fields = ", ".join(not_compared)
         record.findings.unchecked(
             "fields",
             f"the fields {fields} of {RELEASE} and the lines of code in {README} were not "
@@ -175,7 +189,22 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
 
 
 def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> str | None:
-    """Raise Broken unless the folder is what its release makes of the training run's model."""
+    """Check that a folder of weights is what its release wrote for the training run's model.
+
+    What a missing run would be needed for is noted as not checked.
+
+    Args:
+        record: of the folder; takes the note.
+        portable: the content of the folder.
+        runs: the runs that it comes from, as far as they were found.
+
+    Returns:
+        A sentence that lists what was compared; None: the run that released the weights was not
+        found, so nothing was compared.
+
+    Raises:
+        Broken: the folder differs, or agt writes no such folder for that run.
+    """
     if runs.release is None or runs.release.command != RELEASES:
         words = f"{FROM_RELEASE} were not compared, because {RELEASING_RUN} is not present"
         record.findings.unchecked("origin", words)
@@ -209,11 +238,16 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
 def _derive_portable(
     portable: Portable, drawn: DrawnWeights, model: Model, training: Record
 ) -> Portable:
-    """Return the folder that a release from this model makes, with the words of the one that is
-    there.
+    """Return the content that a folder of weights which were drawn from this model must have.
+
+    Args:
+        portable: the content of the folder that is checked; its sentences are taken over.
+        drawn: the weights as the run that released them has them.
+        model: the model that they were drawn from.
+        training: the training run.
 
     Raises:
-        Broken: agt makes none of such a run.
+        Broken: agt writes no such folder for this model, or for weights of a simulation.
     """
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
@@ -226,7 +260,12 @@ def _derive_portable(
 
 
 def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np.ndarray]) -> None:
-    """Raise Broken where arrays of weights.npz are not the derived ones, number by number."""
+    """Raise Broken unless all derived arrays are in weights.npz, with exactly equal numbers.
+
+    Args:
+        recorded: name -> array of weights.npz.
+        derived: name -> array that it should have; every name is in ``recorded``.
+    """
     for name, array in derived.items():
         then = recorded[name]
         if then.shape != array.shape:
@@ -245,20 +284,25 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
 
 
 def _json_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a JSON file has of these fields."""
+    """Return fields as they are after writing them to a JSON file and reading it again."""
     value: dict[str, Any] = json.loads(as_json(fields))
     return value
 
 
 def _only(fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """Return the fields with these names; names without a field are ignored."""
     return {name: value for name, value in fields.items() if name in names}
 
 
 def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -> None:
-    """Raise Broken unless a folder of weights has the claim of the run that released them, apart
-    from its day.
+    """Raise Broken unless a folder of weights has the claim of the run that released them.
 
-    A claim of that run that cannot be read is a problem of that run.
+    Only the date of issue is left out in the folder. Nothing is compared if one of the claims is
+    missing or cannot be read, because other checks note that.
+
+    Args:
+        claimed: the claim in the folder of weights; None: it has none.
+        release: the run that released the weights; None: it was not found.
     """
     owner_claim = None if release is None else _claim_in(release)
     if claimed is None or owner_claim is None:
@@ -268,6 +312,7 @@ def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -
 
 
 def _claim_in(release: Record) -> Claim | None:
+    """Return the claim in a release's record; None: it has none that can be read."""
     try:
         return read_claim(release.read(CLAIM_FILE, MAX_TEXT_BYTES))
     except (Broken, ConfigError):
@@ -275,13 +320,24 @@ def _claim_in(release: Record) -> Claim | None:
 
 
 def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | None) -> str:
-    """The guarantee of the weights is that of their noise, and the claim, made again from it, is
-    the one that is there.
+    """Check that the claim in a folder of weights follows from their recorded noise.
 
-    Relation, declarations and account are the claim's own: no training run is there to make them
-    from.
+    The relation, the declarations and the ledger's account are taken from the claim itself, because
+    only the training run and the ledger have them.
+
+    Args:
+        record: of the folder; takes further findings.
+        portable: the content of the folder.
+        claimed: the claim in claim.json; None: an early version of agt wrote none, which is noted.
+
+    Returns:
+        A sentence with the guarantee and the totals.
+
+    Raises:
+        Broken: the claim is not the recomputed one, or has a date of issue, or release.json has
+            other sentences.
     """
-    guarantee = guarantee_among(portable.noise)
+    guarantee = guarantee_from_parameters(portable.noise)
     if claimed is None:
         record.findings.unchecked(
             "words",

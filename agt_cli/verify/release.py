@@ -1,4 +1,4 @@
-"""What a release says of its budget, its labels and its weights, made again and compared.
+"""Recompute what a release records of its budget, labels and weights, and compare the two.
 
 Formal guarantees
     * Nothing that a record says of its budget is taken from its text. The guarantee of one answer
@@ -9,9 +9,9 @@ Formal guarantees
     * What is not shown: that the draws were made with those parameters.
 
 A claim is a function of the training run's model, the mechanism's settings, the counts and the
-account that it names. Fields are compared. Words are a function of the fields, as one version of
-agt says them, and are compared as a whole with what that version makes of them. Nothing of somebody
-else's code is loaded.
+ledger's account that the claim names. Fields are compared. Sentences are a function of the fields,
+but each version of agt may word them differently, so they are compared as a whole, and only if this
+version wrote them. No code that is not part of agt is loaded.
 """
 
 import csv
@@ -62,7 +62,13 @@ from agt_cli.verify.folders import (
     rendered_alike,
     spent_has_fields,
 )
-from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines, open_parquet
+from agt_cli.verify.pages import (
+    CLAIM_FILE,
+    LABEL_FILES,
+    WEIGHTS_FILE,
+    is_line_by_line,
+    open_parquet,
+)
 
 LABEL_COLUMNS = ["record_id", "label"]
 DATASET_FILE = "dataset.yaml"
@@ -75,36 +81,42 @@ AFTER_ERASURE = (
 _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"}
 
 
-def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:
-    """Return the guarantee with these parameters, among others that are none.
+def guarantee_from_parameters(parameters: Mapping[str, Any]) -> Guarantee:
+    """Return the guarantee that the entries eps, delta and mu of ``parameters`` describe.
+
+    An entry that is None is taken as absent. Other entries are ignored.
 
     Raises:
-        KeyError: there is none.
-        ConfigError: its parameters are not possible.
+        KeyError: the entries are not those of a guarantee: eps; eps and delta; or mu.
+        ConfigError: a value is out of its range.
     """
     keys = tuple(key for key in ("eps", "delta", "mu") if parameters.get(key) is not None)
     return read_guarantee({"kind": _KINDS[keys], **{key: parameters[key] for key in keys}})
 
 
-def measurement(config: Mapping[str, Any]) -> Measurement:
-    """Return the mechanism with the settings of ``agt measure``."""
+def measurement_from_config(config: Mapping[str, Any]) -> Measurement:
+    """Return the mechanism that the configuration of a run of ``agt measure`` describes."""
     relation: RelationConfig = validate(RelationConfig, config["relation"], "relation")
     return Measurement(float(config["total"]["eps"]), float(config["total"]["delta"]), relation)
 
 
-def asked_of(record: Record) -> MechanismConfig:
-    """Return the mechanism and the total that the settings of a release ask for."""
+def requested_mechanism(record: Record) -> MechanismConfig:
+    """Return the mechanism and the total budget that the settings of a release ask for."""
     return MechanismConfig.from_settings(
         record.config["mechanism"], validate(TotalConfig, record.config.get("total"), "total")
     )
 
 
 def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """Check the budget of a release and its claim; return what may be claimed, a line each.
+    """Check the budget of a release and its claim, and note the results in ``record.findings``.
 
     Args:
         record: of the release.
-        trained: the training run that it was made from; None: it is not there.
+        trained: the training run that it was made from; None: it was not found.
+
+    Returns:
+        Sentences that say what may be claimed of the release. Empty: a problem was found, or
+        nothing is proved and the training run is not there.
     """
     findings = record.findings
     if not record.spent:
@@ -132,126 +144,144 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         derived = _derive_claim(record, model, claimed, simulated)
         if claimed is not None and (model is not None or derived.proved or claimed.proved):
             _compare_claim(claimed, derived, record)
-        text = derived.text
+        sentence = derived.text
         if model is not None:
             findings.ok(
                 "claim",
                 f"the claim was recomputed from the model, the mechanism, the number of answers "
-                f"and the ledger: {text}",
+                f"and the ledger: {sentence}",
             )
         elif claimed is None:
-            text = str(derived.guarantee)
+            # the sentence names neighbouring datasets, which neither a claim nor a model gives
+            sentence = str(derived.guarantee)
         if derived.proved or model is not None:
             totals = [sentences.UNFIXED] if derived.one_by_one else derived.total_sentences
-            return (text, *totals)
+            return (sentence, *totals)
     return ()
 
 
 def _derive_claim(
     record: Record, model: Model | None, claimed: Claim | None, simulated: bool
 ) -> Claim:
-    """Return the claim, judged as agt predict judges it.
+    """Return the claim that agt predict would make of a release, with its totals.
 
-    spent.json and metrics.json must say the same.
+    Compare it with spent.json and metrics.json on the way.
 
     Args:
         record: of the release.
-        model: from which it was made; None: it is not there, and what the claim needs of it is
-            taken from the claim.
-        claimed: the claim of the release; None: it has none that can be read.
+        model: the model that the release was made from; None: it could not be read, so what the
+            claim needs of it is taken from ``claimed`` (``_judge_claim``).
+        claimed: the claim in claim.json; None: there is none, or it cannot be read.
         simulated: the draws came from a seed.
 
     Raises:
-        Broken: a file says something else, or more was spent than was asked for.
+        Broken: spent.json or metrics.json has other values, or the release spent more than its
+            settings ask for.
+        ConfigError: the settings are not possible, or such a release would be refused.
     """
-    asked = asked_of(record)
-    delta = asked.total.delta
-    size = int(record.spent["queries"])
-    lines = by_lines(record)
-    count = (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1))
-    # a guarantee is the same for any number of classes
-    classes = 2 if model is None else model.problem.dataset.target.class_count
-    granted = _granted(record, model, asked.mechanism(classes, count), claimed)
-    granted = replace(granted, simulated=simulated)
-    if granted.output is Output.LABELS:
-        granted = claim_of_labels(granted, size, delta)
-    elif granted.output is Output.WEIGHTS:
-        granted = replace(granted, totals=(total_of_weights(granted.guarantee, delta),))
+    requested = requested_mechanism(record)
+    delta = requested.total.delta
+    released_count = int(record.spent["queries"])
+    one_by_one = is_line_by_line(record)
+    query_count = int(record.metrics.get("n_queries", 1))
+    if one_by_one:
+        query_count = requested.total.queries or 1  # as the session that answered them counted
+    # without a model, any number of classes will do, because the guarantee does not depend on it
+    class_count = 2 if model is None else model.problem.dataset.target.class_count
+    mechanism = requested.mechanism(class_count, query_count)
+    derived = replace(_judge_claim(record, model, mechanism, claimed), simulated=simulated)
+    if derived.output is Output.LABELS:
+        derived = claim_of_labels(derived, released_count, delta)
+    elif derived.output is Output.WEIGHTS:
+        derived = replace(derived, totals=(total_of_weights(derived.guarantee, delta),))
     else:
-        granted = replace(granted, answers=size)
-    _check_total(asked.total, granted, size)
-    _check_counts(record, granted, size, lines)
-    metrics = {"simulated": int(simulated), **granted.guarantee.parameters}
+        derived = replace(derived, answers=released_count)
+    _check_total(requested.total, derived, released_count)
+    _check_counts(record, derived, released_count, one_by_one)
+    metrics = {"simulated": int(simulated), **derived.guarantee.parameters}
+    # Without a model the relation may only be assumed (``_judge_claim``), so a proof is compared
+    # only if one is claimed.
     if model is not None or record.metrics.get("proved"):
-        metrics["proved"] = int(granted.publishable)
+        metrics["proved"] = int(derived.publishable)
     record.check_metrics("config.yaml", **metrics)
-    _compare_spent(record, granted)
-    if not lines:
-        return granted
-    most = asked.total.queries
-    totals = claim_of_labels(granted, most, delta).totals if most else ()
-    return replace(granted, one_by_one=True, most=most, totals=totals)
+    _compare_spent(record, derived)
+    if not one_by_one:
+        return derived
+    # The totals of a session are those of all answers that it was allowed to give.
+    maximum = requested.total.queries
+    totals = claim_of_labels(derived, maximum, delta).totals if maximum else ()
+    return replace(derived, one_by_one=True, most=maximum, totals=totals)
 
 
-def _check_total(asked: TotalConfig, granted: Claim, size: int) -> None:
-    """Raise Broken if a release spent more than its settings ask for.
+def _check_total(requested: TotalConfig, derived: Claim, released_count: int) -> None:
+    """Raise Broken if a release spent more than the total budget that its settings ask for.
 
     Args:
-        asked: the total of the settings.
-        granted: what may be claimed of the release.
-        size: how many answers there are.
+        requested: the total of the settings; without an eps there is nothing to check.
+        derived: the claim that was recomputed for the release.
+        released_count: how many answers were released.
     """
-    if asked.eps is None:
+    if requested.eps is None:
         return
-    guarantee = granted.guarantee
-    answers = size if granted.output is Output.LABELS else 1
-    spent = total(guarantee, answers, asked.delta)
+    guarantee = derived.guarantee
+    answers = released_count if derived.output is Output.LABELS else 1
+    spent = total(guarantee, answers, requested.delta)
     spent_eps = spent.eps
-    # One number is exactly what it is; totals are rounded upwards.
-    if granted.output is Output.NUMBER and isinstance(guarantee, PureDP):
+    # The eps of one number is exact; ``total`` rounds upwards.
+    if derived.output is Output.NUMBER and isinstance(guarantee, PureDP):
         spent_eps = guarantee.eps
-    if spent_eps > asked.eps:
-        allowed = asked.eps
+    if spent_eps > requested.eps:
+        allowed = requested.eps
         raise Broken(
             f"the release is {spent}, so it spent more budget than total.eps={allowed:g} allows"
         )
 
 
-def _check_counts(record: Record, granted: Claim, size: int, lines: bool) -> None:
+def _check_counts(record: Record, derived: Claim, released_count: int, one_by_one: bool) -> None:
     """Raise Broken unless metrics.json counts as many answers as spent.json.
 
+    Labels that a ledger paid for in one go are not compared: some of the queries may have been
+    answered from the ledger or not at all, so the two files count different things.
+
     Args:
         record: of the release.
-        granted: what may be claimed of it.
-        size: how many answers spent.json counts.
-        lines: they were given line by line, so the budget was reserved before.
+        derived: the claim that was recomputed for it.
+        released_count: how many answers spent.json counts.
+        one_by_one: queries came line by line, so spent.json counts the answers that budget was
+            reserved for, which metrics.json calls "reserved".
     """
-    if granted.output is Output.WEIGHTS:
-        record.check_metrics("spent.json", n_queries=size)
-    if granted.output is Output.LABELS and (lines or not record.spent.get("ledger")):
-        record.check_metrics("spent.json", **{"reserved" if lines else "n_queries": size})
+    if derived.output is Output.WEIGHTS:
+        record.check_metrics("spent.json", n_queries=released_count)
+    elif derived.output is Output.LABELS and one_by_one:
+        record.check_metrics("spent.json", reserved=released_count)
+    elif derived.output is Output.LABELS and not record.spent.get("ledger"):
+        record.check_metrics("spent.json", n_queries=released_count)
 
 
-def _granted(
+def _judge_claim(
     record: Record, model: Model | None, mechanism: Claimable, claimed: Claim | None
 ) -> Claim:
-    """Return what may be claimed of a release, without its totals.
+    """Return the claim of one answer of a release (or of its weights), without totals.
 
-    Between which datasets it holds, and whether training drew noise, is only in the training run.
-    If that is not there, the claim's word is taken for it.
+    Only the training run records the neighbouring datasets (``relation``) and whether training drew
+    noise. Without its model, both are taken from ``claimed``, unchecked; without that as well,
+    relation=add_remove and training without noise are assumed.
 
     Args:
         record: of the release.
-        model: from which it was made; None: it is not there.
-        mechanism: that the settings of the release name.
-        claimed: the claim of the release; None: it has none that can be read.
+        model: the model that the release was made from; None: it could not be read.
+        mechanism: the mechanism that the settings of the release name.
+        claimed: the claim in claim.json; None: there is none, or it cannot be read.
+
+    Raises:
+        ConfigError: a release with these conditions would be refused.
     """
     rules = {
         "accounting": record.config.get("accounting", "rigorous"),
         "counting": record.config.get("counting", "distance"),
     }
     if model is not None:
-        return _granted_of_model(record, model, mechanism, rules)
+        return _judge_claim_of_model(record, model, mechanism, rules)
     conditions = record.conditions
     relation = RelationConfig("add_remove")
     noisy = False
@@ -261,19 +291,23 @@ def _granted(
     if isinstance(mechanism, Mechanism | CertifiedQuantile | LaplaceMean):
         output = Output.NUMBER if isinstance(mechanism, CertifiedQuantile) else Output.LABELS
         return claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
+    # Weights use no stable distances, and always need every condition: no rules apply to them.
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
 
 
-def _granted_of_model(
+def _judge_claim_of_model(
     record: Record, model: Model, mechanism: Claimable, rules: dict[str, Any]
 ) -> Claim:
-    """Return what may be claimed of a release from a model.
+    """Return the claim of one answer from a model (or of its weights), without totals.
 
     Args:
         record: of the release.
-        model: from which it was made.
-        mechanism: that the settings of the release name.
-        rules: accounting and counting.
+        model: the model that the release was made from.
+        mechanism: the mechanism that the settings of the release name.
+        rules: the settings ``accounting`` and ``counting``, which releases of weights ignore.
+
+    Raises:
+        ConfigError: such a release from this model would be refused.
     """
     conditions = record.conditions
     terms = ReleaseTerms(conditions=conditions, **rules)
@@ -294,7 +328,11 @@ def _granted_of_model(
 
 
 def _compare_spent(record: Record, claim: Claim) -> None:
-    """Raise Broken unless spent.json says what the release comes to."""
+    """Compare spent.json with a claim that was recomputed for the release, and note the totals.
+
+    Raises:
+        Broken: spent.json has other values.
+    """
     derived: dict[str, object] = {
         "what": claim.output.value,
         "mechanism": claim.mechanism,
@@ -303,7 +341,7 @@ def _compare_spent(record: Record, claim: Claim) -> None:
     if spent_has_fields(record):
         derived |= {
             "guarantee": claim.guarantee.as_json,
-            "totals": [asdict(each) for each in claim.totals],
+            "totals": [asdict(one_total) for one_total in claim.totals],
         }
     compare_spent(record, derived, "the budget recomputed for this release")
     totals = "; ".join(claim.total_sentences)
@@ -311,12 +349,19 @@ def _compare_spent(record: Record, claim: Claim) -> None:
 
 
 def _read_claim(record: Record, simulated: bool) -> Claim:
-    """Return the claim of a release, which must match the files beside it.
+    """Read claim.json, and compare it with spent.json, the settings and the times of the release.
 
-    The training run need not be there.
+    The training run is not needed.
+
+    Args:
+        record: of the release.
+        simulated: the draws came from a seed.
+
+    Returns:
+        The claim as recorded.
 
     Raises:
-        Broken: the claim says something else.
+        Broken: claim.json does not match the other files.
     """
     claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
     check_version(claimed.agt, CLAIM_FILE, record)
@@ -361,12 +406,15 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
 
 
 def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
-    """Raise Broken unless a claim is the one that the release makes on the account that it names.
+    """Raise Broken unless the recorded claim is the recomputed one.
+
+    Which ledger counts the release, if any, is taken from the recorded claim; the ledger itself is
+    compared elsewhere (``agt_cli.verify.ledgers``).
 
     Args:
-        claimed: as it lies there.
-        derived: as the release makes it, without an account.
-        record: of the release.
+        claimed: the claim in claim.json.
+        derived: the claim that was recomputed for the release, without a ledger.
+        record: of the release; takes the findings.
     """
     account: Account | Uncounted | None = claimed.account
     if not claimed.of_earlier_form:
@@ -378,12 +426,13 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
 
 
 def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
-    """Return why no ledger counts a release.
+    """Return the claim's statement that no ledger counts the release, after checking its reason.
 
-    It follows from the settings, or from env.json, which says what AGT_LEDGER was.
+    The reason follows from the setting ``ledger``, or from env.json, which records AGT_LEDGER. The
+    ledgers that the statement lists cannot be checked, which is noted.
 
     Raises:
-        Broken: the claim gives another reason.
+        Broken: the claim gives another reason, or has no such statement.
     """
     uncounted = claimed.uncounted
     named = record.config.get("ledger") or record.environment.get("ledger")
@@ -405,18 +454,18 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
 
 
 def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
-    """Check that two claims have the same fields, and that the first one's words follow from them.
+    """Check that two claims have the same fields, and that the first one's sentences match them.
 
-    Their day may differ. Of what an earlier version wrote as sentences nothing is compared, which
-    is noted.
+    The date of issue and the version of agt may differ. Sentences that another version of agt wrote
+    are not compared, which is noted.
 
     Args:
-        claimed: as it lies there.
-        derived: as it was made again.
-        findings: where it is noted.
+        claimed: the claim as recorded.
+        derived: the claim as recomputed.
+        findings: takes the note.
 
     Raises:
-        Broken: they differ.
+        Broken: a field differs, or the sentences do not match the fields.
     """
     derived = replace(derived.for_file(), issued=claimed.issued, agt=claimed.agt)
     in_words = claimed.declared_in_words and LAST_IN_WORDS in (claimed.agt, __version__)
@@ -452,10 +501,10 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
 
 
 def _of_earlier_form(claim: Claim) -> Claim:
-    """Return a claim as an earlier version recorded it.
+    """Return a claim as an early version of agt recorded it, without the fields that came later.
 
-    It lacks what that version wrote as sentences; that version had no total of answers that come
-    one by one.
+    Such a version wrote reasons, declarations and noise only as sentences, and it recorded no total
+    of answers that are given one by one.
     """
     reasons: tuple[Reason, ...] | None = () if claim.proved else None
     claim = replace(claim, reasons=reasons, declared=None, noisy=None)
@@ -465,9 +514,14 @@ def _of_earlier_form(claim: Claim) -> Claim:
 
 
 def _declares_as_text(claimed: Claim, derived: Claim) -> bool:
-    """Return whether a claim has all declarations that the record has as text.
+    """Return whether the recorded claim may stand for a derived one whose declarations are text.
 
-    Both must declare something about the same conditions.
+    An earlier version recorded declarations as free text, so fields cannot be compared. The claim
+    must contain every such text, and must declare something about the same conditions.
+
+    Args:
+        claimed: the claim as recorded.
+        derived: the claim as recomputed.
     """
     in_claim = claimed.declared or ()
     in_record = derived.declared or ()
@@ -479,9 +533,13 @@ def _declares_as_text(claimed: Claim, derived: Claim) -> bool:
 
 
 def _check_free(record: Record) -> tuple[str, ...]:
-    """Check that a release which spent nothing could answer so; return what may be claimed.
+    """Check that a release without spent.json needed no budget, and note the result.
 
-    Nothing is spent only if weights released earlier answer, or a ledger's stored answers do.
+    It needed none if weights that were released earlier answered, or if every answer was one that a
+    ledger had stored.
+
+    Returns:
+        A sentence that says so; empty: the missing spent.json is a problem.
     """
     config = record.config
     if config.get("release") or (config.get("mechanism") or {}).get("weights"):
@@ -490,7 +548,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
     stored = record.metrics.get("stored")
     all_stored = type(stored) is int and stored == answered
     has_ledger = config.get("ledger") != NO_LEDGER and config.get("seed") is None
-    free = all_stored and (not answered or has_ledger)
+    is_free = all_stored and (not answered or has_ledger)
     right = (
         f"according to metrics.json, all {stored} answers came from a ledger, which stored them "
         "and paid for them when they were drawn"
@@ -499,12 +557,15 @@ def _check_free(record: Record) -> tuple[str, ...]:
         "spent.json is missing, although these answers come neither from a ledger nor from "
         "weights released earlier, so the budget that they spent is not known"
     )
-    record.findings.compare("budget", free, right, wrong)
-    return (sentences.FREE,) if free else ()
+    record.findings.compare("budget", is_free, right, wrong)
+    return (sentences.FREE,) if is_free else ()
 
 
 def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """Note that the budget of private tuning (of an earlier version) is not worked out again."""
+    """Note that the budget of private tuning was not recomputed; always return no claims.
+
+    Only earlier versions of agt had private tuning.
+    """
     if record.spent:
         version = record.environment.get("agt")
         record.findings.unchecked(
@@ -516,12 +577,15 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
 
 
 def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """Check what was measured of a table: its budget and claim, and the price that is told.
+    """Check a record of ``agt measure``: its budget, its claim and the price in dataset.yaml.
 
-    Whoever trains with the measured constants reads that price.
+    Args:
+        record: of the measurement; takes the findings.
+        trained: ignored, because a measurement is not made from a training run.
 
     Returns:
-        What may be claimed, a line each.
+        Sentences that say what may be claimed of the measured constants; empty: nothing was spent,
+        or a problem was found.
     """
     record.look(DATASET_FILE, _check_price)
     if not record.spent:
@@ -534,30 +598,36 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         return ()
     simulated = _is_simulated(record, None)
     with record.findings.looking("claim"):
-        mechanism = measurement(record.config)
+        mechanism = measurement_from_config(record.config)
         if record.relation is None:
             raise Broken(
                 "the claim could not be recomputed, because config.yaml does not name a relation "
                 "(entry 'relation')"
             )
-        granted = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
-        granted = replace(granted, simulated=simulated)
-        _compare_spent(record, granted)
+        derived = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
+        derived = replace(derived, simulated=simulated)
+        _compare_spent(record, derived)
         claimed = _read_claim(record, simulated)
-        _compare_claim(claimed, granted, record)
-        return granted.text, *granted.total_sentences
+        _compare_claim(claimed, derived, record)
+        return derived.text, *derived.total_sentences
     return ()
 
 
 def _check_price(record: Record) -> str:
-    """Check that dataset.yaml says what measuring its constants cost.
+    """Check that dataset.yaml states the price that measuring its constants had.
+
+    Whoever trains with these constants reads the price there. If another version of agt wrote it,
+    it is not compared, which is noted.
+
+    Returns:
+        A sentence with the price.
 
     Raises:
-        Broken: it says something else.
+        Broken: dataset.yaml states another price.
     """
     content = parse_yaml(record.read(DATASET_FILE, MAX_TEXT_BYTES), DATASET_FILE)
     recorded = (content.get("measurement") or {}).get("claim")
-    mechanism = measurement(record.config)
+    mechanism = measurement_from_config(record.config)
     price = sentences.price(str(mechanism.guarantee), describe_neighbours(mechanism.relation))
     version = record.environment.get("agt")
     if version != __version__:
@@ -575,7 +645,14 @@ def _check_price(record: Record) -> str:
 
 
 def _is_simulated(record: Record, seed: object) -> bool:
-    """Return whether the draws came from a seed; a file that says otherwise is a problem."""
+    """Return whether the draws came from a seed, that is, whether ``seed`` is not None.
+
+    If spent.json or metrics.json says otherwise, that is noted as a problem.
+
+    Args:
+        record: of the release; takes the findings.
+        seed: the seed in the settings; None: the draws were random.
+    """
     simulated = seed is not None
     in_spent = record.spent.get("simulated")
     in_metrics = record.metrics.get("simulated")
@@ -598,15 +675,20 @@ def _is_simulated(record: Record, seed: object) -> bool:
 
 
 def check_labels(record: Record, trained: Record | None) -> str | None:
-    """Check that there are as many labels as were counted, each of them one of the classes.
+    """Check that the file of labels has as many labels as were counted, and only possible ones.
+
+    Args:
+        record: of the release.
+        trained: the training run that it was made from; None: it was not found, so only the
+            number of labels is checked.
 
     Returns:
-        What was checked, in words; None: no labels were released.
+        A sentence that says what was checked; None: no labels were released.
 
     Raises:
-        Broken: it is not so.
+        Broken: the file or metrics.json is not as described.
     """
-    labels = labels_of(record)
+    labels = read_labels(record)
     if labels is None:
         return None
     answered = record.metrics.get("answered")
@@ -618,12 +700,12 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
             f"{queries} queries in all (n_queries)"
         )
     rows = len(labels)
-    count = _counted(record)
+    count = _answer_count(record)
     if rows != count:
         raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
     model = None if trained is None else trained.rebuilt_model
     if model is not None and model.number_votes is not None:
-        drawn_from_sums = _names(record, LaplaceMean)
+        drawn_from_sums = _uses_mechanism(record, LaplaceMean)
         return _check_numbers(labels, model.number_votes, drawn_from_sums)
     classes = [] if trained is None else trained.classes
     found = f"the file of labels has {count} labels, as metrics.json says"
@@ -637,16 +719,20 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
 
 
 def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_sums: bool) -> str:
-    """Return that each released number is one that the mechanism can have drawn.
+    """Check that each released number is one that the mechanism can have drawn.
 
     Args:
-        labels: [n] the numbers as the file has them, as text.
-        model: that they were drawn from, with its public constants.
-        drawn_from_sums: each stands for a sum of the members' answers with noise; False: released
-            weights gave it, which may be any number of the range.
+        labels: [n] the numbers as text, as the file has them.
+        model: the model that answered, with its public constants.
+        drawn_from_sums: True: the mechanism added noise to the sum of the members' answers, so
+            each number is on a public lattice. False: released weights computed the numbers, so
+            they may be any in the range of the labels.
+
+    Returns:
+        A sentence that says what was checked.
 
     Raises:
-        Broken: a label is no number, or none of the lattice on which noise was added.
+        Broken: a label is not a number, is out of range, or is not on the lattice.
     """
     try:
         numbers = np.array([float(word) for word in labels.dictionary.to_pylist()])
@@ -684,19 +770,24 @@ def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_su
     )
 
 
-def _counted(record: Record) -> Any:
-    """How many labels were counted: a budget may end in the middle of a file."""
+def _answer_count(record: Record) -> Any:
+    """Return the number of labels that metrics.json counts; None: it counts none.
+
+    It may be smaller than the number of queries, because a budget may end in the middle of a file.
+    """
     return record.metrics.get("answered", record.metrics.get("n_queries"))
 
 
-def labels_of(record: Record) -> pa.DictionaryArray | None:
-    """Return the labels that were released, in their order, each class's name once, [n].
+def read_labels(record: Record) -> pa.DictionaryArray | None:
+    """Read the released labels of a record, [n], in the order of the file.
 
-    None: there are none.
+    Returns:
+        The labels, whose dictionary has the name of each class once; None: the record has no file
+        of labels.
 
     Raises:
-        Broken: the table is none that agt writes, or a parquet file of other rows than were
-            counted.
+        Broken: agt does not write such a table, or a parquet file has another number of rows than
+            metrics.json counts.
     """
     name = next((name for name in LABEL_FILES if record.holds(name)), None)
     if name is None:
@@ -707,8 +798,10 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
         if is_table:
             columns, labels = _read_csv_labels(content)
         else:
-            columns, labels = _read_parquet_labels(content, _counted(record))
-        may_be_numbers = _names(record, LaplaceMean) or _names(record, NoisyStatistics)
+            columns, labels = _read_parquet_labels(content, _answer_count(record))
+        may_be_numbers = _uses_mechanism(record, LaplaceMean) or _uses_mechanism(
+            record, NoisyStatistics
+        )
         too_many = len(labels.dictionary) > MAX_CLASSES and not may_be_numbers
         if columns != LABEL_COLUMNS or too_many or labels.null_count:
             expected = " and ".join(LABEL_COLUMNS)
@@ -723,10 +816,12 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
 
 
 def _read_csv_labels(content: bytes) -> tuple[list[str], pa.DictionaryArray]:
-    """Return the columns of a table of labels, and its labels [n].
+    """Return the names of the columns of a csv file of labels, and its labels [n].
+
+    The names are not checked.
 
     Raises:
-        csv.Error, ValueError, StopIteration: it is no such table.
+        csv.Error, ValueError, StopIteration: the content is not a csv file of two columns.
     """
     rows = csv.reader(TextIOWrapper(BytesIO(content), "utf-8", newline=""), strict=True)
     columns = next(rows)
@@ -735,38 +830,49 @@ def _read_csv_labels(content: bytes) -> tuple[list[str], pa.DictionaryArray]:
 
 
 def _read_parquet_labels(content: bytes, count: Any) -> tuple[list[str], pa.DictionaryArray]:
-    """Return the columns of a parquet file of labels, and its labels [n].
+    """Return the names of the columns of a parquet file of labels, and its labels [n].
+
+    The names are not checked.
 
     Args:
         content: of the file.
-        count: how many rows it must have.
+        count: how many rows it must have, by metrics.json.
 
     Raises:
-        ValueError, OSError, IndexError, ArrowException: it is no such file.
+        ValueError, OSError, IndexError, ArrowException: the content is not such a file.
     """
     label_column = LABEL_COLUMNS[1:]
-    # a row that agt writes holds a name in plain, 4 bytes and its letters; Snappy unpacks 3
-    # bytes to 64 at most
-    file = open_parquet(content, label_column, count, 6)
+    # A row that agt writes has its id uncompressed in at least 4 bytes, and Snappy unpacks 3 bytes
+    # to at most 64, so a byte of the file holds at most 64 / (3 * 4) < 6 rows.
+    file = open_parquet(content, label_column, count, max_rows_per_byte=6)
     table = file.read(label_column).unify_dictionaries()
     return file.schema_arrow.names, table.column(0).combine_chunks()
 
 
-def _names(record: Record, mechanism: type[Any]) -> bool:
-    """Return whether the settings of a release name a mechanism of agt; nothing is loaded."""
+def _uses_mechanism(record: Record, mechanism: type[Any]) -> bool:
+    """Return whether the settings of a release name this class of mechanism.
+
+    Only names are compared: a class that a folder names is never imported.
+    """
     node = record.config.get("mechanism")
     name = f"{mechanism.__module__}.{mechanism.__qualname__}"
     return isinstance(node, Mapping) and current_name(str(node.get("_target_"))) == name
 
 
 def check_weights(record: Record, trained: Record | None) -> str | None:
-    """Check that released weights lie on their lattice, and that their noise is the mechanism's.
+    """Check that released weights are on their lattice, and that their noise is the mechanism's.
+
+    Args:
+        record: of the release.
+        trained: the training run that it was made from; None: it was not found, so only the
+            lattice is checked.
 
     Returns:
-        What was checked, in words; None: no weights were released, or the run is not there.
+        A sentence with the recomputed noise; None: no weights were released, or the model that
+        they come from could not be read.
 
     Raises:
-        Broken: it is not so.
+        Broken: a weight is not on the lattice, or the recorded noise is not the recomputed one.
     """
     if not record.holds(WEIGHTS_FILE):
         return None
@@ -777,7 +883,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     if head is None:
         return None
     classes = head.problem.dataset.target.class_count
-    mechanism = cast(WeightsMechanism, asked_of(record).mechanism(classes, 1))
+    mechanism = cast(WeightsMechanism, requested_mechanism(record).mechanism(classes, 1))
     recomputed = mechanism.noise(head)
     simulated = record.config.get("seed") is not None
     derived = {**mechanism.guarantee.parameters, **recomputed, "simulated": simulated}
@@ -789,9 +895,10 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
 
 
 def read_released_weight(record: Record) -> np.ndarray:
-    """Return [1 or classes, outputs] the weights that a release drew.
+    """Return the weights that a release drew, [1 or classes, outputs].
 
-    Raises Broken: they cannot be read.
+    Raises:
+        Broken: the file of weights cannot be read.
     """
     try:
         return load_arrays(record.read(RELEASED_ARRAYS))["weight"]
@@ -800,12 +907,17 @@ def read_released_weight(record: Record) -> np.ndarray:
 
 
 def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
-    """Check that released weights are multiples of a step that sigma alone decides.
+    """Check that released weights are multiples of the step that follows from sigma alone.
 
-    What is not was changed after the draw.
+    A weight that is not such a multiple was changed after the draw.
+
+    Args:
+        weight: the released weights.
+        noise: their noise as recorded, with the entries sigma and step.
+        findings: takes the result.
 
     Raises:
-        Broken: a weight is no multiple, or the step does not belong to sigma.
+        Broken: a weight is not a multiple of the step, or the step does not belong to sigma.
     """
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):

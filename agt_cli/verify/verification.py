@@ -1,6 +1,4 @@
-"""From a path to what lies there and everything that it rests on, each part checked as far as it
-is still there.
-"""
+"""Check a folder or a ledger, and everything that it was made from, as far as that is found."""
 
 import os
 from collections.abc import Callable
@@ -31,7 +29,7 @@ from agt_cli.verify.erasure import (
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import (
-    certified,
+    certificate_sentences,
     check_audit,
     check_certified,
     check_data,
@@ -85,10 +83,11 @@ ITEM_NAMES = {
     "agt.save": "saved model",
 }
 Check = Callable[[Record, Record | None], str | None]
-"""Of a record, and of the training run that it was made from: what holds, in words
-(``Record.look``).
+"""Checks a record, given the training run that it was made from (None: not found). Returns a
+sentence that says what holds, or None (``Record.look``).
 """
-# which command's records, the check's name, the check
+# (command whose records are checked, or empty for all; the check's name; the check). The order is
+# that of the findings.
 CHECKS: tuple[tuple[str, str, Check], ...] = (
     ("", "env.json", check_environment),
     ("", "conditions", check_descent),
@@ -103,9 +102,12 @@ CHECKS: tuple[tuple[str, str, Check], ...] = (
     ("predict", "noise", check_weights),
     ("certify", "certificates", check_certified),
 )
-# what is certified or guaranteed, a line each
+# By command: return sentences that say what is certified or guaranteed.
 CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {
-    "train": lambda record, trained: (*certified(record, trained), *erased_words(record)),
+    "train": lambda record, trained: (
+        *certificate_sentences(record, trained),
+        *erased_words(record),
+    ),
     "tune": check_tuned,
     "measure": check_measured,
     "predict": check_release,
@@ -115,14 +117,14 @@ CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class VerifiedFolder:
-    """A folder that was looked at.
+    """A folder that was checked.
 
     Attributes:
-        item: what was seen.
-        record: of a run that is no other than the one of the digest that was asked for; None: it is
-            none.
-        training: the training run that it was made from, in the state of then; itself, of a
-            training run. None: it has none, or that is not there.
+        item: the findings.
+        record: the folder's record; None: the folder is not a run, or its digest is not the one
+            that was asked for.
+        training: the training run that the folder was made from, in the state that was used; for a
+            training run, its own record. None: it was not made from one, or that was not found.
     """
 
     item: VerifiedItem
@@ -132,14 +134,15 @@ class VerifiedFolder:
 
 @dataclass(frozen=True)
 class Verification:
-    """Looks at folders.
+    """Checks folders, and the folders that they were made from.
 
     Attributes:
-        progress: told how many files of the present folder are hashed, and of how many.
-        ledger: where the account of a release lies, by name or path; None: where it says itself.
-        head: of a ledger: where its chain ended at some time, as somebody noted it, or where its
-            head file lies.
-        steps: how far the present folder is from the first.
+        progress: called with (files hashed, all files) of the folder that is being hashed.
+        ledger: the ledger that paid for a release, by name or path; None: the one that the release
+            names.
+        head: what the caller knows of the end of the ledger's chain.
+        steps: how many steps it took from the folder that the caller named to the present one; at
+            most MAX_STEPS.
     """
 
     progress: OnFile
@@ -148,13 +151,15 @@ class Verification:
     steps: int = 0
 
     def look(self, path: Path, digest: str | None) -> VerifiedItem:
-        """What lies at a path.
+        """Check the folder or the ledger at a path, and return the findings.
 
         Args:
-            digest: that it must have; None: nobody said.
+            path: a folder of a run or of released weights, or a ledger's file.
+            digest: the digest that the folder must have; None: any.
 
         Raises:
-            ConfigError: nothing that agt writes lies there.
+            ConfigError: agt writes nothing like what is at the path, or a digest is given for a
+                ledger.
         """
         if not path.exists():
             raise ConfigError(f"{path}: this file or folder does not exist: correct the path")
@@ -174,9 +179,15 @@ class Verification:
         return self._folder(path, digest).item
 
     def _folder(self, folder: Path, digest: str | None) -> VerifiedFolder:
-        """Look at a folder with a manifest."""
+        """Check a folder with a manifest, and everything that it was made from.
+
+        Args:
+            folder: the folder.
+            digest: the digest that it must have; None: any.
+        """
         findings = Findings()
-        if has_pending_commit(folder):  # an erasure's files are still on their way
+        # Files of an erasure that was interrupted are still to be moved, so no check could pass.
+        if has_pending_commit(folder):
             findings.problem("state", *HALF_COMMITTED)
             return VerifiedFolder(VerifiedItem(f"run {folder}", findings.checks))
         record = Record.bind(folder, digest, findings, self.progress)
@@ -193,39 +204,38 @@ class Verification:
     def _release(
         self, record: Record, below: tuple[VerifiedItem, ...], runs: RunsBehind
     ) -> VerifiedItem:
-        """Return what was seen of a folder of released weights.
+        """Check a folder of released weights, and return the findings.
 
         Args:
             record: of the folder.
-            below: what it rests on, verified.
-            runs: that it was made from.
+            below: the findings about what it was made from.
+            runs: the runs that it was made from, as far as they were found.
         """
         portable = check_portable(record, runs)
         facts: tuple[tuple[str, str], ...] = ()
-        words: tuple[str, ...] = ()
+        claims: tuple[str, ...] = ()
         if portable is not None:
             classes = ", ".join(portable.classes) or portable.answers
             facts = (("dataset", portable.name), ("classes", classes))
-            words = portable.words
+            claims = portable.words
         return VerifiedItem(
             f"{ITEM_NAMES[RELEASE]} {record.folder}",
             record.findings.checks,
-            facts,
-            (),
-            words,
-            below,
-            record.digest,
-            drawn=bool(words),
+            facts=facts,
+            claims=claims,
+            rests_on=below,
+            digest=record.digest,
+            drawn=bool(claims),
         )
 
     def _run(self, record: Record) -> tuple[VerifiedItem, Record | None]:
-        """Return what was seen of a run, and the training run that it was made from."""
+        """Check a run, and return the findings and the training run that it was made from."""
         below: tuple[VerifiedItem, ...] = ()
         claims: tuple[str, ...] = ()
         training = None
         with record.findings.looking("record"):
             record.check_status()
-            # read here, so that each file that cannot be read is told once
+            # Read here, so that a file that cannot be read becomes a finding only once.
             _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
             if record.command == ERASURE:
                 below, claims = self._erasure(record)
@@ -236,12 +246,12 @@ class Verification:
         item = VerifiedItem(
             name,
             record.findings.checks,
-            record.facts,
-            record.conditions,
-            claims,
-            below,
-            record.digest,
-            limits,
+            facts=record.facts,
+            conditions=record.conditions,
+            claims=claims,
+            rests_on=below,
+            digest=record.digest,
+            limits=limits,
             drawn=bool(record.spent) or record.command == "audit",
         )
         return item, training
@@ -249,10 +259,12 @@ class Verification:
     def _made(
         self, record: Record
     ) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
-        """Check a run that is no erasure.
+        """Check a run that is not an erasure.
 
         Returns:
-            What it was made from, what it claims (a line each), and its training run.
+            The findings about everything that it was made from; the sentences that say what is
+            certified or guaranteed; and the training run (None: there is none, or it was not
+            found in the recorded state).
         """
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
@@ -265,7 +277,7 @@ class Verification:
         for command, name, check in CHECKS:
             if command in ("", record.command):
                 record.look(name, check, trained)
-        claims = CLAIMS.get(record.command, certified)(record, trained)
+        claims = CLAIMS.get(record.command, certificate_sentences)(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)
         return (*below, *published, *ledgers), claims, trained
@@ -274,8 +286,8 @@ class Verification:
         """Check the record of an erasure.
 
         Returns:
-            The run from which records were erased, as it is now; and what the account says, a line
-            each.
+            The findings about the run from which records were erased, as it is now; and the
+            sentences of the account. Both are empty if there is no account that can be read.
 
         Raises:
             Broken: no file names that run.
@@ -296,22 +308,22 @@ class Verification:
     def _source(
         self, name: str, place: Path, digest: str | None, home: Path
     ) -> tuple[VerifiedItem, Record | None]:
-        """Look at a folder that a run was made from.
+        """Find and check a folder that a run was made from.
 
         Args:
-            name: what it is, in words.
-            place: where it was.
-            digest: that it had; None: nobody said.
-            home: the run's own folder.
+            name: what the folder is, such as "training run", for the findings.
+            place: the recorded path of the folder.
+            digest: the recorded digest; None: none was recorded.
+            home: the folder of the run that names it.
 
         Returns:
-            What was seen, and its record; None: it is neither what was recorded nor a later state
-            after erasures.
+            The findings, and the folder's record. The record is None if the folder was not found,
+            or is neither in the recorded state nor in a later one after erasures.
         """
         findings = Findings()
         folder = None
         if self.steps < MAX_STEPS:
-            folder = _whereabouts(place, digest, home)
+            folder = _find_folder(place, digest, home)
         if folder is None:
             findings.unchecked(
                 "folder",
@@ -337,11 +349,14 @@ class Verification:
 
     @property
     def _deeper(self) -> "Verification":
-        """The same, for folders one step farther from the first."""
+        """The same verification with ``steps`` increased by one."""
         return replace(self, steps=self.steps + 1)
 
     def _published(self, record: Record, training: Record | None) -> tuple[VerifiedItem, ...]:
-        """Look at the folder of released weights inside a record, which may be handed on."""
+        """Check the folder of released weights inside a record, if it has one.
+
+        It is checked only if the caller named the record itself. Returns one item, or none.
+        """
         if self.steps or not record.holds(f"{RELEASE_FOLDER}/{MANIFEST_FILE}"):
             return ()
         findings = Findings()
@@ -351,9 +366,10 @@ class Verification:
         return (self._release(inside, (), RunsBehind(record, training)),)
 
     def _owner(self, record: Record) -> VerifiedFolder | None:
-        """Return the run that released these weights, verified: the owner's, not the public's.
+        """Check the run that released these weights, which is the folder that contains theirs.
 
-        None: the weights lie elsewhere.
+        None: the folder around them is not a run that lists them, as is usual for whoever received
+        the weights alone; or it is too many steps away.
         """
         release = record.folder.resolve()
         try:
@@ -367,47 +383,50 @@ class Verification:
         return self._deeper._folder(record.folder.parent, None)
 
 
-def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
-    """Return where a folder lies that a run names; None: nowhere.
+def _find_folder(recorded: Path, digest: str | None, home: Path) -> Path | None:
+    """Return the present path of a folder that a run names; None: it was not found.
 
-    It is where it was, or beside that run in a copy of the whole. A folder of another digest counts
-    only if an erasure replaced the digest there, or if it lies at the very place that was recorded.
+    It is looked for at the recorded path, then next to the run, where it is if the folders were
+    copied together. A folder with the right digest is preferred to one whose state with this digest
+    an erasure replaced, and that to any other folder at the recorded path.
 
     Args:
-        recorded: where it was.
-        digest: that it must have; None: any.
-        home: the run's own folder.
+        recorded: the recorded path of the folder.
+        digest: the recorded digest; None: any digest is right.
+        home: the folder of the run that names it.
     """
     home = home.resolve()
-    places = (
+    candidates = (
         recorded,
         home.parent.parent / recorded.parent.name / recorded.name,
         home.parent / recorded.name,
     )
-    for folder in places:
+    for folder in candidates:
         try:
             if digest in (None, Manifest.open(folder).digest):
                 return folder
         except Broken:
             continue
-    for folder in places:
+    for folder in candidates:
         if replaced(folder, digest):
             return folder
     return recorded if os.path.lexists(recorded / MANIFEST_FILE) else None
 
 
 def _unfinished(folder: Path) -> VerifiedItem:
-    """Return what is seen of a run without a manifest, which did not end or lost its manifest.
+    """Return the findings about a run without a manifest: it did not end, or lost the manifest.
+
+    There is always a problem among them.
 
     Raises:
-        ConfigError: it is no run at all.
+        ConfigError: the folder is not a run, because it has no status.json either.
     """
     if not os.path.lexists(folder / "status.json"):
-        raise ConfigError(_no_run_words(folder))
+        raise ConfigError(_not_a_run_message(folder))
     findings = Findings()
     with findings.looking("status"):
         run = Run.at(folder)
-        run.json("status.json")  # says why it cannot be read
+        run.json("status.json")  # called because it raises if the file cannot be read
         state = run.state
         if state == "done":
             raise Broken(
@@ -438,8 +457,11 @@ def _unfinished(folder: Path) -> VerifiedItem:
     return VerifiedItem(f"unfinished run {folder}", findings.checks)
 
 
-def _no_run_words(folder: Path) -> str:
-    """Return in words that a folder is no run, and which of the runs in it could be meant."""
+def _not_a_run_message(folder: Path) -> str:
+    """Return the message that a folder is not a run, with a command for one of the runs inside it.
+
+    Runs are looked for one and two levels below the folder.
+    """
     runs = sorted(
         path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
     )

@@ -24,7 +24,7 @@ def work(label: str, **flags: bool) -> None:
 def test_progress_without_a_terminal_is_at_most_a_line_a_tenth(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(console._Lines, "interval", 0.0)
+    monkeypatch.setattr(console._ProgressLines, "interval_seconds", 0.0)
     work("training")
     out, err = capsys.readouterr()
     assert out == ""
@@ -40,7 +40,7 @@ def test_progress_is_sparse_in_time(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console._Lines, "interval", 0.0)
+    monkeypatch.setattr(console._ProgressLines, "interval_seconds", 0.0)
     work("training", quiet=True)
     Console(quiet=True).note("next")
     assert capsys.readouterr() == ("", "")

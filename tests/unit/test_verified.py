@@ -23,7 +23,7 @@ from agt.store.yaml_text import parse_yaml
 from agt_cli.report.markdown import CheckState, Findings, excerpt
 from agt_cli.verify import folders
 from agt_cli.verify.folders import Record, inventory
-from agt_cli.verify.release import labels_of
+from agt_cli.verify.release import read_labels
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
 
@@ -216,7 +216,7 @@ def labels(names: list[str], words: list[str], count: int | None = None, **how: 
     record = SimpleNamespace(
         holds="labels.parquet".__eq__, read=lambda name: file.getvalue(), metrics=counts, config={}
     )
-    read = labels_of(cast(Record, record))
+    read = read_labels(cast(Record, record))
     assert read is not None
     return cast(list[str], read.to_pylist())
 
