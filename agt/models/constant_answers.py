@@ -3,11 +3,16 @@
 Everything here depends on private records, so it is for the data owner only.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import scipy  # whose parts load when they are first used
 
 from agt.messages import Message
-from agt.problem import Settings
+from agt.models.features import normalise_rows
+
+if TYPE_CHECKING:
+    from agt.problem import Settings
 
 NEARLY_CONSTANT_SHARE = 0.99
 """The share of one answer from which a model is called nearly constant."""
@@ -93,11 +98,10 @@ def mean_cosine(features: np.ndarray) -> float:
     if not len(features):
         return 0.0
     rows = features.reshape(len(features), -1).astype(np.float64)
-    norms = np.linalg.norm(rows, axis=1)
-    is_used = norms > 0
+    is_used = rows.any(axis=1)
     if not is_used.any():
         return 0.0
-    directions = rows[is_used] / norms[is_used, None]
+    directions = normalise_rows(rows[is_used], radius=0.0, length=1.0)
     # The mean of the cosines with the direction of a sum of unit vectors is the norm of their mean.
     return float(np.linalg.norm(directions.mean(axis=0)))
 
@@ -137,7 +141,7 @@ def one_sided_warning(features: np.ndarray) -> Message | None:
     return Message("{start}: {remedy}", start=start, remedy=remedy)
 
 
-def constant_answer_remedy(settings: Settings, *, is_one_sided: bool) -> Message:
+def constant_answer_remedy(settings: "Settings", *, is_one_sided: bool) -> Message:
     """Return what to change where a model gives (nearly) the same answer to every query.
 
     Args:

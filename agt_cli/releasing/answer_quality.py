@@ -1,6 +1,9 @@
 """How good the answers of released weights are on queries whose labels the file has.
 
 This is for the data owner only: labels are private, and no guarantee covers the score.
+
+What scores answers imports mechanisms and PyTorch, so it is imported where queries have labels:
+who only asks for labels needs neither.
 """
 
 import json
@@ -8,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +21,9 @@ from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import AgtError
 from agt_cli.report.opening import open_run
-from agt_cli.report.scoring import Estimate, Scoring, scoring_of
+
+if TYPE_CHECKING:
+    from agt_cli.report.scoring import Estimate, Scoring
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,8 @@ class AnswerQuality:
             None: that is not known, so that training records among the queries are scored, too.
     """
 
-    scoring: Scoring
-    score: Estimate
+    scoring: "Scoring"
+    score: "Estimate"
     rows: int
     trained_rows: int | None
 
@@ -94,6 +99,8 @@ def score_for_owner(
     scored = known if trained is None else known & ~trained
     if not scored.any():
         return None
+    from agt_cli.report.scoring import scoring_of
+
     scoring = scoring_of(target)
     given = answers(queries.features[scored])
     score = scoring.scores(given, queries.labels[scored])[0]

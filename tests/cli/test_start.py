@@ -401,7 +401,9 @@ def test_the_first_list_of_answers_is_complete(agt: Agt, tmp_path: Path) -> None
         assert f"{key}=" in refused.err, key
     answers = [word for word in ANSWERS if not word.startswith("id=")]
     refused = agt("start", "t.csv", *answers, "id=code").ended(2)
-    assert re.search(r"give id_permanent=\S+ or false, unit_rows=NUMBER;", refused.err)
+    assert re.search(
+        r"give id_permanent=\S+ or false \(.*\), unit_rows=NUMBER \(.*\);", refused.err
+    )
     given = (*answers, "id=code", "id_permanent=true", "unit_rows=2", "purpose=certificates")
     agt("start", "t.csv", *given, "-q").ended(0)
 

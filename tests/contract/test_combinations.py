@@ -9,6 +9,7 @@ import pytest
 
 from agt.errors import ConfigError
 from agt_cli import config_files
+from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
 from agt_cli.runs.prepare import fit, prepare, settings_to_train
@@ -64,7 +65,7 @@ def why_refused(relation: str, name: str, certificate: str, folder: Path) -> str
         dataset["path"] = str(example.write(folder, example.columns))
     console = Console(quiet=True)
     try:
-        settings = settings_to_train({**config, "dataset": dataset})
+        settings = settings_to_train(with_votes_recipe({**config, "dataset": dataset}))
         fit(prepare(settings, console), settings, console)
     except ConfigError as error:
         return str(error)

@@ -253,7 +253,8 @@ def test_every_setting_that_a_message_names_has_a_name_in_python() -> None:
     }
     assert len(named) > 40
     unknown = {key for key in named if FIT_ARGUMENTS.name(key) == key}
-    assert unknown - of_commands == set()
+    same_in_python = {"ledger"}  # of agt.release
+    assert unknown - of_commands - same_in_python == set()
 
 
 def test_the_command_line_reads_its_own_keys() -> None:
