@@ -62,8 +62,6 @@ erased records that it has, and which states of it were asked for all that the u
 MODELS_WITHOUT_INDEX = ("train", "agt.save")
 """Who writes folders with a model, of which those without an index cannot be asked."""
 NOT_IN_CONTENT_IDS = (
-    "path",
-    "data_dir",
     "name",
     "unit_rows",
     "id_permanent",
@@ -74,6 +72,8 @@ NOT_IN_CONTENT_IDS = (
     "settled",
 )
 """Settings of agt's own data files that change no id that is a hash of a record's content."""
+FILE_SETTINGS = ("path", "data_dir")
+"""Settings of a table that change no such id either, because a table lists its columns."""
 Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise"]
 """Why a run could not be asked for names; each is the code of a sentence."""
 
@@ -85,8 +85,8 @@ class NameColumns:
     Attributes:
         id, unit: the columns; None: records are named by a hash of their content, or by the dataset
             itself, and each is its own unit.
-        content: without ``id``: the settings that decide how a record is named. Ids are hashes of
-            the label, the unit and the columns that a data set reads, or its own class makes them.
+        content: what decides how a record is named without ``id``: ids are then hashes of the
+            label, the unit and the columns that a data set reads, or its own class makes them.
     """
 
     id: str | None
@@ -94,12 +94,12 @@ class NameColumns:
     content: str = ""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "NameColumns | None":
+    def of(cls, run: Run) -> "NameColumns | None":
         """Return those that a run's settings name; None: its settings name no dataset."""
-        dataset = config.get("dataset")
+        dataset = run.config.get("dataset")
         if not isinstance(dataset, Mapping):
             return None
-        return cls(dataset.get("id"), dataset.get("unit"), _naming_settings(dataset))
+        return cls(dataset.get("id"), dataset.get("unit"), _content_of_names(run, dataset))
 
     def shares_ids(self, other: "NameColumns") -> bool:
         """Return whether an id of a record of this run names the same record in the other."""
@@ -187,7 +187,7 @@ class TraceTargets:
             erased=frozenset(asked),
             known_by_id=frozenset(as_words(known.key.names(ids, "record"))) & asked,
             known_by_unit=_words_of_units(known, ids) & asked,
-            columns=NameColumns.of(run.config),
+            columns=NameColumns.of(run),
             entries=known.log.pending,
             earlier_entries=known.log.done,
             unnamed_people=_people_without_training(known.log.pending),
@@ -220,7 +220,7 @@ class TraceTargets:
             erased=hashes,
             known_by_id=frozenset(words[by_id].tolist()),
             known_by_unit=frozenset(words[by_unit].tolist()),
-            columns=NameColumns.of(run.config),
+            columns=NameColumns.of(run),
             entries=batch,
             earlier_entries=log.entries[: len(log.entries) - len(batch)],
             unnamed_people=_people_without_training(batch),
@@ -576,8 +576,8 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
         index = _sealed_index(run, manifest)
     except (AgtError, Broken, OSError):
         return RunSearch(records_missing=len(targets.erased), reason="index_unreadable")
-    config = Run.at(run).config
-    columns = NameColumns.of(config)
+    other = Run.at(run)
+    columns = NameColumns.of(other)
     key = None
     with suppress(AgtError, OSError):
         key = HashKey.of(run)
@@ -613,18 +613,35 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
         of_earlier_updates=len(earlier_rows),
         had_traces=before,
         reason=reason,
-        own_learner=own_learner_of(config) is not None,
+        own_learner=own_learner_of(other.config) is not None,
     )
 
 
-def _naming_settings(dataset: Mapping[str, Any]) -> str:
-    """Return the settings of a dataset that decide the ids of its records, where no column does.
+def _content_of_names(run: Run, dataset: Mapping[str, Any]) -> str:
+    """Return what decides the ids of a run's records where no column does, as JSON.
 
-    Of a class that has no setting ``id`` nobody knows which these are, so all count.
+    A table lists the columns that it reads, in their order. Vectors are whatever their file has, so
+    the file must be the same. Of a class that has no setting ``id`` nobody knows which settings
+    decide, so all count.
+
+    Args:
+        run: of which nothing was verified.
+        dataset: its settings of the dataset.
     """
-    ignored = NOT_IN_CONTENT_IDS if "id" in dataset else ()
+    ignored: tuple[str, ...] = ()
+    digests = list[str]()
+    if "id" in dataset:
+        ignored = NOT_IN_CONTENT_IDS
+    if "numeric" in dataset:
+        ignored += FILE_SETTINGS
+    else:
+        files = run.environment.get("data_files")
+        entries = files.values() if isinstance(files, Mapping) else ()
+        digests = sorted(
+            str(entry.get("sha256")) for entry in entries if isinstance(entry, Mapping)
+        )
     settings = {name: value for name, value in dataset.items() if name not in ignored}
-    return json.dumps(settings, sort_keys=True, default=str)
+    return json.dumps([settings, digests], default=str)
 
 
 def _sealed_index(run: Path, manifest: Manifest) -> Index:

@@ -549,6 +549,28 @@ def test_an_earlier_state_that_is_put_back_is_not_called_searched(
     assert open_tasks(account, ["outputs"])
 
 
+def test_an_earlier_state_that_others_were_erased_from_is_not_called_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B))
+    shutil.copytree(B, "backup")
+    people = people_of(A)
+    Path("ids.txt").write_text(people[0])
+    Path("more.txt").write_text(people[1])
+    unlearn(B, "outputs/unlearn/b", "ids=ids.txt")
+    unlearn(A, "outputs/unlearn/a", "ids=ids.txt")
+    elsewhere = "output_dir=elsewhere"
+    unlearn(Path("backup"), "elsewhere/unlearn/more", "ids=more.txt", elsewhere)
+    put_back(B, "backup")
+    write_table(without=people[:2])
+    account = unlearn(A, LATER)
+    assert counts(account) == (2, 1, 0)
+    assert "runs_not_searched" in codes(account)
+
+
 def test_a_later_state_of_a_run_that_was_asked_stays_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -599,22 +621,28 @@ def test_a_run_that_names_no_people_is_asked_for_test_records_and_is_not_cleared
         assert not says_none(account)
 
 
+@pytest.mark.parametrize("by", ["unit", "id"])
 def test_ids_that_this_run_does_not_have_are_searched_for_in_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_table()
+    table = write_table()
     train(str(B))
     strangers = people_of(B)[:2]
     write_table(without=strangers)
     train(str(A))
     person = people_of(A)[0]
-    Path("ids.txt").write_text("\n".join([person, *strangers, "nobody"]))
-    account = unlearn(A, "outputs/unlearn/first", "ids=ids.txt", "unknown=ignore")
-    assert account.asked.ids_not_in_data == 3
+    names = [person, *strangers]
+    if by == "id":
+        names = table.id[table.person.isin(names)].tolist()
+    Path("ids.txt").write_text("\n".join([*names, "nobody"]))
+    line = ("ids=ids.txt", f"by={by}", "unknown=ignore")
+    account = unlearn(A, "outputs/unlearn/first", *line)
+    unknown = account.asked.ids_not_in_data
+    assert unknown == (3 if by == "unit" else 7)
     assert counts(account) == (1, 1, 9)
     assert counts(unlearn(A, LATER)) == (1, 1, 9)
-    forget_search(A, {"unknown": 3})
+    forget_search(A, {"unknown": unknown})
     account = unlearn(A, "outputs/unlearn/forgotten")
     assert counts(account) == (1, 0, 3)
     assert "runs_not_searched_for_people" in codes(account)
