@@ -326,14 +326,15 @@ TEMPLATES: dict[str, str] = {
         "run"
     ),
     "runs_not_searched_for_people": (
-        "{runs} of the other runs were NOT SEARCHED for {units:people} of whom this run had test "
-        "records only, so they may still be trained on their records. Ids of such people are "
-        "stored nowhere"
+        "{runs} of the other runs were NOT SEARCHED for all records of {units:people}, so they may "
+        "still be trained on some of these records. Either their data do not name these people as "
+        "the data of this run do (dataset.unit), or this run had no training records of these "
+        "people, and their ids are stored nowhere"
     ),
     "named_otherwise": (
         "{runs} of the other runs were NOT SEARCHED, because their data name records and people by "
-        "other columns (dataset.id and dataset.unit) than the data of this run, so they may still "
-        "be trained on erased records"
+        "other columns (dataset.id and dataset.unit; with dataset.id=null, all columns of a "
+        "record) than the data of this run, so they may still be trained on erased records"
     ),
     "index_unreadable": (
         "{runs} of the other runs were NOT SEARCHED, because their file records.bin is not the one "
@@ -356,8 +357,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "training_stopped": (
         "training was stopped before its end in {folders:few}, so agt cannot tell whether these "
-        "runs contain the erased records: resume each run and erase the records there, or delete "
-        "the run"
+        "runs contain the erased records: resume each run that has a checkpoint and erase the "
+        "records there, or delete the folder"
     ),
     "files_beside_runs": (
         "files next to the folders of the runs were not searched for erased records"

@@ -20,6 +20,7 @@ from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import families, load_without_erased
 from agt.data.files import open_columns
 from agt.data.ids import CONTENT
+from agt.data.records import Records
 from agt.errors import ConfigError, few
 from agt.store.folder import broken_as_config_error
 from agt_cli.command_settings.unlearn import By
@@ -88,6 +89,8 @@ class TrainingRecords:
         notes: for the owner.
         shown: features are made from the test records, whose declaration as public lets the model
             hold something of them.
+        erased_earlier: records that earlier updates erased and the data still has; None: nothing
+            was erased earlier.
     """
 
     log: Log
@@ -99,6 +102,7 @@ class TrainingRecords:
     gone: np.ndarray
     notes: tuple[str, ...] = ()
     shown: bool = False
+    erased_earlier: Records | None = None
 
     @classmethod
     def of(cls, run: Run, settings: RunSettings) -> "TrainingRecords":
@@ -112,11 +116,12 @@ class TrainingRecords:
         with broken_as_config_error(run.folder, run.key):
             there = log.entries or run.holds(RECORD_INDEX_FILE)
             key = log.check_key(HashKey.of(run.folder)) if there else HashKey.made(run.folder)
-        data = (
-            load_without_erased(source, named(key, log.erased)).rest
-            if log.erased
-            else source.load()
-        )
+        erased_earlier = None
+        if log.erased:
+            parted = load_without_erased(source, named(key, log.erased))
+            data, erased_earlier = parted.rest, parted.erased
+        else:
+            data = source.load()
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
             raise ConfigError(
@@ -134,7 +139,7 @@ class TrainingRecords:
                 "training",
             )
         shown = settings.certificate.features.public == "test"
-        return cls(log, key, index, data, source, place, gone, notes, shown)
+        return cls(log, key, index, data, source, place, gone, notes, shown, erased_earlier)
 
     def check(self, request: Request | None = None) -> None:
         """Raise DataError where rows are gone from the data that nobody asked to erase, now or
@@ -220,6 +225,7 @@ def request_for(
     count = len(ids)
     unknown_notes: tuple[str, ...] = ()
     unknown = 0
+    names = tuple(unique)  # other runs may have those that this one does not have
     if may_be_unknown:
         is_unknown = [
             not len(rows) and _is_of_nobody(known, word, tests, by)
@@ -255,7 +261,6 @@ def request_for(
     if may_be_unknown and not any(map(len, hits)):
         untrained = len(np.unique(test.units[is_test]))
         asked = len(unique) + unknown
-        names = tuple(unique)
         return Request(by, (), (), asked, tuple(notes), names, untrained, test_records, unknown)
     wanted = np.unique(np.concatenate([hit[~known.waiting[hit]] for hit in hits]))
     rows = known.row[wanted]
@@ -276,7 +281,6 @@ def request_for(
     units = records if known.index.units is None else as_words(known.index.units[chosen])
     untrained = _people_without(known, np.unique(test.units[is_test]), units)
     asked = len(unique) + unknown
-    names = tuple(unique)
     return Request(by, records, units, asked, tuple(notes), names, untrained, test_records, unknown)
 
 

@@ -7,13 +7,15 @@ Files beside runs are not searched.
 A run names records by hashes under its own key. So it can only be asked for an id, which is known
 while a request is carried out, and afterwards as long as the data has the record's row. What was
 found then is therefore kept in the request log of the run that was erased from
-(``SEARCHED_RUNS``): by the key of each other run, that run's own hashes of the erased records. An
-account that is written again looks for these hashes in the other run's index. A run that was
-neither asked now nor then is listed as not searched.
+(``SEARCHED_RUNS``): by the key of each other run, that run's own hashes of the erased records, and
+which states of it were asked. An account that is written again looks for these hashes in the other
+run's index. A run that was neither asked now nor then is listed as not searched; so is an earlier
+state of a run that was put back, which has the key of the run and more of its records.
 
 What is found is told by counts and by places below the folders searched; no id is written anywhere.
 """
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +30,7 @@ from agt.data.erasure import load_without_erased
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.store.manifest import MANIFEST_FILE, Manifest
-from agt.store.reading import Broken
+from agt.store.reading import MAX_FILE_BYTES, Broken
 from agt.training.checkpoint import RUN_FILE
 from agt.unlearning.sentences import Remark
 from agt_cli.command_settings.unlearn import By
@@ -40,6 +42,7 @@ from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.account import Place, TraceSearch
 from agt_cli.unlearn.log import (
     RECORD_INDEX_FILE,
+    REQUEST_LOG_FILE,
     SIZE,
     HashKey,
     Index,
@@ -52,11 +55,25 @@ from agt_cli.unlearn.methods import own_learner_of
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
 SEARCHED_RUNS = "searched_runs"
-"""In the facts of a request's entry: the key of another run -> ``complete``, whether that run was
-asked for all that the update erases, and ``records``, its own hashes of those that it has.
+"""In the facts of a request's entry: the key of another run -> ``records``, its own hashes of the
+erased records that it has, and which states of it were asked for all that the update erases:
+``indexes``, the sha256 of their files records.bin, and ``states``, their digests.
 """
 MODELS_WITHOUT_INDEX = ("train", "agt.save")
 """Who writes folders with a model, of which those without an index cannot be asked."""
+NOT_IN_CONTENT_IDS = (
+    "name",
+    "unit_rows",
+    "id_permanent",
+    "test_fraction",
+    "split_key",
+    "declared_size",
+    "subgroups",
+    "settled",
+)
+"""Settings of agt's own data files that change no id that is a hash of a record's content."""
+FILE_SETTINGS = ("path", "data_dir")
+"""Settings of a table that change no such id either, because a table lists its columns."""
 Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise"]
 """Why a run could not be asked for names; each is the code of a sentence."""
 
@@ -68,23 +85,26 @@ class NameColumns:
     Attributes:
         id, unit: the columns; None: records are named by a hash of their content, or by the dataset
             itself, and each is its own unit.
+        content: what decides how a record is named without ``id``: ids are then hashes of the
+            label, the unit and the columns that a data set reads, or its own class makes them.
     """
 
     id: str | None
     unit: str | None
+    content: str = ""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "NameColumns | None":
+    def of(cls, run: Run) -> "NameColumns | None":
         """Return those that a run's settings name; None: its settings name no dataset."""
-        dataset = config.get("dataset")
+        dataset = run.config.get("dataset")
         if not isinstance(dataset, Mapping):
             return None
-        return cls(dataset.get("id"), dataset.get("unit"))
+        return cls(dataset.get("id"), dataset.get("unit"), _content_of_names(run, dataset))
 
     def shares_ids(self, other: "NameColumns") -> bool:
         """Return whether an id of a record of this run names the same record in the other."""
         if self.id is None:
-            return other.id is None
+            return other.id is None and self.content == other.content
         return self.id in (other.id, other.unit)
 
     def shares_units(self, other: "NameColumns") -> bool:
@@ -98,7 +118,9 @@ class TraceTargets:
 
     Attributes:
         ids: names of the erased records, and of units of which no record is left, as the data has
-            them; and of people whose records are test records only.
+            them; of people whose records are test records only; of the test records of the people
+            who asked; and ids that the run's data do not have (``unknown=ignore``).
+        earlier_ids: names of records that earlier updates erased, as far as the data has them.
         rows: how many of the erased records still have a row in the run's own data.
         erased: keyed hashes of all records that the update erased.
         known_by_id: those of them whose id is among ``ids``.
@@ -108,14 +130,18 @@ class TraceTargets:
         entries: of the request log, the requests that the update carried out, except the one that
             is being carried out.
         earlier_entries: of the request log, the requests that earlier updates carried out.
-        unnamed_people: number of an entry -> how many people of that request have test records
-            only and are not among ``ids``, because no file keeps their names.
-        named_people: how many people with test records only are among ``ids``.
+        unnamed_people: number of an entry -> how many people of that request have no training
+            record and are not among ``ids``, because no file keeps their names.
+        named_people: how many people without a training record are among ``ids``.
         named_by: what they are named by.
+        people_by_unit: number of an entry -> how many people with training records were named by
+            their units. Another run may have more records of theirs, under ids that are not known
+            here.
         test_rows: how many test records of the people still have a row in the run's own data.
     """
 
     ids: Sequence[str]
+    earlier_ids: Sequence[str] = ()
     rows: int = 0
     erased: frozenset[str] = frozenset()
     known_by_id: frozenset[str] = frozenset()
@@ -126,6 +152,7 @@ class TraceTargets:
     unnamed_people: Mapping[int, int] = field(default_factory=dict)
     named_people: int = 0
     named_by: By = "id"
+    people_by_unit: Mapping[int, int] = field(default_factory=dict)
     test_rows: int = 0
 
     @classmethod
@@ -146,19 +173,27 @@ class TraceTargets:
         test = known.data.test
         is_requested = np.isin(test.units if request.by == "unit" else test.ids, request.names)
         is_requested |= _is_test_of(test, known.key, known.log.pending)
-        ids = _ids_of(erased, (train.take(~gone), test.take(~is_requested)), request.names)
+        staying = (train.take(~gone), test.take(~is_requested))
+        of_people = test.take(is_requested).ids.tolist()
+        ids = _ids_of(erased, staying, (*request.names, *of_people))
+        earlier = known.erased_earlier
+        people_by_unit = _people_by_unit(known.log.pending)
+        if request.by == "unit":
+            people_by_unit[len(known.log.entries) + 1] = len(request.units)
         return cls(
             ids=ids,
+            earlier_ids=() if earlier is None else _ids_of(earlier, (*staying, erased)),
             rows=len(erased),
             erased=frozenset(asked),
             known_by_id=frozenset(as_words(known.key.names(ids, "record"))) & asked,
             known_by_unit=_words_of_units(known, ids) & asked,
-            columns=NameColumns.of(run.config),
+            columns=NameColumns.of(run),
             entries=known.log.pending,
             earlier_entries=known.log.done,
             unnamed_people=_people_without_training(known.log.pending),
-            named_people=request.untrained,
+            named_people=request.untrained + request.unknown,
             named_by=request.by,
+            people_by_unit=people_by_unit,
             test_rows=int(is_requested.sum()),
         )
 
@@ -168,23 +203,28 @@ class TraceTargets:
         key, batch = key_of(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
         parted = load_without_erased(stated(run, settings), named(key, log.erased))
-        erased = parted.erased.take(named(key, hashes)(parted.erased.ids, parted.erased.units))
+        is_of_batch = named(key, hashes)(parted.erased.ids, parted.erased.units)
+        erased = parted.erased.take(is_of_batch)
         rest = parted.rest
         is_requested = _is_test_of(rest.test, key, batch)
-        ids = _ids_of(erased, (rest.train, rest.test.take(~is_requested)))
+        staying = (rest.train, rest.test.take(~is_requested))
+        ids = _ids_of(erased, staying, rest.test.take(is_requested).ids.tolist())
+        earlier = parted.erased.take(~is_of_batch)
         words = _words_in_order(key.names(erased.ids, "record"))
         by_id = np.isin(erased.ids, ids)
         by_unit = np.isin(erased.units, ids)
         return cls(
             ids=ids,
+            earlier_ids=_ids_of(earlier, (*staying, erased)),
             rows=len(erased),
             erased=hashes,
             known_by_id=frozenset(words[by_id].tolist()),
             known_by_unit=frozenset(words[by_unit].tolist()),
-            columns=NameColumns.of(run.config),
+            columns=NameColumns.of(run),
             entries=batch,
             earlier_entries=log.entries[: len(log.entries) - len(batch)],
             unnamed_people=_people_without_training(batch),
+            people_by_unit=_people_by_unit(batch),
             test_rows=int(is_requested.sum()),
         )
 
@@ -206,7 +246,7 @@ class TraceTargets:
         return frozenset().union(*covered)
 
     def people_missing(self, other: NameColumns | None, asked_until: int) -> int:
-        """Return for how many people with test records only another run cannot be asked.
+        """Return for how many people another run cannot be asked for all of their records.
 
         Args:
             other: as in ``records_missing``.
@@ -216,6 +256,9 @@ class TraceTargets:
         missing = sum(people for number, people in unnamed if number > asked_until)
         if not self._shares(self.named_by, other):
             missing += self.named_people
+        if not self._shares("unit", other):
+            by_unit = self.people_by_unit.items()
+            missing += sum(people for number, people in by_unit if number > asked_until)
         return missing
 
     def could_be_named(self, other: NameColumns | None) -> bool:
@@ -236,17 +279,20 @@ class RunSearch:
 
     Attributes:
         key: which key its index is hashed with; empty: the index cannot be read.
+        index_digest, state: of its file records.bin, and of the run, as its manifest has them.
         records: its own hashes of erased records that it has.
         records_missing: how many erased records it was not asked for.
-        people_missing: how many people with test records only it was not asked for.
+        people_missing: how many people it was not asked for, or not for all of their records.
         of_earlier_updates: how many records it has that earlier updates erased, as far as these
-            were found in it then.
+            were found in it then, or the data still has their rows.
         had_traces: the hashes that an earlier search found in it.
         reason: why it could not be asked for names; None: it could.
         own_learner: it was trained by a learner of the user's own, which agt cannot erase from.
     """
 
     key: str = ""
+    index_digest: str = ""
+    state: str = ""
     records: tuple[str, ...] = ()
     records_missing: int = 0
     people_missing: int = 0
@@ -269,7 +315,8 @@ class ModelsBelow:
         indexed: folders with an index of records.
         without_index: folders with a model of agt and no index.
         stopped: checkpoints that trainings left, or write now: of commands, begun or not, and of
-            programs, under any name.
+            programs, under any name; and folders without a checkpoint in which a command that did
+            not finish left files of a model or of its index.
         running: folders of trainings whose process lives and that have no checkpoint yet.
         unlisted: how many folders could not be listed.
     """
@@ -285,7 +332,7 @@ class ModelsBelow:
         """Walk through a folder, each real folder below it once."""
         errors = list[OSError]()
         indexed, without_index = list[Path](), list[Path]()
-        stopped, running = set[Path](), list[Path]()
+        stopped, running, unfinished = set[Path](), list[Path](), list[Path]()
         for path, files in _folders_below(folder, errors):
             is_next_state = path.as_posix().endswith((f"/{NEXT}", f"/{COMMIT}"))
             if RECORD_INDEX_FILE in files:
@@ -293,13 +340,17 @@ class ModelsBelow:
                     indexed.append(path)
             elif MANIFEST_FILE in files and _is_model(path):
                 without_index.append(path)
-            elif STATUS_FILE in files and MANIFEST_FILE not in files and _is_training(path):
-                running.append(path)
+            elif STATUS_FILE in files and MANIFEST_FILE not in files:
+                if _is_training(path):
+                    running.append(path)
+                elif not is_next_state and _left_model_files(path, files):
+                    unfinished.append(path)
             if path.name == CHECKPOINTS and RUN_FILE in files:
                 stopped.add(path)
             if any(name.startswith("step=") and name.endswith(".safetensors") for name in files):
                 above = (up for up in (path, *path.parents) if up.name == CHECKPOINTS)
                 stopped.add(next(above, path))
+        stopped |= {path for path in unfinished if path / CHECKPOINTS not in stopped}
         return cls(
             tuple(sorted(indexed)),
             tuple(sorted(without_index)),
@@ -356,7 +407,7 @@ def search(
         unlooked.append(Remark("no_rows_in_own_data"))
     if targets.test_rows:
         unlooked.append(Remark("test_rows_in_own_data", {"rows": targets.test_rows}))
-    unnamed = sum(targets.unnamed_people.values())
+    unnamed = sum(_people_with_test_records_only(entry) for entry in targets.entries)
     if unnamed:
         unlooked.append(Remark("test_rows_not_looked_for", {"units": unnamed}))
     if ids not in (None, INPUT):
@@ -381,12 +432,12 @@ def searched_runs(
         for path in ModelsBelow.of(folder).without({run.resolve()}).indexed:
             answer = ask_run(targets, path)
             if answer.key and (answer.complete or answer.records):
-                # Copies of one run have one key: each must have been asked for all.
-                before = found.get(answer.key, {"records": [], "complete": True})
-                found[answer.key] = {
-                    "records": sorted({*before["records"], *answer.records}),
-                    "complete": before["complete"] and answer.complete,
-                }
+                # Copies and states of one run have one key, so what was asked is kept of each.
+                search = found.setdefault(answer.key, {"records": [], "indexes": [], "states": []})
+                search["records"] = sorted({*search["records"], *answer.records})
+                if answer.complete:
+                    search["indexes"] = sorted({*search["indexes"], answer.index_digest})
+                    search["states"] = sorted({*search["states"], answer.state})
     return found
 
 
@@ -521,24 +572,29 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
         run: the folder of the other run, which nothing has verified.
     """
     try:
-        index = _sealed_index(run)
+        manifest = Manifest.open(run)
+        index = _sealed_index(run, manifest)
     except (AgtError, Broken, OSError):
         return RunSearch(records_missing=len(targets.erased), reason="index_unreadable")
-    config = Run.at(run).config
-    columns = NameColumns.of(config)
+    other = Run.at(run)
+    columns = NameColumns.of(other)
     key = None
     with suppress(AgtError, OSError):
         key = HashKey.of(run)
     is_key = key is not None and key.check == index.key
+    index_digest = manifest.files[RECORD_INDEX_FILE]
+    states = {manifest.digest} | _states_before(run, manifest)
     asked_until = max(
-        (e.number for e in targets.entries if _asked_for_all(e, index.key)),
+        (e.number for e in targets.entries if _asked_for_all(e, index.key, index_digest, states)),
         default=0,
     )
     before = _found_before(targets.entries).get(index.key, frozenset())
     of_earlier = _found_before(targets.earlier_entries).get(index.key, frozenset())
     rows = _rows_hashed(index, before)
+    earlier_rows = _rows_hashed(index, of_earlier)
     if key is not None and is_key:
         rows = np.union1d(rows, _rows_named(index, key, targets.ids))
+        earlier_rows = np.union1d(earlier_rows, _rows_named(index, key, targets.earlier_ids))
     askable = columns if is_key else None
     records_missing = targets.records_missing(askable, asked_until)
     people_missing = targets.people_missing(askable, asked_until)
@@ -548,24 +604,65 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
     elif (records_missing or people_missing) and not targets.could_be_named(columns):
         reason = "named_otherwise"
     return RunSearch(
-        index.key,
-        as_words(index.ids[rows]),
-        records_missing,
-        people_missing,
-        len(_rows_hashed(index, of_earlier)),
-        before,
-        reason,
-        own_learner_of(config) is not None,
+        key=index.key,
+        index_digest=index_digest,
+        state=manifest.digest,
+        records=as_words(index.ids[rows]),
+        records_missing=records_missing,
+        people_missing=people_missing,
+        of_earlier_updates=len(earlier_rows),
+        had_traces=before,
+        reason=reason,
+        own_learner=own_learner_of(other.config) is not None,
     )
 
 
-def _sealed_index(run: Path) -> Index:
+def _content_of_names(run: Run, dataset: Mapping[str, Any]) -> str:
+    """Return what decides the ids of a run's records where no column does, as JSON.
+
+    A table lists the columns that it reads, in their order. Vectors are whatever their file has, so
+    the file must be the same. Of a class that has no setting ``id`` nobody knows which settings
+    decide, so all count.
+
+    Args:
+        run: of which nothing was verified.
+        dataset: its settings of the dataset.
+    """
+    ignored: tuple[str, ...] = ()
+    digests = list[str]()
+    if "id" in dataset:
+        ignored = NOT_IN_CONTENT_IDS
+    if "numeric" in dataset:
+        ignored += FILE_SETTINGS
+    else:
+        files = run.environment.get("data_files")
+        entries = files.values() if isinstance(files, Mapping) else ()
+        digests = sorted(
+            str(entry.get("sha256")) for entry in entries if isinstance(entry, Mapping)
+        )
+    settings = {name: value for name, value in dataset.items() if name not in ignored}
+    return json.dumps([settings, digests], default=str)
+
+
+def _sealed_index(run: Path, manifest: Manifest) -> Index:
     """Read the index of a finished run.
 
     Raises:
-        Broken: it is not the file that the run was finished with, or the run is not finished.
+        Broken: it is not the file that the run was finished with.
     """
-    return Index.read(Manifest.open(run).load(run, RECORD_INDEX_FILE, 2**34))
+    return Index.read(manifest.load(run, RECORD_INDEX_FILE, 2**34))
+
+
+def _states_before(run: Path, manifest: Manifest) -> frozenset[str]:
+    """Return the digests of the states that a run's state was made from by erasures.
+
+    A state has no record that an earlier one of these lacks. None if its log cannot be read.
+    """
+    with suppress(AgtError, Broken, OSError):
+        if REQUEST_LOG_FILE in manifest.files:
+            log = Log.read(manifest.load(run, REQUEST_LOG_FILE, MAX_FILE_BYTES))
+            return frozenset(entry.before for entry in log.entries)
+    return frozenset()
 
 
 def _rows_named(index: Index, key: HashKey, names: Sequence[str]) -> np.ndarray:
@@ -582,46 +679,93 @@ def _rows_hashed(index: Index, hashes: frozenset[str]) -> np.ndarray:
     return places(index.ids, np.frombuffer(content, dtype=np.uint8).reshape(-1, SIZE))
 
 
-def _searches_of(entry: RequestEntry) -> dict[str, tuple[bool, frozenset[str]]]:
-    """Return what an entry keeps of the search: the key of a run -> (complete, its records).
+@dataclass(frozen=True)
+class KeptSearch:
+    """What an entry keeps of the search in the runs with one key, as at ``SEARCHED_RUNS``."""
+
+    records: frozenset[str]
+    indexes: frozenset[str] = frozenset()
+    states: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, search: Mapping[str, Any]) -> "KeptSearch":
+        """Read it.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        records = frozenset(search["records"])
+        if any(len(bytes.fromhex(word)) != SIZE for word in records):
+            raise ValueError("a hash has the wrong length")
+        # Unless it says which states were asked, none was.
+        return cls(
+            records, frozenset(search.get("indexes", ())), frozenset(search.get("states", ()))
+        )
+
+
+def _searches_of(entry: RequestEntry) -> dict[str, KeptSearch]:
+    """Return what an entry keeps of the search, by the key of the runs.
 
     Raises:
         ConfigError: the entry has something else in its place.
     """
     try:
-        searches = {
-            str(key): (search["complete"] is True, frozenset(search["records"]))
+        return {
+            str(key): KeptSearch.of(search)
             for key, search in entry.facts.get(SEARCHED_RUNS, {}).items()
         }
-        for _, hashes in searches.values():
-            if any(len(bytes.fromhex(word)) != SIZE for word in hashes):
-                raise ValueError("a hash has the wrong length")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"entry {entry.number} of the request log was altered or damaged after agt wrote it "
             f"({SEARCHED_RUNS}: {error}). Restore the run's folder from a backup"
         ) from None
-    return searches
 
 
-def _asked_for_all(entry: RequestEntry, key: str) -> bool:
-    """Return whether the run with this key was asked for all when an entry was written."""
-    complete, _ = _searches_of(entry).get(key, (False, frozenset()))
-    return complete
+def _asked_for_all(entry: RequestEntry, key: str, index_digest: str, states: set[str]) -> bool:
+    """Return whether another run was asked for all when an entry was written.
+
+    Args:
+        entry: of the request log of the run that was erased from.
+        key: of the other run.
+        index_digest: of the other run's file records.bin. The same file has the same records.
+        states: digests of the other run's state, and of those that it was made from by erasures:
+            what one of these was asked for, the state was asked for, too.
+    """
+    search = _searches_of(entry).get(key)
+    if search is None:
+        return False
+    return index_digest in search.indexes or bool(states & search.states)
 
 
 def _found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
     """Return for each run, by its key, its own hashes of the erased records that it had."""
     found = dict[str, frozenset[str]]()
     for entry in entries:
-        for key, (_, hashes) in _searches_of(entry).items():
-            found[key] = found.get(key, frozenset()) | hashes
+        for key, search in _searches_of(entry).items():
+            found[key] = found.get(key, frozenset()) | search.records
     return found
 
 
 def _people_without_training(entries: Sequence[RequestEntry]) -> dict[int, int]:
-    """Return for each entry, by its number, how many people have test records only."""
-    return {entry.number: int(entry.facts.get("untrained", 0)) for entry in entries}
+    """Return for each entry, by its number, how many of its ids name no training record.
+
+    These are people with test records only, and ids that the data did not have.
+    """
+    return {
+        entry.number: _people_with_test_records_only(entry) + int(entry.facts.get("unknown", 0))
+        for entry in entries
+    }
+
+
+def _people_with_test_records_only(entry: RequestEntry) -> int:
+    return int(entry.facts.get("untrained", 0))
+
+
+def _people_by_unit(entries: Sequence[RequestEntry]) -> dict[int, int]:
+    """Return for each entry whose request named units, by its number, how many had training
+    records.
+    """
+    return {entry.number: len(entry.units) for entry in entries if entry.by == "unit"}
 
 
 def _is_test_of(test: Records, key: HashKey, entries: Sequence[RequestEntry]) -> np.ndarray:
@@ -656,6 +800,18 @@ def _is_training(folder: Path) -> bool:
     """Return whether a training works in a folder now."""
     run = Run.at(folder)
     return run.command == "train" and run.state == "running"
+
+
+def _left_model_files(folder: Path, files: Iterable[str]) -> bool:
+    """Return whether a command that did not finish left files of a model or of its index.
+
+    Args:
+        folder: with the status of a command and no manifest.
+        files: their names there; one that is being written ends with ``.part`` and more.
+    """
+    if Run.at(folder).state == "running":
+        return False
+    return any(".safetensors" in name or name.startswith(RECORD_INDEX_FILE) for name in files)
 
 
 def _folders_below(folder: Path, errors: list[OSError]) -> Iterator[tuple[Path, frozenset[str]]]:

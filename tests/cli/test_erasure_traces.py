@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from records import reseal
 
+from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt_cli.cli import main
 from agt_cli.report.opening import open_run
@@ -68,11 +69,14 @@ def unlearn(run: Path, folder: str, *more: str) -> ErasureReport:
     return read_account(Path(folder, "account.json").read_bytes())
 
 
+def data_of(run: Path) -> Dataset:
+    opened = open_run(run, "train")
+    return settings_of(opened.config, kept_head(opened)).source.load()
+
+
 def people_of(run: Path) -> list[str]:
     """Return the people with training records in a run's data, in order."""
-    opened = open_run(run, "train")
-    data = settings_of(opened.config, kept_head(opened)).source.load()
-    return sorted({*data.train.units.tolist()})
+    return sorted({*data_of(run).train.units.tolist()})
 
 
 def codes(account: ErasureReport) -> set[str]:
@@ -279,8 +283,9 @@ def test_names_are_shared_only_by_the_same_column() -> None:
     for other in (NameColumns(None, None), NameColumns("number", "client")):
         assert not columns.shares_ids(other)
         assert not columns.shares_units(other)
-    by_content = NameColumns(None, None)
-    assert by_content.shares_ids(NameColumns(None, "person"))
+    by_content = NameColumns(None, None, "a, b")
+    assert by_content.shares_ids(NameColumns(None, None, "a, b"))
+    assert not by_content.shares_ids(NameColumns(None, None, "a"))
     assert not by_content.shares_ids(columns)
     assert not by_content.shares_units(columns)
 
@@ -298,7 +303,8 @@ def test_rows_deleted_before_the_request_are_searched_for_by_the_person_alone(
     write_table(without=[person])
     account = unlearn(A, LATER, "ids=ids.txt")
     assert counts(account) == (2, 1, 3)
-    assert {"trained_on_erased", "runs_not_searched"} == codes(account)
+    not_searched = {"runs_not_searched", "runs_not_searched_for_people"}
+    assert codes(account) == {"trained_on_erased"} | not_searched
 
 
 def test_people_with_test_records_only_are_searched_for_as_long_as_they_are_known(
@@ -355,7 +361,7 @@ def test_a_number_of_traces_that_was_changed_alone_is_refused(erased: list[str])
 
 
 def test_a_search_in_the_log_that_is_none_is_refused(erased: list[str]) -> None:
-    forget_search(A, {"searched_runs": {"0" * 32: {"complete": True, "records": ["no hash"]}}})
+    forget_search(A, {"searched_runs": {"0" * 32: {"records": ["no hash"]}}})
     assert main(["unlearn", f"run={A}", "-q"]) == 2
 
 
@@ -515,3 +521,168 @@ def test_deleted_rows_are_said_to_be_expected_and_declarations_are_listed_once(
     assert said.index("not checked: ") < said.index("what depends on what")
     assert said.index("checks check") < said.index("what depends on what")
     assert ": not checked ├" not in said
+
+
+def put_back(run: Path, backup: str) -> None:
+    """Leave beside a run a copy of its folder from before."""
+    shutil.copytree(backup, run.with_name("put_back"))
+
+
+def test_an_earlier_state_that_is_put_back_is_not_called_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B))
+    shutil.copytree(B, "backup")
+    person = people_of(A)[0]
+    Path("ids.txt").write_text(person)
+    unlearn(B, "outputs/unlearn/b", "ids=ids.txt")
+    assert counts(unlearn(A, "outputs/unlearn/a", "ids=ids.txt")) == (1, 1, 0)
+    put_back(B, "backup")
+    assert counts(unlearn(A, "outputs/unlearn/with_rows")) == (2, 2, 3)
+    write_table(without=[person])
+    account = unlearn(A, LATER)
+    assert counts(account) == (2, 1, 0)
+    assert codes(account) == {"no_trace_in_runs", "runs_not_searched"}
+    assert open_tasks(account, ["outputs"])
+
+
+def test_an_earlier_state_that_others_were_erased_from_is_not_called_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B))
+    shutil.copytree(B, "backup")
+    people = people_of(A)
+    Path("ids.txt").write_text(people[0])
+    Path("more.txt").write_text(people[1])
+    unlearn(B, "outputs/unlearn/b", "ids=ids.txt")
+    unlearn(A, "outputs/unlearn/a", "ids=ids.txt")
+    elsewhere = "output_dir=elsewhere"
+    unlearn(Path("backup"), "elsewhere/unlearn/more", "ids=more.txt", elsewhere)
+    put_back(B, "backup")
+    write_table(without=people[:2])
+    account = unlearn(A, LATER)
+    assert counts(account) == (2, 1, 0)
+    assert "runs_not_searched" in codes(account)
+
+
+def test_a_later_state_of_a_run_that_was_asked_stays_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B))
+    people = people_of(A)
+    Path("ids.txt").write_text(people[0])
+    Path("more.txt").write_text(people[1])
+    unlearn(A, "outputs/unlearn/a", "ids=ids.txt")
+    unlearn(B, "outputs/unlearn/b", "ids=ids.txt")
+    unlearn(B, "outputs/unlearn/more", "ids=more.txt")
+    write_table(without=people[:2])
+    assert counts(unlearn(A, LATER)) == (1, 1, 0)
+
+
+def test_ids_by_content_of_other_columns_are_other_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A), "dataset.id=null")
+    train(str(B), "dataset.id=null", "~dataset.numeric", "+dataset.numeric={a:[-3,3]}")
+    train("outputs/train/c", "dataset.id=null", "dataset.split_key=another")
+    Path("ids.txt").write_text(people_of(A)[0])
+    account = unlearn(A, LATER, "ids=ids.txt")
+    runs, searched, _ = counts(account)
+    assert (runs, searched) == (2, 1)
+    assert "named_otherwise" in codes(account)
+
+
+def test_a_run_that_names_no_people_is_asked_for_test_records_and_is_not_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have more records of a person than the run that was erased from."""
+    monkeypatch.chdir(tmp_path)
+    table = write_table()
+    part = np.where(table.id.isin(["rec002", "rec011", "rec020", "rec029"]), "test", "train")
+    other_part = np.where(table.id.isin(["rec009", "rec012", "rec022", "rec030"]), "test", "train")
+    table.assign(part=part, other_part=other_part).to_csv("t.csv", index=False)
+    train(str(A), *PEOPLE, "dataset.split=part")
+    train(str(B), "dataset.id=id", "dataset.split=other_part")
+    Path("ids.txt").write_text("person00")
+    for account in (unlearn(A, "outputs/unlearn/first", "ids=ids.txt"), unlearn(A, LATER)):
+        assert counts(account) == (1, 0, 3)
+        assert codes(account) == {"trained_on_erased", "runs_not_searched_for_people"}
+        assert not says_none(account)
+
+
+@pytest.mark.parametrize("by", ["unit", "id"])
+def test_ids_that_this_run_does_not_have_are_searched_for_in_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = write_table()
+    train(str(B))
+    strangers = people_of(B)[:2]
+    write_table(without=strangers)
+    train(str(A))
+    person = people_of(A)[0]
+    names = [person, *strangers]
+    if by == "id":
+        names = table.id[table.person.isin(names)].tolist()
+    Path("ids.txt").write_text("\n".join([*names, "nobody"]))
+    line = ("ids=ids.txt", f"by={by}", "unknown=ignore")
+    account = unlearn(A, "outputs/unlearn/first", *line)
+    unknown = account.asked.ids_not_in_data
+    assert unknown == (3 if by == "unit" else 7)
+    assert counts(account) == (1, 1, 9)
+    assert counts(unlearn(A, LATER)) == (1, 1, 9)
+    forget_search(A, {"unknown": unknown})
+    account = unlearn(A, "outputs/unlearn/forgotten")
+    assert counts(account) == (1, 0, 3)
+    assert "runs_not_searched_for_people" in codes(account)
+
+
+def test_a_newer_run_with_records_of_an_earlier_erasure_is_named_while_their_rows_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    first, second = people_of(A)[:2]
+    Path("first.txt").write_text(first)
+    Path("second.txt").write_text(second)
+    unlearn(A, "outputs/unlearn/first", "ids=first.txt")
+    train(str(B))
+    unlearn(B, "outputs/unlearn/b", "ids=second.txt")
+    account = unlearn(A, "outputs/unlearn/second", "ids=second.txt")
+    assert "trained_on_erased_earlier" in codes(account)
+    account = unlearn(A, LATER)
+    assert counts(account) == (1, 1, 0)
+    assert "trained_on_erased_earlier" in codes(account)
+    assert "EARLIER" in "\n".join(account_lines(account))
+
+
+@pytest.mark.parametrize(
+    "left", ["model.safetensors", "features.safetensors", "records.bin.part17-1"]
+)
+def test_a_folder_in_which_a_training_left_its_files_counts_as_stopped(
+    erased: list[str], left: str
+) -> None:
+    folder = Path("outputs/train/stopped")
+    folder.mkdir()
+    status = {"command": "train", "state": "failed"}
+    (folder / "status.json").write_text(json.dumps(status))
+    (folder / left).write_bytes(b"numbers")
+    account = unlearn(A, LATER)
+    assert counts(account) == (2, 1, 7)
+    assert "training_stopped" in codes(account)
+    assert any(
+        "outputs/train/stopped" in task and "delete" in task
+        for task in open_tasks(account, ["outputs"])
+    )
