@@ -13,11 +13,8 @@ from agt.models.constant_answers import (
     is_nearly_constant,
     one_sided_warning,
 )
-from agt.models.doubts import count_certified, sample_records
+from agt.models.doubts import count_certified, large_feature, sample_records
 from agt.models.number_votes import NumberVotes
-
-LARGE_FEATURE = 20.0
-"""Features above this in absolute value cause a warning."""
 
 
 def doubts_of(model: Fitted, x: Features) -> list[str]:
@@ -81,8 +78,8 @@ def large_feature_doubts(records: Records) -> list[str]:
     Args:
         records: training records, their columns coded; some suffice.
     """
-    largest = float(np.abs(records.features).max(initial=0))
-    if largest <= LARGE_FEATURE:
+    largest = large_feature(records)
+    if largest is None:
         return []
     return [
         f"the largest feature is {largest:g} in absolute value: divide the features by public "

@@ -180,6 +180,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "training.dtype=float64": 'dtype="float64"',
         "dataset.center=0.5 dataset.public_scaling=true": "x - 0.5 (of queries as well)",
         "dataset.center=KEY": "x - center (of queries as well)",
+        "dataset.scale=NUMBER": "x * number (of queries as well)",
         "training.chosen_on=public": "agt.Declared(settings=True)",
         "kgrid=dense": "ks=K, one number",
         "compute=default": "the usual compute",

@@ -128,6 +128,14 @@ class TableFile:
             )
         if self.dataset_file.exists() and not self.force:
             training = shlex.join(["agt", "train", f"dataset={self.dataset}", *certificate])
+            existing_label = _label_of(self.dataset_file)
+            if None not in (existing_label, self.label) and existing_label != self.label:
+                raise ConfigError(
+                    f"{self.dataset_file} already exists and has another label "
+                    f"({existing_label!r}, not {self.label!r}): give another name with name=NAME; "
+                    f"otherwise type `{training}` to train with this file as it is, or give "
+                    "force=true to overwrite it"
+                )
             raise ConfigError(
                 f"{self.dataset_file} already exists and may contain your declarations: to train "
                 f"with this file as it is, type `{training}`; otherwise give another name with "
@@ -138,6 +146,18 @@ class TableFile:
         """Raise ConfigError where the table is a folder."""
         if self.file.is_dir():
             raise ConfigError(folder_for_file(self.file))
+
+
+def _label_of(dataset_file: Path) -> str | None:
+    """Return the label that a dataset file names; None: it names none, or cannot be read."""
+    import yaml  # type: ignore[import-untyped]  # which only this mistake needs
+
+    try:
+        content = yaml.safe_load(dataset_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    label = content.get("label") if isinstance(content, dict) else None
+    return None if label is None else str(label)
 
 
 def read_groups(value: object) -> object:

@@ -12,6 +12,8 @@ from agt.problem import Settings
 
 SAMPLE_ROWS = 1_000
 """The largest number of records that a new model is tried on, for warnings."""
+LARGE_FEATURE = 20.0
+"""Features above this in absolute value cause a warning."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,19 @@ def sample_records(records: Records) -> Records:
     """Return at most ``SAMPLE_ROWS`` of the records, evenly spaced."""
     rows = min(len(records), SAMPLE_ROWS)
     return records.take(np.linspace(0, len(records) - 1, rows, dtype=np.int64))
+
+
+def large_feature(records: Records) -> float | None:
+    """Return the largest feature in absolute value if it is far outside of [-1, 1]; None: it is
+    not, or there are no records.
+
+    It depends on private records, so it is for the data owner only.
+
+    Args:
+        records: training records as the model gets them; some suffice.
+    """
+    largest = float(np.abs(records.features).max(initial=0))
+    return largest if largest > LARGE_FEATURE else None
 
 
 def count_certified(model: Model, sample: Records) -> CertifiedCounts | None:

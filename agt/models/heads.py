@@ -22,6 +22,7 @@ from agt.bounds.losses import LOSSES
 from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
 from agt.facts import Fact, declared
+from agt.messages import Message
 from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
 from agt.settings import TrainingConfig, schema, validate
 from agt.targets import imported
@@ -430,12 +431,18 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         "bounds layer by layer"
     )
     inner = _only_sequential_of(network)
-    if inner is not None:
-        refusal += (
-            f". If forward() only calls its inner nn.Sequential, give or return that one: "
-            f"{type_name}().{inner}"
+    if inner is None:
+        return ConfigError(refusal)
+    return ConfigError(
+        Message(
+            "{refusal}. If forward() only calls its inner nn.Sequential, give or return that one: "
+            "{type_name}().{inner}. What else forward() does (such as dividing by 255) is not in "
+            "it, so do that to the features beforehand, with {config:dataset.scale=NUMBER}",
+            refusal=refusal,
+            type_name=type_name,
+            inner=inner,
         )
-    return ConfigError(refusal)
+    )
 
 
 def _only_sequential_of(network: object) -> str | None:

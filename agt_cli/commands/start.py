@@ -482,11 +482,13 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
         if column.public or _group(column) in private:
             continue
         words = _range_words(column) if column.numeric else _list_words(column.categorical)
-        proposed.append(ProposedConstant(column.name, words))
+        is_date = column.kind == "date" and bool(column.numeric)
+        proposed.append(ProposedConstant(column.name, words, is_date))
     if inspection.classes and "classes" not in private:
         proposed.append(ProposedConstant(CLASSES, _list_words(inspection.classes)))
     total = len(inspection.features) + bool(inspection.classes)
-    return ProposedConstants(settings.dataset_file, tuple(proposed), total)
+    size = None if "size" in private else _size(inspection)
+    return ProposedConstants(settings.dataset_file, tuple(proposed), total, size)
 
 
 def _list_words(values: Sequence[str]) -> str:
@@ -544,8 +546,10 @@ def _lost(inspection: Inspection, id_permanent: bool) -> Iterator[str]:
     # numbers, unless somebody declared that they are permanent.
     unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
     named = _repeating(inspection)
-    text = ", ".join(
-        f"'{c.name}'" for c in inspection.left_out if c.kind == "text" and c.name not in named
+    unlisted = ", ".join(
+        f"'{column.name}' ({column.distinct:,})"
+        for column in inspection.left_out
+        if column.kind == "text" and column.name not in named
     )
     names = inspection.names
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
@@ -559,8 +563,12 @@ def _lost(inspection: Inspection, id_permanent: bool) -> Iterator[str]:
             for column in names
             if column.counts_rows
         )
-    if text:
-        yield f"These columns are LEFT OUT, because they contain text: {text}."
+    if unlisted:
+        yield (
+            "These columns are LEFT OUT, because they have too many different values, or values "
+            f"that are too rare (number of different values in brackets): {unlisted}. To take a "
+            "column in, list its values under categorical in the dataset file."
+        )
     yield from (
         f"Column '{column.name}' is treated as a list of words, because {column.remark}."
         for column in doubtful

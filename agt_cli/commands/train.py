@@ -41,6 +41,7 @@ from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
     fit,
+    large_feature_doubt,
     one_sided_doubt,
     prepared_by_all,
     settings_to_train,
@@ -189,6 +190,9 @@ def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
     one_sided = one_sided_doubt(settings, dataset)
     if one_sided is not None:
         yield str(one_sided)
+    large = large_feature_doubt(settings, dataset)
+    if large:
+        yield large
     if settings.noise is not None:
         from agt.mechanisms.claims import budget_warnings  # which no other training loads
 

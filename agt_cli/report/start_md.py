@@ -142,29 +142,49 @@ class ProposedConstant:
     Attributes:
         name: the column, or the word for the list of classes.
         words: the range, or the list's length and first values.
+        is_date: whether it is a range of dates.
     """
 
     name: str
     words: str
+    is_date: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The name with what was declared; of dates, what the end of the range means as well."""
+        line = f"{self.name}: {self.words}"
+        if self.is_date:
+            line += (
+                " (later dates are outside: write a later public end if new records will have them)"
+            )
+        return line
 
 
 @dataclass(frozen=True)
 class ProposedConstants:
-    """The ranges and lists of a dataset file that were declared public as they were proposed.
+    """The constants of a dataset file that were declared public as they were proposed.
 
     Attributes:
         file: the dataset file.
-        proposed: those that were read off the rows and declared public.
+        proposed: the ranges and lists that were read off the rows and declared public.
         total: the number of ranges and lists in the file.
+        size: the number of training records that was declared public; None: none was.
     """
 
     file: Path
     proposed: tuple[ProposedConstant, ...]
     total: int
+    size: int | None = None
 
     @property
     def heading(self) -> str:
         """What was declared, and what to do before a release; empty: nothing was."""
+        if not self.proposed and self.size is not None:
+            return (
+                "The size that you declared public was computed from the rows. Would you have "
+                f"declared the same with other people in the table? If not, correct {self.file} "
+                "before any release:"
+            )
         if not self.proposed:
             return ""
         return (
@@ -175,18 +195,23 @@ class ProposedConstants:
 
     @property
     def items(self) -> Iterator[str]:
-        """Yield each of them in a few words; of very many, the first ones."""
+        """Yield each of them in a few words; of very many ranges and lists, the first ones."""
         shown = self.proposed[:MAX_CONSTANTS]
         for constant in shown:
-            yield f"{constant.name}: {constant.words}"
+            yield constant.sentence
         hidden = len(self.proposed) - len(shown)
         if hidden:
             yield f"and {hidden} more"
+        if self.size is not None:
+            yield (
+                f"size: about {self.size:,} training rows (declared public as well, and computed "
+                "from the number of rows in the file)"
+            )
 
     @property
     def lines(self) -> list[str]:
         """The heading and the items, for a terminal; empty: nothing was proposed."""
-        if not self.proposed:
+        if not self.heading:
             return []
         return [self.heading, *(f"  {item}" for item in self.items)]
 
@@ -323,7 +348,7 @@ def start_report(summary: Summary, folder: Path) -> str:
 
 def _constants(constants: ProposedConstants) -> list[Any]:
     """Return the section about what was declared public as it was proposed; empty: nothing was."""
-    if not constants.proposed:
+    if not constants.heading:
         return []
     items = [plain(item) for item in constants.items]
     return ["## What you declared public", plain(constants.heading), items]

@@ -1238,10 +1238,11 @@ def _words(
         return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
+        count = f"{len(look.words):,} different values"
         problem = (
-            "the column contains free text"
+            f"the column contains free text ({count})"
             if free
-            else "the column has too many different values to list them all"
+            else f"the column has {count}, too many to list them all"
         )
         return replace(
             seen,

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agt.certificates.settings import BoxConfig
 from agt.data.dataset import Dataset, DataSource, with_notes
 from agt.data.embeddings import Embeddings
 from agt.data.erasure import ErasedDataset, IsErased, load_without_erased
@@ -35,7 +36,7 @@ from agt.facts import Fact, Standing, proved
 from agt.messages import Message
 from agt.models.constant_answers import constant_answer_remedy, one_sided_warning
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
-from agt.models.doubts import CertifiedCounts, count_certified, sample_records
+from agt.models.doubts import CertifiedCounts, count_certified, large_feature, sample_records
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kinds import certificate_config
@@ -622,6 +623,28 @@ def one_sided_doubt(settings: RunSettings, dataset: Dataset) -> Message | None:
     if not is_vectors or is_number or not settings.certificate.normalises_records:
         return None
     return one_sided_warning(sample_records(dataset.train).features)
+
+
+def large_feature_doubt(settings: RunSettings, dataset: Dataset) -> str:
+    """Return the warning that vectors of a file are too large for a network, and the remedy; empty:
+    they are not, or the model is no network.
+
+    It depends on private records, so it is for the data owner only.
+
+    Args:
+        settings: of the training; only vectors have ``dataset.scale``, which is the remedy.
+        dataset: whose training records are looked at.
+    """
+    is_network = isinstance(settings.certificate, BoxConfig)
+    if not is_network or not isinstance(settings.source, Embeddings):
+        return ""
+    largest = large_feature(sample_records(dataset.train))
+    if largest is None:
+        return ""
+    return (
+        f"the largest feature is {largest:g} in absolute value: give dataset.scale=NUMBER, a "
+        "public factor that makes all features about 1 at most (0.00392 for pixels from 0 to 255)"
+    )
 
 
 def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality:

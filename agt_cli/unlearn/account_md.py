@@ -263,6 +263,11 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
     tasks = list[str]()
     for place, folder in zip(_places(account), folders, strict=False):
         tasks += _tasks_in_other_runs(place, folder)
+    if tasks:
+        tasks.append(
+            "when the other runs are done, write this account again, because it describes them as "
+            f"they were: agt unlearn run=... (the path of {account.state.run}, without ids=...)"
+        )
     unlooked = {} if account.sweep is None else {r.code: r for r in account.sweep.unlooked}
     rows = [
         f"{unlooked[code].values['rows']} {kind}"

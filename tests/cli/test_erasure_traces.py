@@ -467,6 +467,11 @@ def test_a_run_with_a_learner_of_ones_own_is_not_sent_to_agt_unlearn(
     assert counts(account) == (1, 1, 3)
     assert codes(account) == {"learner_trained_on_erased"}
     tasks = open_tasks(account, ["outputs"])
+    (again,) = [task for task in tasks if "write this account again" in task]
+    others = next(index for index, task in enumerate(tasks) if "outputs/train/b" in task)
+    rows = next(index for index, task in enumerate(tasks) if "delete the rows" in task)
+    assert others < tasks.index(again) < rows, "the rows are needed to ask the other runs again"
+    assert "the path of a, without ids" in again
     assert not any("agt unlearn run=outputs/train/b" in task for task in tasks)
     assert any("outputs/train/b" in task and "delete" in task for task in tasks)
 
@@ -504,10 +509,19 @@ def test_several_runs_are_erased_from_by_one_command(
     train(str(B))
     Path("ids.txt").write_text(people_of(A)[0])
     assert main(["unlearn", "-m", f"run={A},{B}", "ids=ids.txt", "sweep=both", "-q"]) == 0
+    first = sorted(Path("outputs/unlearn").glob("both*/*/account.json"))
+    assert [asks_for_another_account(path) for path in first] == [True, False]
     write_table(without=[people_of(A)[0]])
     assert main(["unlearn", "-m", f"run={A},{B}", "sweep=again", "-q"]) == 0
     accounts = sorted(Path("outputs/unlearn").glob("again*/*/account.json"))
     assert [counts(read_account(path.read_bytes())) for path in accounts] == [(1, 1, 0)] * 2
+    assert not any(asks_for_another_account(path) for path in accounts)
+
+
+def asks_for_another_account(path: Path) -> bool:
+    """Return whether what is left to do names writing this account again."""
+    tasks = open_tasks(read_account(path.read_bytes()), ["outputs"])
+    return any("write this account again" in task for task in tasks)
 
 
 def test_deleted_rows_are_said_to_be_expected_and_declarations_are_listed_once(

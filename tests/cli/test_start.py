@@ -352,6 +352,7 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     assert "\n  age: 10 to 90" in block
     assert re.search(r"\n  town: 3 values \(.*Aachen", block)
     assert "\n  classes: 2 values (no, yes)" in block
+    assert re.search(r"\n  size: about 200 training rows \(.*number of rows in the file", block)
     names = ["age", "spent", "town", "refund", "classes"]
     file = tmp_path / "conf" / "dataset" / "t.yaml"
     dataset = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -427,7 +428,52 @@ def test_dates_whose_range_was_called_public_are_not_remarked_on(agt: Agt, tmp_p
     table.to_csv(tmp_path / "t.csv", index=False)
     remark = "ends with the last year in the file"
     assert remark in agt("start", "t.csv", *ANSWERS, "public=[lists,size]", "-q").ended(0).err
-    assert remark not in agt("start", "t.csv", *ANSWERS, "force=true", "-q").ended(0).err
+    said = agt("start", "t.csv", *ANSWERS, "force=true").ended(0)
+    assert remark not in said.err
+    assert "\n  since: 2019-01-01 to 2021-01-01 (later dates are outside: write" in said.out
+    assert said.out.count("later dates") == 1
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_a_size_that_alone_was_declared_is_shown_before_the_next_command(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    said = agt("start", "t.csv", *ANSWERS, "public=[size]").ended(0)
+    before_next, _, _ = said.out.partition("\nNext:")
+    assert "The size that you declared public was computed from the rows" in before_next
+    assert "\n  size: about 200 training rows" in before_next
+    assert "size: about" not in agt("start", "t.csv", *ANSWERS, "public=no", "force=true").out
+
+
+def test_a_dataset_file_with_another_label_is_named_and_another_name_proposed_first(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    file.write_text("label: town\n", encoding="utf-8")
+    refused = agt("start", "t.csv", *ANSWERS).ended(2).err
+    assert "another label ('town', not 'churn'): give another name with name=NAME" in refused
+    file.write_text("label: churn\n", encoding="utf-8")
+    refused = agt("start", "t.csv", *ANSWERS).ended(2).err
+    assert "another label" not in refused
+    assert refused.index("agt train dataset=t") < refused.index("name=NAME")
+
+
+def test_columns_with_too_many_values_are_said_to_be_left_out_for_that(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 600))
+    table.insert(0, "agent", [f"a{row % 250}" for row in range(600)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    remarks = agt("start", "t.csv", *ANSWERS, "id=member", "--json").ended(0).json["remarks"]
+    (remark,) = [remark for remark in remarks if "'agent'" in remark]
+    assert "too many different values" in remark
+    assert "'agent' (250)" in remark
+    assert "categorical" in remark
+    told = agt("data", "inspect", "t.csv", "label=churn", "name=other").ended(0)
+    assert "250 different values, too many" in " ".join(told.out.split())
 
 
 @pytest.mark.usefixtures("uncompared")

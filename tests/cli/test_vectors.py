@@ -51,3 +51,17 @@ def test_start_prints_the_next_step_for_vectors(agt: Agt, scans: Path) -> None:
     said = agt("start", "scans.npz").ended(0)
     assert "agt train dataset=embeddings dataset.path=scans.npz" in said.out
     assert "agt train" in agt("start", "scans.npz", "--json").json["next"]
+
+
+def test_a_network_on_large_features_is_warned_of_with_the_factor_that_mends_it(
+    agt: Agt, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (300, 4))
+    np.savez(tmp_path / "pixels.npz", x=x, label=1 * (x[:, 0] > 127))
+    line = ("train", "dataset=embeddings", "dataset.path=pixels.npz", *DECLARED)
+    box = (*line, "certificate=box", "training=generic", "training.epochs=1", "kgrid.max=1")
+    warning = "the largest feature is 255 in absolute value: give dataset.scale=NUMBER"
+    assert warning in agt(*box).ended(0).err
+    assert "largest feature" not in agt(*box, "dataset.scale=0.00392").ended(0).err
+    assert "largest feature" not in agt(*line).ended(0).err, "a linear head scales each record"

@@ -88,6 +88,8 @@ class Scaled(Wrapped):
 def test_a_module_around_one_sequential_is_refused_with_its_name() -> None:
     with pytest.raises(ConfigError, match=r"nn\.Sequential.*Wrapped\(\)\.body"):
         CustomNetwork.from_network(Wrapped())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"dividing by 255.*dataset\.scale=NUMBER"):
+        CustomNetwork.from_network(Wrapped())  # type: ignore[arg-type]
     with pytest.raises(ConfigError) as error:
         CustomNetwork.from_network(Scaled())  # type: ignore[arg-type]
     assert "body" not in str(error.value), "its bounds would be those of another network"
