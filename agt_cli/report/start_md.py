@@ -204,7 +204,7 @@ class ProposedConstants:
             yield f"and {hidden} more"
         if self.size is not None:
             yield (
-                f"size: about {self.size:,} training rows (declared public as well, and computed "
+                f"size: about {self.size:,} training rows (declared public, computed "
                 "from the number of rows in the file)"
             )
 
