@@ -231,10 +231,15 @@ def empty_index(run: Path) -> None:
     (run / "records.bin").write_bytes(json.dumps(node).encode() + b"\n")
 
 
+def index_of_another_run(run: Path) -> None:
+    shutil.copy(A / "records.bin", run / "records.bin")
+
+
 @pytest.mark.parametrize(
     ("damage", "code"),
     [  # the ids of these cases are killers of mutants
         (empty_index, "index_unreadable"),
+        (index_of_another_run, "index_unreadable"),
         (lambda run: (run / "manifest.json").unlink(), "index_unreadable"),
         (lambda run: (run / "records.bin").unlink(), "no_index"),
     ],
