@@ -106,7 +106,7 @@ def test_what_stops_the_account_says_that_the_run_was_changed(
 
     before = manifest(run)
     with monkeypatch.context() as patched:
-        patched.setattr("agt_cli.commands.unlearn.write", stop)
+        patched.setattr("agt_cli.commands.unlearn.write_account", stop)
         said = unlearn(agt, f"method={method}", rows=range(3))
     assert said.code == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert "run=run: the run WAS changed" in said.err
