@@ -305,6 +305,8 @@ def main() -> int:
         print("\n".join(wrong) or f"{len(mutants)} mutants are in order")
         return bool(wrong)
     mutants = [mutant for mutant in mutants if given.only in mutant.name]
+    if not mutants:
+        parser.error(f"no mutant has {given.only!r} in its name")
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         ended = run(mutants, given.jobs, bool(given.only), Path(place))
     if not given.only:
