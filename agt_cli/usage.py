@@ -595,14 +595,33 @@ def _readable(word: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """Any text as a value of an override that is read back as this text, also where it holds an
-    interpolation.
+    """Return text in quotes, as the value of an override that Hydra reads back as this text.
 
-    In Hydra's grammar a blank, a comma or a bracket says something, and so does a quote.
+    Without quotes, blanks, commas, brackets and quotes have a meaning in Hydra's grammar, and
+    ``${`` begins an interpolation.
+
+    | value           | result              |
+    |-----------------|---------------------|
+    | ``a, b``        | ``'a, b'``          |
+    | ``it's``        | ``'it\\'s'``        |
+    | ``${x}``        | ``'\\${x}'``        |
+    | ``C:\\folder\\`` | ``'C:\\folder\\\\'`` |
+
+    Args:
+        value: any text.
     """
-    value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
-    return (
-        "'"
-        + re.sub(r"(\\*)('|$)", lambda tail: 2 * tail[1] + ("\\'" if tail[2] else ""), value)
-        + "'"
+    # Hydra takes backslashes literally, except those before "${", before a quote, and at the end:
+    # there two stand for one.
+    without_interpolation = re.sub(
+        r"(?P<backslashes>\\*)\$\{",
+        lambda match: 2 * match["backslashes"] + r"\${",
+        value,
     )
+    without_quotes = re.sub(
+        r"(?P<backslashes>\\*)'",
+        lambda match: 2 * match["backslashes"] + r"\'",
+        without_interpolation,
+    )
+    body = without_quotes.rstrip("\\")
+    backslashes_at_end = len(without_quotes) - len(body)
+    return "'" + body + 2 * backslashes_at_end * "\\" + "'"
