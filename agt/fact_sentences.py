@@ -620,8 +620,8 @@ _NOT_PICKED = (
     "is not public"
 )
 _NOT_OF_RECIPE = (
-    "a column, range, list or split was chosen by results on these records, or these records "
-    "are among the data sets that the recipe was chosen on (docs/recipe.md)"
+    "a column, range, list, center, scale or split was chosen by results on these records, or "
+    "these records are among the data sets that the recipe was chosen on (docs/recipe.md)"
 )
 _PRIVATE_ROW = ", or a row on which the settings were chosen is private"
 _RENAMED = (
