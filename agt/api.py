@@ -149,7 +149,7 @@ def fit(
         ks: the numbers of edits for which bounds are computed: every k from 0 to this integer, or
             the values of a sequence. 50 by default.
         members: the number of models in an ensemble, each trained on its own part of the records;
-            1: a single model, or for ``votes`` about one for 55 records of a data frame with
+            1: a single model, or for ``votes`` about one for 67 records of a data frame with
             ``columns``, and for 100 records of other features (docs/recipe_reference.md).
         vote: what members of an ensemble contribute: ``labels``, or ``margins`` for two classes.
         margin_clip: the public constant to which margins are clipped, only with ``vote="margins"``.

@@ -18,8 +18,8 @@ the owner's, and the fact says so.
 
 The recipe of votes has versions (agt/models/votes_recipe.py). A new run is compared with the
 current one only, or the better of two could be taken by results on the records. Its ``chosen_for``
-says which that is, and ``agt train`` writes it whatever was typed. Runs of earlier versions have no
-such entry, and are compared with the first one.
+says which that is, and ``agt train`` writes it whatever was typed. A run of an earlier version is
+compared with the recipe that it names, and one without such an entry with the first.
 
 The data enters by its configuration (which file, columns, constants), never by its content: a hash
 of private records would make the claim itself depend on them, and a neighbour's data would lose it.
@@ -46,6 +46,7 @@ from agt.models.votes import VotesKind
 from agt.models.votes_recipe import (
     CURRENT_VERSION,
     FIRST_VERSION,
+    VOTES_ON_TABLES,
     VotesRecipe,
     votes_recipe,
 )
@@ -152,7 +153,7 @@ def _recipe_of_votes(config: Mapping[str, Any], version: str) -> VotesRecipe | N
         return None
     if certificate.get("name") != VotesConfig.name:
         return None
-    if version not in (FIRST_VERSION, CURRENT_VERSION):
+    if version not in VOTES_ON_TABLES:
         return None
     return votes_recipe(
         coded_columns=current_name(str(dataset.get("_target_"))) == TABLE,

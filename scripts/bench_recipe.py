@@ -44,7 +44,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import agt
 from agt.data.ids import uniform
 from agt.data.table import Encoding
-from agt.models.votes_recipe import VOTES_ON_TABLES
+from agt.models.votes_recipe import CURRENT_VERSION, VOTES_ON_TABLES
 
 FOLDS = 5
 
@@ -366,8 +366,9 @@ def usual(data: PublicSet) -> tuple[float, float]:
 
 def votes_on_tables(size: int) -> dict[str, object]:
     """The settings of agt.fit that the recipe has for votes on a table of this declared size."""
-    certificate = {"name": "votes", "strength": VOTES_ON_TABLES.strength}
-    return {"certificate": certificate, "members": VOTES_ON_TABLES.members(size)}
+    recipe = VOTES_ON_TABLES[CURRENT_VERSION]
+    certificate = {"name": "votes", "strength": recipe.strength}
+    return {"certificate": certificate, "members": recipe.members(size)}
 
 
 def certified(data: PublicSet, **settings: object) -> str:

@@ -73,9 +73,9 @@ def test_votes_have_members_by_the_recipe_and_any_other_number_is_for_its_owner_
     None
 ):
     made = with_votes_recipe(composed("train", VOTES))
-    assert made["ensemble"]["members"] == 91, "one for 55 records, an odd number"
+    assert made["ensemble"]["members"] == 75, "one for 67 records, an odd number"
     assert choices_fact(made).standing is Standing.DECLARED
-    named = with_votes_recipe(composed("train", [*VOTES, "ensemble.members=91"]))
+    named = with_votes_recipe(composed("train", [*VOTES, "ensemble.members=75"]))
     assert choices_fact(named).standing is Standing.DECLARED
     for override in (
         "ensemble.members=53",
@@ -90,7 +90,7 @@ def test_votes_have_members_by_the_recipe_and_any_other_number_is_for_its_owner_
         )
     assert (
         with_votes_recipe(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"]
-        == 183
+        == 149
     )
     without_size = with_votes_recipe(composed("train", [*VOTES, "dataset.declared_size=null"]))
     assert without_size["ensemble"]["members"] == 1
