@@ -276,7 +276,7 @@ class ClassScoring(Scoring):
         return (
             f"{best} is more accurate by {rate_words(usual[best] - model)}. The recipe promises "
             "nothing about boosting. On each of six public tables with two classes it was within "
-            f"{PROMISED_GAP} of logistic regression in the mean over several splits, but four of "
+            f"{PROMISED_GAP} of logistic regression in the mean over several splits, but five of "
             "these tables helped to choose it (docs/recipe.md)."
         )
 
