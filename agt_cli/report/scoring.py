@@ -275,9 +275,8 @@ class ClassScoring(Scoring):
             return ""
         return (
             f"{best} is more accurate by {rate_words(usual[best] - model)}. The recipe promises "
-            "nothing about boosting. On each of six public tables with two classes it was within "
-            f"{PROMISED_GAP} of logistic regression in the mean over several splits, but five of "
-            "these tables helped to choose it (docs/recipe.md)."
+            f"nothing about boosting, and was on average within {PROMISED_GAP} of logistic "
+            "regression on six public tables, five of which helped to choose it (docs/recipe.md)."
         )
 
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
