@@ -55,7 +55,7 @@ from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
 from agt_audit.estimates import Claimed, choose_event, estimates, lower_limit, verdict_words
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
+from agt_audit.neighbours import NOMINAL, attack_records, neighbouring, replaces, with_added
 from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
@@ -277,15 +277,9 @@ def _record_canaries(
 
 
 def _named(features: np.ndarray, labels: np.ndarray, pool: Records) -> Records:
-    """Return private records [n] that are named as canaries, in the number format of ``pool``."""
+    """Return private records [n] that are named as canaries, in the number formats of ``pool``."""
     ids = np.array([f"{CANARY_ID}{index}" for index in range(len(labels))])
-    return Records(
-        features=features.astype(pool.features.dtype),
-        labels=labels,
-        ids=ids,
-        units=ids,
-        public=np.zeros(len(ids), dtype=bool),
-    )
+    return attack_records(features, labels, ids, like=pool)
 
 
 def flat(tensors: Mapping[str, Tensor]) -> np.ndarray:
@@ -906,7 +900,6 @@ class DpSgdAudit(AuditKind):
     """How hard a run's training with noise inside is attacked.
 
     Attributes:
-        trainer: noise (the run's own noisy training), which auto means, too.
         records: how many of the run's records are trained on, besides the canaries.
         canary: one of ``agt_audit.dpsgd.KINDS``; null: signs, as the clip is elementwise.
         canaries: of the one-run audit; 0: none is made.
@@ -914,7 +907,6 @@ class DpSgdAudit(AuditKind):
         step_runs: trainings with a coin in each step.
     """
 
-    trainer: Literal["auto", "noise"] = "auto"
     records: Annotated[int, Field(ge=1)] = 200
     canary: Literal["dirac", "gaussian", "signs", "mislabelled", "blank", "adversarial"] | None = (
         None

@@ -63,7 +63,7 @@ from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import check_audited
-from agt_audit.neighbours import labels_of, other_label, with_added, without
+from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
 from agt_cli.command_settings.on_run import LINES
 from agt_cli.releasing.file import release_file
@@ -243,13 +243,7 @@ def newcomer(
     some_ids = records.ids[:NAMES_AT_ONCE].tolist()
     ids_are_hashes = all(CONTENT.fullmatch(str(name)) for name in some_ids)
     ids = np.array([next(names_into(shard, ensemble, ids_are_hashes))])
-    return Records(
-        features=np.asarray(features, dtype=records.features.dtype),
-        labels=np.array([label], dtype=records.labels.dtype),
-        ids=ids,
-        units=ids.copy(),
-        public=np.zeros(1, dtype=bool),
-    )
+    return attack_records(features, np.array([label]), ids, like=records)
 
 
 def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:

@@ -52,7 +52,7 @@ from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import labels_of
+from agt_audit.neighbours import labels_of, margins_of_labels
 from agt_audit.trials import TrialPlan
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
@@ -941,11 +941,8 @@ class ForgetSets:
         model: Model = state.visible
         margins = model.margins(self.train.features[remaining])
         labels = self.train.labels[remaining]
-        if len(margins) == 1:
-            own_margin = margins[0] * (2 * labels - 1)
-        else:
-            own_margin = margins[labels, np.arange(len(remaining))]
-        return remaining[np.argsort(own_margin, kind="stable")[:count]]
+        smallest_first = np.argsort(margins_of_labels(margins, labels), kind="stable")
+        return remaining[smallest_first[:count]]
 
     def _rows_of_overruled_member(
         self, first: RemovedRows, count: int, state: ModelState
