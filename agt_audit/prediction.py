@@ -775,12 +775,7 @@ class _Audit:
 
     def _labelling(self, opened: OpenedRun) -> AnyLabelling:
         """Return what answers queries of a run, judged as the product judges it."""
-        terms = ReleaseTerms(
-            conditions=opened.conditions,
-            accounting=self.sandbox.accounting,
-            counting=self.sandbox.counting,
-        )
-        return judge_labelling(opened.model, self.mechanism, terms)
+        return judge_labelling(opened.model, self.mechanism, self.given.release_terms(opened))
 
     @cached_property
     def settings(self) -> RunSettings:

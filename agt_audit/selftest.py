@@ -90,7 +90,7 @@ from agt_audit.numbers import (
     MADE_UP,
     NumberSide,
     SumPair,
-    audit_sums_alone,
+    audit_made_up_sums,
     drawn_findings,
     farthest_sums,
     law_finding,
@@ -292,7 +292,7 @@ def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
     """Return the worst finding of a linear head's release, replayed on two neighbours."""
     model = headed(seed)
     queries = model.problem.dataset.train.features
-    release = ReplayedRelease(model, queries, mechanism, conditions=model.conditions)
+    release = ReplayedRelease(model, queries, mechanism)
     return worst(release.findings(2, np.random.default_rng(seed)))
 
 
@@ -442,7 +442,7 @@ def made_up_sums(
         trials: how many draws choose the event, and how many count it.
     """
     side = NumberSide.without_data(0, members, touches if told is None else told)
-    pair = SumPair(side, replace(side, total=touches * LATTICE_STEPS), members, MADE_UP)
+    pair = SumPair(side, replace(side, total=touches * LATTICE_STEPS), MADE_UP)
     return drawn_findings(mechanism, pair, plan_of(seed, trials))[0]
 
 
@@ -498,7 +498,7 @@ def numbers_of_a_run(seed: int, kind: type[NumberVotesModel], **settings: Any) -
 
 def private_numbers(seed: int, **settings: Any) -> Finding:
     """Private numbers as they are, made up and of small runs; of the findings the worst."""
-    made_up = audit_sums_alone(NUMBERS, 2, plan_of(seed, 500, SURE))[0]
+    made_up = audit_made_up_sums(NUMBERS, 2, plan_of(seed, 500, SURE))[0]
     trained = [
         numbers_of_a_run(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)
     ]
