@@ -187,7 +187,7 @@ class Release(Generic[Drawn]):
                 "the budget covered only a part of this release, so the release cannot be "
                 "drawn: make one with fewer labels"
             )
-        if not reservation.take():  # True once, for the first caller in any thread
+        if not reservation.mark_drawn():  # True once, for the first caller in any thread
             raise RuntimeError(
                 "this release was already drawn, and neither the release nor a copy of it can "
                 "be drawn a second time: make a new release"
@@ -385,7 +385,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         keys = (self.questions.keys[row] for row in rows)
         answers = dict(zip(keys, labels, strict=True))
         # Another process may have answered a question meanwhile. What the payer stored counts.
-        stored = self.terms.payer.keep(reservation, answers)
+        stored = self.terms.payer.store_answers(reservation, answers)
         return [self.questions.labels(stored)]
 
     def expected_accuracy(
