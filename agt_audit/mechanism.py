@@ -49,7 +49,7 @@ from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, relea
 from agt.numeric import UP, Randomness, printed_decimal
 from agt.release import NumberRelease, judge_labelling
 from agt.settings import Accounting, Counting, check_choice, schema
-from agt_audit.estimates import Claimed, Mistakes
+from agt_audit.estimates import Claimed
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import bisected, on_line
 from agt_audit.numbers import audit_made_up_sums, audit_sums, search_sums
@@ -399,13 +399,10 @@ def expected_bound(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan) -
         plan: how many labels would be drawn, and the confidence of the bound.
     """
     claimed = Claimed.of(mechanism.guarantee)
-    trials = plan.trials
-    bounds = []
-    for p, q in _set_probabilities(mechanism, pair):
-        alarms = round(trials * float(q))
-        misses = round(trials * (1 - float(p)))
-        bounds.append(claimed.bound(Mistakes(alarms, trials, misses, trials), plan.confidence))
-    return max(bounds)
+    return max(
+        claimed.expected_bound(float(q), float(1 - p), plan.trials, plan.confidence)
+        for p, q in _set_probabilities(mechanism, pair)
+    )
 
 
 def _draw_labels(

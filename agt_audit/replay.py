@@ -73,9 +73,7 @@ from agt_cli.runs.queries import TrainedRun
 
 ROUNDING = 1e-6  # relative; above the rounding errors of the formulas of this module
 NOT_COVERED = 2.0**64  # in place of a loss, where noise of this kind cannot give the guarantee
-SOLVER_SHARE = (
-    0.01  # the part of epsilon and delta that objective perturbation uses for solver error
-)
+SOLVER_SHARE = 0.01  # of epsilon and delta; objective perturbation uses it for solver error
 ATTACK = "a release was recorded, and repeated on a neighbouring dataset with the same random draws"
 
 Composed = Literal["answer", "release"]
@@ -167,7 +165,7 @@ def _inputs_finding(subject: str, guarantee: Guarantee, loss: float, effort: str
         effort: how much was compared, in words.
     """
     share = loss
-    if share <= 1 + ROUNDING:
+    if share <= 1 + ROUNDING:  # a rounding error is no violation
         share = min(share, 1.0)
     return counterexamples(
         f"{subject}: what goes into its random draws",

@@ -47,7 +47,7 @@ from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import UP, Randomness, bisect, midpoint
-from agt.release import ReleaseTerms, WeightsRelease
+from agt.release import WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import tail_event
@@ -609,7 +609,7 @@ class WeightsAudit(AuditKind):
         if given.run is None:
             return attack.without_run(self.width, plan)
         opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
-        terms = ReleaseTerms(conditions=opened.conditions)
+        terms = given.release_terms(opened)
         claim = WeightsRelease.judged(opened.model, mechanism, terms).claim
         releases = attack.releases_per_trial * plan.trials
         with console.progress("releases on both sides", "release") as report:
