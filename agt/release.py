@@ -290,7 +290,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             terms=terms,
             claim=labelling.claim,
             conditions=terms.conditions_of(labelling.model),
-            requested=len(questions.new),
+            requested=len(questions.new_rows),
             labelling=labelling,
             features=features,
             questions=questions,
@@ -304,8 +304,8 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         were paid for, in the order of the file.
         """
         if self.reservation is None:
-            return self.questions.new
-        return self.questions.new[: self.reservation.size]
+            return self.questions.new_rows
+        return self.questions.new_rows[: self.reservation.size]
 
     @property
     def requested_claim(self) -> Claim:
@@ -379,7 +379,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             return [self.questions.labels({})]
         queries = selected(self.features, rows)
         drawn = self.labelling.draw_in_pieces(queries, self.terms.randomness, on_progress)
-        if not self.questions.remembered and len(rows) == len(self.features):
+        if not self.questions.has_ledger and len(rows) == len(self.features):
             return drawn
         labels = gathered(drawn, len(rows)).tolist()
         keys = (self.questions.keys[row] for row in rows)

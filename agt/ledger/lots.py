@@ -109,7 +109,7 @@ class LotPayer:
             features: [n, ...], the queries' features as the model takes them.
         """
         questions = self.payer.questions(labelling, features)
-        if not questions.remembered:
+        if not questions.has_ledger:
             return questions
         labels_in_lots: dict[Any, int] = {}
         for lot in self.lots:
