@@ -30,7 +30,7 @@ Sources: lecture 004; Nasr et al. 2023; Steinke et al. 2023.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
@@ -435,12 +435,16 @@ class NoisyTraining:
             self._train_once(canaries, of_run, seed)
             for of_run, seed in zip(inside, seeds, strict=True)
         ]
-        return AdversaryView(*(np.stack(values) for values in zip(*runs, strict=True)))
+        stacked = {
+            each.name: np.stack([getattr(run, each.name) for run in runs])
+            for each in fields(AdversaryView)
+        }
+        return AdversaryView(**stacked)
 
     def _train_once(
         self, canaries: Canaries, inside: np.ndarray, seed: int | None
-    ) -> tuple[np.ndarray, ...]:
-        """Train once, and return the fields of ``AdversaryView``, each without its first axis.
+    ) -> AdversaryView:
+        """Train once, and return what adversaries see, without the first axis of each field.
 
         Args:
             canaries: as of ``train``.
@@ -460,9 +464,14 @@ class NoisyTraining:
         if canaries.gradients is None:
             _, losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)
         weights, _ = run.project(self.head.initial - end, run.first_gradients)
-        squares = np.array(run.squares)
-        coordinates = np.array(run.coordinates)
-        return run.scores, run.reach, weights, losses, squares, coordinates
+        return AdversaryView(
+            scores=run.scores,
+            reach=run.reach,
+            weights=weights,
+            losses=losses,
+            squares=np.array(run.squares),
+            coordinates=np.array(run.coordinates),
+        )
 
 
 class _WatchedRun(TrainingRun):

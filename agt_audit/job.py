@@ -17,6 +17,8 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
+SILENT = Console(json=True, quiet=True)
+"""Prints nothing: for commands that an audit runs, whose messages would mislead or be private."""
 OWNER = "this report is only for the data owner, because it reveals something about private records"
 
 

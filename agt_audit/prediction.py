@@ -64,7 +64,7 @@ from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
-from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import check_audited
 from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
@@ -342,7 +342,6 @@ def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
     return decides
 
 
-SILENT = Console(json=True, quiet=True)  # prints nothing, because answers are private
 TEST_DELTA = 0.01  # the delta of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # the largest sum of the deltas of all answers on one test ledger
 MAX_QUERIES = 1000  # queries from the data that are examined
