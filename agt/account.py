@@ -278,7 +278,7 @@ class Ledger:
         spent, which ``str(ledger)`` does.
         """
         with self._open_file(writing=False) as ledger:
-            return ledger.words()
+            return ledger.claim_sentences()
 
     def __str__(self) -> str:
         """Return the population, its unit, the budget, and how much of eps is used so far."""

@@ -187,7 +187,7 @@ class Release(Generic[Drawn]):
                 "the budget covered only a part of this release, so the release cannot be "
                 "drawn: make one with fewer labels"
             )
-        if not reservation.take():  # True once, for the first caller in any thread
+        if not reservation.mark_drawn():  # True once, for the first caller in any thread
             raise RuntimeError(
                 "this release was already drawn, and neither the release nor a copy of it can "
                 "be drawn a second time: make a new release"
@@ -290,7 +290,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             terms=terms,
             claim=labelling.claim,
             conditions=terms.conditions_of(labelling.model),
-            requested=len(questions.new),
+            requested=len(questions.new_rows),
             labelling=labelling,
             features=features,
             questions=questions,
@@ -304,8 +304,8 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         were paid for, in the order of the file.
         """
         if self.reservation is None:
-            return self.questions.new
-        return self.questions.new[: self.reservation.size]
+            return self.questions.new_rows
+        return self.questions.new_rows[: self.reservation.size]
 
     @property
     def requested_claim(self) -> Claim:
@@ -379,13 +379,13 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             return [self.questions.labels({})]
         queries = selected(self.features, rows)
         drawn = self.labelling.draw_in_pieces(queries, self.terms.randomness, on_progress)
-        if not self.questions.remembered and len(rows) == len(self.features):
+        if not self.questions.has_ledger and len(rows) == len(self.features):
             return drawn
         labels = gathered(drawn, len(rows)).tolist()
         keys = (self.questions.keys[row] for row in rows)
         answers = dict(zip(keys, labels, strict=True))
         # Another process may have answered a question meanwhile. What the payer stored counts.
-        stored = self.terms.payer.keep(reservation, answers)
+        stored = self.terms.payer.store_answers(reservation, answers)
         return [self.questions.labels(stored)]
 
     def expected_accuracy(

@@ -1,9 +1,9 @@
-"""agt audit certificate: neighbours of a run are trained, and every claim of its certificates is
-held against them.
+"""agt audit certificate: models are trained on neighbouring datasets of a run, and compared with
+every claim of the run's certificates.
 
-The model is audited as it was saved. A violation is a counterexample, certain apart from the
-claim's own conditions. No violation is no proof, so the audit counts how close the neighbours came
-to their bounds, and with that which narrowing of a bound it would have noticed.
+The model is audited as it was saved. A violation is a counterexample, which is certain if the
+conditions of the claim hold. That none was found is no proof, so the audit reports how close the
+neighbours came to their bounds, and by how much a bound must be too narrow to be detected.
 """
 
 import math
@@ -54,26 +54,21 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
 Count = Annotated[int, Field(ge=0)]
-CODE_KEYS = ("agt", "revision")  # of env.json
-MAX_WITHIN_BOUNDS = 100  # queries asked within bounds, besides those that bisection finds for it
+CODE_KEYS = ("agt", "revision")  # keys of env.json that name the version of agt
+MAX_WITHIN_BOUNDS = 100  # queries of ``audit_labels_within_bounds``, in addition to bisected ones
 ALLOWED_DRIFT = {"float64": 1e-6, "float32": 2e-3}
-"""Dtype -> how far ends of boxes may be from those of training again on another processor, in
-widths of a box.
+"""Dtype -> the largest difference, in widths of a box, between ends of boxes that were trained on
+two processors.
 """
 MAX_REFUSALS_SHOWN = 3
-EDITS_AT_ONCE = 64  # made before the next are made from those that went farthest
-BEST_EDITS = 16  # that went farthest, from which the next are made
-LONG_SECONDS = 300  # of an audit in which other processes are worth their start
-NESTING = {
-    "each parameter": (
-        "if D and D' are neighbouring datasets, the parameter bounds computed on D' for "
-        "distance k - 1 lie within those computed on D for distance k",
-        "ends of parameter bounds",
-    ),
-}
-"""What is bounded -> (what is claimed of neighbours' bounds, what is compared)."""
-ON_RECORD = {"each parameter": "parameters and boxes"}
-# What findings are about; their subjects begin so.
+EDITS_AT_ONCE = 64  # neighbours that are made before the best of them are edited further
+BEST_EDITS = 16  # neighbours with the largest deviations, which are edited further
+LONG_SECONDS = 300  # a time limit from which on it is worth to start worker processes
+NESTING_CLAIM = (
+    "if D and D' are neighbouring datasets, the parameter bounds computed on D' for distance k - 1 "
+    "lie within those computed on D for distance k"
+)
+# Names of findings, with which their subjects begin.
 ON_RECORD_AGAIN, PARAMETERS = "on record", "parameters"
 CERTIFIED_LABELS, LABELS_WITHIN_BOUNDS = "certified labels", "labels within bounds"
 MEMORISATION, OTHER_MEMORISATION = (
@@ -82,31 +77,33 @@ MEMORISATION, OTHER_MEMORISATION = (
 )
 NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
+"""Labels [n] and stable distances [n] of n queries."""
 EditAndDistance = tuple[str, int]
-"""An edit in words, and its distance k."""
+"""The description of an edit, and the distance k of its neighbour."""
 
 
 # -- queries
 # --------------------------------------------------------------------------------------------------
 
 
-def roots(
+def change_points(
     read: Callable[[np.ndarray], LabelsAndDistances],
     low: np.ndarray,
     high: np.ndarray,
     level: np.ndarray,
 ) -> np.ndarray:
-    """Return queries at which a label changes, or a certificate ends, on lines; [2 m, ...].
-
-    They come in pairs a rounding apart, with the change between them: the first half lies on one
-    side, the second half on the other. Lines without a change are left out.
+    """Find queries on lines at which the label changes or a certificate ends, by bisection.
 
     Args:
-        read: queries -> labels and distances.
+        read: queries -> their labels and stable distances.
         low: [n, ...] where the lines begin.
         high: [n, ...] where they end.
-        level: [n] what is followed along each line: 0: the label only; otherwise also whether the
-            distance is at least this.
+        level: [n] which change to find on each line. 0: of the label. Otherwise: of the label, or
+            of whether the stable distance is at least this.
+
+    Returns:
+        [2 m, ...] two queries for each of the m lines whose ends differ: query i lies just before
+        a change, and query m + i just after it.
     """
 
     def label_and_certified(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
@@ -123,16 +120,22 @@ def roots(
     return np.concatenate([on_line(low, high, before), on_line(low, high, after)])
 
 
-def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> np.ndarray:
-    """Return at which queries two neighbours say what no two neighbours may, [n] bool.
+def inconsistent_distances(
+    own: LabelsAndDistances, other: LabelsAndDistances, symmetric: bool
+) -> np.ndarray:
+    """Return at which queries two models at distance 1 contradict each other, [n] bool.
+
+    They do if a distance is too large by more than 1 for the other one, or if the labels differ
+    although a distance above 0 rules that out.
 
     Args:
-        one: (labels, distances) of the run.
-        two: (labels, distances) of a neighbour one k away.
-        symmetric: the run is a neighbour of its neighbour too.
+        own: labels and stable distances of the run's model.
+        other: those of the neighbour's model.
+        symmetric: whether the run's dataset is also a neighbour of the other one; if not, the
+            neighbour's distances claim nothing of the run's model.
     """
-    label, distance = one
-    other_label, other_distance = two
+    label, distance = own
+    other_label, other_distance = other
     labels_differ = label != other_label
     if not symmetric:
         return (distance > other_distance + 1) | (labels_differ & (distance > 0))
@@ -140,15 +143,15 @@ def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> n
     return (abs(distance - other_distance) > 1) | (labels_differ & is_certified)
 
 
-def ks_apart(edit: EditedRecords, relation: str) -> int:
-    """Return how many k a neighbour is away, at most ``edit.distance``.
+def edit_distance(edit: EditedRecords, relation: str) -> int:
+    """Return the distance k of a neighbour, from the units that were removed and added.
 
-    The units that were removed and added are counted as the relation counts them.
+    It is at most ``edit.distance``, which counts edits; some edits may have changed nothing.
     """
     removed = len(np.unique(edit.original.units[edit.removed_rows]))
     added = len(edit.added)
     only_removes_or_adds = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
-    # A unit that is changed is removed as it was and added as it is, in one k.
+    # If one k replaces or changes a unit, it both removes and adds one.
     changes = removed + added if only_removes_or_adds else max(removed, added)
     changes_per_k = max(len(steps) for steps in edits_of(relation))
     return math.ceil(changes / changes_per_k)
@@ -160,17 +163,19 @@ def ks_apart(edit: EditedRecords, relation: str) -> int:
 
 @schema
 class Certificate(AuditKind):
-    """How hard an audit of certificates tries.
+    """Audits the certificates of a run; its settings say how much is tried.
 
     Attributes:
-        units: as many are left out one by one, drawn at random where there are more; None: all.
-        neighbours: edited datasets made to hurt, at distances 1 to ``farthest``.
-        farthest: the greatest distance k.
-        bounded: neighbours that are trained with all their bounds.
-        queries: test records that are asked.
-        lines: lines between them along which changes of a label or a certificate are looked for.
-        seconds: no new neighbours are begun after so many; None: no limit.
-        again: train the run itself again, with its bounds.
+        units: how many units are left out of training, one at a time, drawn at random if there are
+            more; None: all.
+        neighbours: how many neighbouring datasets to make by edits that are chosen to change
+            answers, at distances from 1 to ``farthest``.
+        farthest: the largest distance k of these.
+        bounded: on how many neighbouring datasets to train with all bounds.
+        queries: how many test records to ask.
+        lines: on how many lines between test records to search changes of labels and certificates.
+        seconds: no training starts after so many seconds; None: no limit.
+        again: whether to train the run itself again, with its bounds.
     """
 
     name: ClassVar[str] = "certificate"
@@ -184,14 +189,15 @@ class Certificate(AuditKind):
     again: bool = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Open the run with its data, attack, and return what was found.
+        """Open the run with its data, make all attacks, and return the findings.
 
         Raises:
-            ConfigError: its data is gone or changed; or the run drew noise that was not stored.
+            DataMissing: the run's data is missing.
+            ConfigError: the data was changed, or the run's training used noise without a seed.
         """
         opened = given.open(record, console)
         if opened.model.number_votes is not None:
-            return self._intervals(opened, given.seed)
+            return self._audit_intervals(opened, given.seed)
         model = opened.model
         noise = model.problem.settings.noise
         if noise is not None and noise.seed is None:
@@ -215,7 +221,7 @@ class Certificate(AuditKind):
                 model, self, given.seed, other_code, lambda done, of: report(done, of, done, of)
             )
             findings = auditor.run()
-        conditions = map(_condition_line, opened.conditions)
+        conditions = map(_condition_sentence, opened.conditions)
         return Audited.of(
             opened.trained.finished,
             tuple(findings.values()),
@@ -228,8 +234,13 @@ class Certificate(AuditKind):
             },
         )
 
-    def _intervals(self, opened: OpenedRun, seed: int) -> Audited:
-        """Attack the certified intervals of a run of numbers."""
+    def _audit_intervals(self, opened: OpenedRun, seed: int) -> Audited:
+        """Audit a run whose answers are numbers, and whose certificates are intervals.
+
+        Args:
+            opened: the run.
+            seed: of the choice of queries and edits.
+        """
         model = opened.model
         dataset = model.problem.dataset
         candidates = dataset.test if len(dataset.test) else dataset.train
@@ -246,7 +257,7 @@ class Certificate(AuditKind):
         return Audited.of(
             opened.trained.finished,
             tuple(counts.findings(subject, len(queries)).values()),
-            map(_condition_line, opened.conditions),
+            map(_condition_sentence, opened.conditions),
             metrics={"neighbours": counts.neighbours},
         )
 
@@ -254,11 +265,11 @@ class Certificate(AuditKind):
 def _code_differences(
     run_environment: Mapping[str, object], audit_environment: Mapping[str, object]
 ) -> str:
-    """Return in words how another version of agt made the run; empty: the same one did.
+    """Return a clause that says which other version of agt made a run; "": the same version did.
 
     Args:
-        run_environment: env.json of the run.
-        audit_environment: env.json of this audit.
+        run_environment: the content of the run's env.json.
+        audit_environment: the content of this audit's env.json.
     """
     differences = []
     for key in CODE_KEYS:
@@ -272,10 +283,10 @@ def _code_differences(
     return f"the run was made by another version of agt ({listed})"
 
 
-def _condition_line(condition: Condition) -> str:
-    """Return how a condition stands and why, in words.
+def _condition_sentence(condition: Condition) -> str:
+    """Return a sentence with a condition's status and the reason for it.
 
-    The first reason of a declared condition says itself that it is declared.
+    The reason of a declared condition says itself that it is declared, so its status is left out.
     """
     reason = f"{condition.standing}: {condition.why}"
     if condition.standing is Standing.DECLARED:
@@ -284,45 +295,51 @@ def _condition_line(condition: Condition) -> str:
 
 
 class Auditor:
-    """An audit of one saved model, with what it saw.
-
-    It counts what neighbours contradict; counterexamples are kept with the edits that made them.
+    """One audit of a saved model: it trains neighbours, and counts what contradicts a claim.
 
     Args:
-        model: as saved; its problem holds the records that it was trained on.
-        extent: how hard to try.
+        model: the model as it was saved; its problem has the records that it was trained on.
+        extent: how much to try.
         seed: of every choice.
-        other_code: why training may give other numbers than the run's, rounding aside; empty: it
-            may not.
-        on_progress: called with how many neighbours are done, of how many.
+        other_code: a clause that says which other version of agt made the run, so that training
+            again may give other numbers; "": the same version did.
+        on_progress: called with (how many neighbours are done, of how many).
 
     Attributes:
-        queries: [n, ...] those that are asked; ``certificates``, the run's answers to them.
-        line_ends: [m, ...] records between which lines lie.
-        stage_ends: the time at which the stage at work begins nothing new.
-        ended_early: a stage had more to do than time.
-        planned: (edit in words, distance) -> neighbours begun.
-        refused: (edit in words, distance) -> neighbours that training refused.
-        refusal_reasons: how often training refused for each reason.
-        edit_deviations: (edit in words, distance) -> how far each trained neighbour's parameters
-            went of their bound.
-        farthest: the neighbour that went farthest of its bound: how far, its edit and its model.
-        parameter_deviations: parameters by name -> the largest deviation over its bound.
-        bound_violations: neighbours whose parameters left their bound, in words.
-        labels_compared: certified (neighbour, query) pairs.
-        labels_changed: how many of these labels changed.
-        label_violations: the neighbours that changed one, in words.
-        units_left_out: units left out, one at a time.
-        memorised: (certified, memorisation) of each of their records; memorisation is 1 if only
-            the model with the record labels it correctly, -1 if only the one without it.
-        unreached: (neighbour, member) pairs farther than the grid reaches.
-        names_far_records: the table of edits names added records that lie beyond the ranges.
-        only_changes: no record is removed or added; records change in place.
-        dense: bounds are known for every k, without a gap.
-        pairs: neighbours trained with all their bounds.
-        ends_compared: ends of their boxes; ``ends_outside``, those that stick out.
-        answers_compared: (pair, query); ``answers_inconsistent``, those with distances more than
-            1 apart, or with a label that changed before its distance was 0.
+        queries: [n, ...] the queries that are asked.
+        certificates: the run's certificates of these queries.
+        line_ends: [m, ...] the records at which lines begin and end.
+        has_boxes: whether certificates bound each parameter by a box.
+        only_changes: whether edits change records in place, and remove or add none.
+        dense: whether the run has bounds for every k up to its largest one.
+        stage_ends: the time after which the present stage starts no training.
+        ended_early: whether a stage was ended by the time limit.
+        planned: edit and distance -> how many neighbours were to be trained.
+        refused: edit and distance -> how many neighbours training refused.
+        refusal_reasons: message of training -> how often it refused a neighbour with it.
+        edit_deviations: edit and distance -> the deviation of each trained neighbour.
+        farthest_neighbour: the edit and the model of the neighbour with the largest deviation;
+            None: no neighbour deviated.
+        parameter_deviations: name of a parameter -> its largest deviation of all neighbours.
+        bound_violations: a clause for each neighbour whose parameters left their bounds.
+        labels_compared: how many certified labels were compared with a neighbour's label.
+        labels_changed: how many of them differ.
+        label_violations: a clause for each neighbour that changed a certified label.
+        units_left_out: how many units were left out of training, one at a time.
+        memorised: (is certified, memorisation) for each record of these units. Memorisation is 1 if
+            only the model with the record labels it correctly, -1 if only the one without it does,
+            and 0 otherwise.
+        unreached: how many members of neighbours were not compared, because the run has no bounds
+            for their distance.
+        names_far_records: whether ``planned`` has an edit that added records beyond the ranges.
+        pairs: how many neighbours were trained with all their bounds.
+        ends_compared: how many ends of boxes were compared between the run and these neighbours.
+        ends_outside: how many of them lie outside of the other's box.
+        answers_compared: how many answers of these neighbours were compared with the run's.
+        answers_inconsistent: how many of them contradict the run's (``inconsistent_distances``).
+
+    A deviation is how far a parameter of a neighbour's model lies from the run's, divided by the
+    bound for the neighbour's distance: above 1, it violates the bound.
     """
 
     def __init__(
@@ -348,6 +365,7 @@ class Auditor:
         self.certificate = settings.certificate
         self.relation = settings.relation.name
         self.symmetric = RELATIONS[self.relation].symmetric
+        self.has_boxes = self.certificate.bounded == "each parameter"
         self.only_changes = not RELATIONS[self.relation].edits_whole_records
         ks = settings.kgrid.ks
         self.dense = self.certificate.covers_every_k or ks == tuple(range(len(ks)))
@@ -355,7 +373,7 @@ class Auditor:
         chosen = np.sort(self.rng.permutation(len(candidates))[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(candidates.take(chosen).features)
         self.queries = np.concatenate(
-            [self.line_ends[: self.extent.queries], self.roots_of(self.model)]
+            [self.line_ends[: self.extent.queries], self.queries_at_changes(self.model)]
         )
         self.certificates = self.model.certify(self.queries)
         attack = AttackSettings.of(self.problem)
@@ -367,12 +385,12 @@ class Auditor:
             self.subject = f"{self.subject}, {members} members"
 
     def _reset_counts(self) -> None:
-        """Set everything that is counted to nothing."""
+        """Set every count to 0, and every list of results to an empty one."""
         self.planned = Counter[EditAndDistance]()
         self.refused = Counter[EditAndDistance]()
         self.refusal_reasons = Counter[str]()
         self.edit_deviations: dict[EditAndDistance, list[float]] = defaultdict(list)
-        self.farthest: tuple[float, EditedRecords | None, Model | None] = (0.0, None, None)
+        self.farthest_neighbour: tuple[EditedRecords, Model] | None = None
         self.parameter_deviations = Deviations()
         self.bound_violations = list[str]()
         self.labels_compared = 0
@@ -389,41 +407,42 @@ class Auditor:
         self.answers_inconsistent = 0
 
     def labels_and_distances(self, certificates: Certificates) -> LabelsAndDistances:
-        """Return labels and stable distances; of a grid that skips values of k, in its steps."""
+        """Return labels and stable distances; of a grid that is not dense, steps of the grid."""
         if self.dense:
             return certificates.prediction, certificates.stable_distance
         return certificates.prediction, certificates.grid_steps
 
     @property
     def largest_deviation(self) -> float:
-        """The largest deviation of a neighbour's parameters over its bound."""
+        """The largest deviation of all parameters of all neighbours; 0 if none was trained."""
         return max(self.parameter_deviations.values(), default=0.0)
 
     @property
     def neighbours_trained(self) -> int:
-        """How many neighbours were trained, apart from those with all their bounds."""
+        """How many neighbours were trained without bounds."""
         return sum(map(len, self.edit_deviations.values()))
 
     @property
     def distances_claimed(self) -> bool:
-        """Whether stable distances of neighbours are claimed to differ by one at most."""
+        """Whether stable distances at distance 1 are claimed to differ by at most 1."""
         return self.certificate.distances_differ_by_one(self.problem.settings)
 
     @property
     def nesting_claimed(self) -> bool:
-        """Whether boxes of neighbours are claimed to lie within one another."""
-        return self.certificate.bounded in NESTING and self.dense and self.distances_claimed
+        """Whether boxes of neighbours are claimed to lie within the run's (``NESTING_CLAIM``)."""
+        return self.has_boxes and self.dense and self.distances_claimed
 
     def _out_of_time(self) -> bool:
-        """Return whether no time is left to the stage at work, and note that it ended early."""
-        out_of_time = time.monotonic() > self.stage_ends
-        self.ended_early |= out_of_time
-        return out_of_time
+        """Return whether the present stage has no time left; if so, set ``ended_early``."""
+        is_out_of_time = time.monotonic() > self.stage_ends
+        self.ended_early |= is_out_of_time
+        return is_out_of_time
 
     def run(self) -> dict[str, Finding]:
-        """Attack, and return the finding of each claim, by what the claim is about.
+        """Make all attacks, and return the finding of each claim, under the claim's name.
 
-        Each stage has an equal share of the time that is left when it begins.
+        Each stage gets an equal share of the time that is left when it begins. What comes after the
+        stages uses the neighbours that they trained.
         """
         findings: dict[str, Finding] = {}
         stages = [self.attack, self.compare_bounds]
@@ -436,40 +455,50 @@ class Auditor:
             self.share_time(len(stages) - index)
             stage()
         self.probe_along_farthest_move()
-        labels_within_bounds = self.ask_within_bounds()
+        labels_within_bounds = self.audit_labels_within_bounds()
         batches = self.compare_batches()
-        findings[PARAMETERS] = self._parameters()
-        findings[CERTIFIED_LABELS] = self._certified()
+        findings[PARAMETERS] = self._parameters_finding()
+        findings[CERTIFIED_LABELS] = self._certified_labels_finding()
         findings[LABELS_WITHIN_BOUNDS] = labels_within_bounds
         if not self.only_changes:
-            findings |= self._memorisation()
-        findings |= dict(self._of_pairs())
+            findings |= self._memorisation_findings()
+        findings |= self._pair_findings()
         findings[BATCHES] = batches
         return findings
 
     def share_time(self, stages: int) -> None:
-        """Give the next of so many stages its equal share of the time that is left."""
+        """Set the end of the stage that begins now, if there is a time limit.
+
+        Args:
+            stages: how many stages are left, this one included; they share the remaining time.
+        """
         if self.extent.seconds is None:
             return
         now = time.monotonic()
         remaining = max(0.0, self.started + self.extent.seconds - now)
         self.stage_ends = now + remaining / stages
 
-    def lines(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return both ends of lines, [n, ...] each, from one record to another and as far again."""
+    def draw_lines(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the beginnings and the ends of random lines, [n, ...] float64 each.
+
+        A line begins at one record of ``line_ends``, and has another one at its middle.
+        """
         rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
         low, high = self.line_ends[rows].astype(np.float64)
         return low, 2 * high - low
 
-    def roots_of(self, model: Model, max_k: int | None = None) -> np.ndarray:
-        """Return queries a rounding away from where a label changes, or a certificate of a k ends.
+    def queries_at_changes(self, model: Model, max_k: int | None = None) -> np.ndarray:
+        """Find queries at which a label of a model changes, or its certificate for some k ends.
 
         Args:
-            model: whose labels and certificates these are.
-            max_k: any k up to this may be looked at; None: each k within reach of the edits in
-                turn.
+            model: the run's model, or a neighbour's.
+            max_k: the k of each line is drawn from 1 to this; None: the lines take turns at 0 (the
+                label alone), 1, ..., ``extent.farthest``.
+
+        Returns:
+            [2 m, ...] as of ``change_points``, from m <= ``extent.lines`` lines.
         """
-        low, high = self.lines()
+        low, high = self.draw_lines()
         if max_k is None:
             level = np.arange(len(low)) % (self.extent.farthest + 1)
         else:
@@ -478,16 +507,17 @@ class Auditor:
         def read(queries: np.ndarray) -> LabelsAndDistances:
             return self.labels_and_distances(model.certify(queries))
 
-        found = roots(read, low, high, level)
+        found = change_points(read, low, high, level)
         half = len(found) // 2  # the other half lies on the other sides of the changes
         chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
         return found[np.concatenate([chosen, half + chosen])]
 
-    def target(self, distance: int) -> TargetQuery:
-        """Return one of the queries that are barely certified at ``distance``, if there are any.
+    def choose_target(self, distance: int) -> TargetQuery:
+        """Choose a query whose label an edit may try to change, at random.
 
-        If none is certified so far, it is one of those with the least distances; without queries,
-        it is random.
+        It is one of the 8 queries with the smallest stable distance of at least ``distance``; or,
+        if no query has such a distance, one of the 8 with the smallest distances of all. Without
+        queries, its features are drawn.
         """
         distances = self.certificates.stable_distance
         if not len(distances):
@@ -504,7 +534,7 @@ class Auditor:
     # ----------------------------------------------------------------------------------------------
 
     def leave_out(self) -> None:
-        """Train without each unit, and count what the model had memorised of its records."""
+        """Train without single units, and record memorisation of their records (``memorised``)."""
         train = self.problem.dataset.train
         features = np.asarray(train.features)
         units = np.unique(train.units[~train.public])
@@ -523,7 +553,7 @@ class Auditor:
             self.memorised += zip(is_certified[rows].tolist(), memorisation.tolist(), strict=True)
 
     def _certified_at_first_k(self, features: np.ndarray) -> np.ndarray:
-        """Return which queries are certified at the least k of the grid above 0, [n] bool."""
+        """Return which queries are certified at the smallest k of the grid above 0, [n] bool."""
         ks = (1,) if self.certificate.covers_every_k else self.problem.settings.kgrid.ks
         first_k = next((k for k in ks if k >= 1), None)
         if first_k is None:
@@ -531,9 +561,10 @@ class Auditor:
         return self.model.certify(features, (first_k,)).stable_distance >= 1
 
     def attack(self) -> None:
-        """Train neighbours that are made to hurt.
+        """Train on neighbouring datasets whose edits are chosen to change answers.
 
-        Half of them are made anew, half from those that went farthest, one edit farther.
+        They are made in groups of ``EDITS_AT_ONCE``. From the second group on, about half of them
+        are earlier neighbours with large deviations, with one more edit.
         """
         remaining = self.extent.neighbours
         best: list[tuple[float, EditedRecords]] = []  # deviation and edit
@@ -545,33 +576,40 @@ class Auditor:
             best = sorted(best, key=lambda pair: -pair[0])[:BEST_EDITS]
 
     def _next_edit(self, best: Sequence[EditedRecords]) -> EditedRecords:
-        """Return a new neighbour of one or several edits, or one of the best with one edit more.
+        """Return the next neighbour to train on: a new one, or one of ``best`` with one more edit.
 
-        That edit is any, or it adds the last added record once more.
+        Args:
+            best: neighbours with large deviations; those at ``extent.farthest`` are not used.
         """
         extensible = [edit for edit in best if edit.distance < self.extent.farthest]
         if extensible and self.rng.random() < 0.5:
             start = extensible[int(self.rng.integers(len(extensible)))]
             if start.added and self.rng.random() < 0.7:
                 return self.editor.repeated(start)
-            return self.editor.step(start, self.target(start.distance + 1))
+            return self.editor.step(start, self.choose_target(start.distance + 1))
         steps = 1
         if self.rng.random() < 0.3:
             steps = int(self.rng.integers(1, self.extent.farthest + 1))
         edit = self.unchanged
         for _ in range(steps):
-            edit = self.editor.step(edit, self.target(edit.distance + 1))
+            edit = self.editor.step(edit, self.choose_target(edit.distance + 1))
         return edit
 
     def _train(
         self, edits: Sequence[EditedRecords]
     ) -> Iterator[tuple[EditedRecords, Model, float]]:
-        """Train neighbours while there is time, and count what they contradict.
+        """Train on neighbours while there is time, and compare each with the run's claims.
+
+        It changes the counts of neighbours, of deviations and of labels. A neighbour that training
+        refuses is counted as refused, and not yielded.
+
+        Args:
+            edits: the neighbours.
 
         Yields:
-            An edit, its model, and how far its parameters went of their bound.
+            A neighbour, its model, and its largest deviation.
         """
-        self.planned.update(map(kind_of, edits))
+        self.planned.update(map(edit_and_distance, edits))
         self.names_far_records |= any(
             len(edit.edits) == 1 and edit.range_factor > 1 for edit in edits
         )
@@ -583,21 +621,29 @@ class Auditor:
             self.on_progress(done, len(edits))
             neighbour = next(neighbours)
             if isinstance(neighbour, AgtError):
-                self.refused[kind_of(edit)] += 1
+                self.refused[edit_and_distance(edit)] += 1
                 self.refusal_reasons[str(neighbour)] += 1
                 continue
-            deviation = self._count_deviation(edit, neighbour)
-            self.edit_deviations[kind_of(edit)].append(deviation)
-            if deviation > self.farthest[0]:
-                self.farthest = (deviation, edit, neighbour)
+            largest_before = self.largest_deviation
+            deviation = self._record_deviation(edit, neighbour)
+            self.edit_deviations[edit_and_distance(edit)].append(deviation)
+            if deviation > largest_before:
+                self.farthest_neighbour = (edit, neighbour)
             self._count_changed_labels(edit, neighbour, self.queries, self.certificates)
             yield edit, neighbour, deviation
         self.on_progress(len(edits), len(edits))
 
-    def _count_deviation(self, edit: EditedRecords, neighbour: Model) -> float:
-        """Count and return how far a neighbour's parameters went of what the model allows them.
+    def _record_deviation(self, edit: EditedRecords, neighbour: Model) -> float:
+        """Record the deviations of a neighbour's parameters, and return the largest one.
 
-        It is the largest deviation over its bound, of all parameters of all members.
+        It updates ``parameter_deviations``, ``unreached`` and ``bound_violations``.
+
+        Args:
+            edit: the neighbour.
+            neighbour: the model that was trained on it.
+
+        Returns:
+            The largest deviation of all parameters of all members; 0 if none was compared.
         """
         deviations = Deviations()
         for member, k in self._changed_members(edit).items():
@@ -628,12 +674,12 @@ class Auditor:
         return largest
 
     def _changed_members(self, edit: EditedRecords) -> dict[int, int]:
-        """Return how many k the records of each member are away, by the member's index.
+        """Return the members whose records an edit changes: index -> distance k of its records.
 
-        Members whose records an edit leaves alone are left out. A single model is member 0.
+        A model that is no ensemble is member 0.
         """
         if not self.problem.settings.ensembled:
-            return {0: ks_apart(edit, self.relation)}
+            return {0: edit_distance(edit, self.relation)}
         ensemble = self.problem.settings.ensemble
         shard_of_removed = assign_shards(edit.original.units[edit.removed_rows], ensemble)
         shard_of_added = [int(assign_shards(unit.units[:1], ensemble)[0]) for unit in edit.added]
@@ -646,7 +692,7 @@ class Auditor:
                 if shard == member
             )
             of_member = replace(edit, removed_rows=removed_rows, added=added)
-            distances[member] = ks_apart(of_member, self.relation)
+            distances[member] = edit_distance(of_member, self.relation)
         return distances
 
     def _count_changed_labels(
@@ -656,17 +702,19 @@ class Auditor:
         queries: np.ndarray,
         certificates: Certificates,
     ) -> None:
-        """Count certified labels that a neighbour changes.
+        """Compare certified labels with a neighbour's, and count those that differ.
+
+        It updates ``labels_compared``, ``labels_changed`` and ``label_violations``.
 
         Args:
-            edit: what was edited.
-            neighbour: the model of it.
-            queries: [n, ...].
-            certificates: the run's, of these queries.
+            edit: the neighbour.
+            neighbour: the model that was trained on it.
+            queries: [n, ...] the queries to ask.
+            certificates: the run's certificates of these queries.
         """
         if not len(queries):
             return
-        k = max(1, ks_apart(edit, self.relation))
+        k = max(1, edit_distance(edit, self.relation))
         is_certified = certificates.stable_distance >= k
         differs = certificates.prediction != neighbour.predict(queries)
         count = int((is_certified & differs).sum())
@@ -680,22 +728,22 @@ class Auditor:
                 f"these edits: {edits})"
             )
 
-    # -- pairs, each with all its bounds
-    # -------------------------------------------------------------------------------
+    # -- neighbours with all their bounds
+    # ----------------------------------------------------------------------------------------------
 
     def compare_bounds(self) -> None:
-        """Train neighbours one k away with all their bounds, and compare these with the run's.
+        """Train on neighbours at distance 1 with all bounds, and compare these with the run's.
 
-        Boxes must nest, and stable distances may differ by 1 at most. One version of agt makes
-        both: bounds of a run that another version made may be wider than those of today's
-        neighbours, and hold all the same.
+        Boxes must nest, and stable distances may differ by at most 1. If another version of agt
+        made the run, its bounds may be sound but wider than this version's, so the neighbours are
+        compared with a model that this version trains again.
         """
         model = self.trained_again if self.other_code else self.model
         for done in range(self.extent.bounded):
             if self._out_of_time():
                 return
             self.on_progress(done, self.extent.bounded)
-            edit = self.editor.step(self.unchanged, self.target(1))
+            edit = self.editor.step(self.unchanged, self.choose_target(1))
             try:
                 neighbour = neighbour_of(model, edit.records)
             except AgtError as error:
@@ -706,14 +754,18 @@ class Auditor:
                 self._count_nesting(model, neighbour)
             queries = self.queries
             if len(queries):
-                queries = np.concatenate([queries, self.roots_of(neighbour)])
-                one = self.labels_and_distances(model.certify(queries))
-                two = self.labels_and_distances(neighbour.certify(queries))
+                queries = np.concatenate([queries, self.queries_at_changes(neighbour)])
+                own = self.labels_and_distances(model.certify(queries))
+                other = self.labels_and_distances(neighbour.certify(queries))
+                inconsistent = inconsistent_distances(own, other, self.symmetric)
                 self.answers_compared += len(queries)
-                self.answers_inconsistent += int(torn(one, two, self.symmetric).sum())
+                self.answers_inconsistent += int(inconsistent.sum())
 
     def _count_nesting(self, model: Model, neighbour: Model) -> None:
-        """Count ends of boxes that stick out of the other's, member by member."""
+        """Count the ends of a neighbour's boxes that lie outside of the model's, in all members.
+
+        If the relation is symmetric, the model's ends are compared with the neighbour's, too.
+        """
         for own, other in zip(model.member_models, neighbour.member_models, strict=True):
             directions = [(own, other)]
             if self.symmetric:
@@ -723,11 +775,11 @@ class Auditor:
                 self.ends_outside += outside
                 self.ends_compared += compared
 
-    def ask_within_bounds(self) -> Finding:
-        """Ask for labels at parameters within the bound of a query's stable distance.
+    def audit_labels_within_bounds(self) -> Finding:
+        """Test labels at parameters that are moved as far as the bounds for a distance k allow.
 
-        Maybe no neighbour reaches these parameters, but the certificate speaks of them all the
-        same. Members of an ensemble are bounded one by one, and left out.
+        Perhaps no neighbour reaches these parameters, but the certificate covers them. Ensembles
+        are not tested, because each member has bounds of its own.
         """
         asked = 0
         changed = 0
@@ -768,21 +820,26 @@ class Auditor:
         max_k = self.model.max_distance
         farthest = int(self.certificates.stable_distance.max(initial=0))
         if farthest:
-            queries = np.concatenate([queries, self.roots_of(self.model, min(farthest, max_k))])
+            at_changes = self.queries_at_changes(self.model, min(farthest, max_k))
+            queries = np.concatenate([queries, at_changes])
         distances = np.minimum(self.model.certify(queries).stable_distance, max_k)
         is_certified = distances >= 1
         return queries[is_certified], distances[is_certified]
 
     def probe_along_farthest_move(self) -> None:
-        """Ask barely certified queries where the farthest neighbour moved a decision line most."""
-        _, edit, neighbour = self.farthest
-        if edit is None or neighbour is None or self._out_of_time():
+        """Ask the farthest neighbour for labels that are barely certified at its distance.
+
+        Some of the queries lie where it moved the decision boundary of a linear head most. The
+        counts of certified labels are updated.
+        """
+        if self.farthest_neighbour is None or self._out_of_time():
             return
-        k = max(1, ks_apart(edit, self.relation))
-        low, high = self.lines()
-        across_low, across_high = self._lines_across(neighbour)
-        low = np.concatenate([low, across_low])
-        high = np.concatenate([high, across_high])
+        edit, neighbour = self.farthest_neighbour
+        k = max(1, edit_distance(edit, self.relation))
+        low, high = self.draw_lines()
+        boundary_low, boundary_high = self._lines_through_boundary(neighbour)
+        low = np.concatenate([low, boundary_low])
+        high = np.concatenate([high, boundary_high])
 
         def read(queries: np.ndarray) -> LabelsAndDistances:
             return self.labels_and_distances(self.model.certify(queries))
@@ -791,19 +848,24 @@ class Auditor:
         # beginning
         both_low = np.concatenate([low, high])
         both_high = np.concatenate([high, low])
-        queries = roots(read, both_low, both_high, np.full(2 * len(low), k))
+        queries = change_points(read, both_low, both_high, np.full(2 * len(low), k))
         if len(queries):
             certificates = self.model.certify(queries)
             self._count_changed_labels(edit, neighbour, queries, certificates)
 
-    def _lines_across(self, neighbour: Model) -> tuple[np.ndarray, np.ndarray]:
-        """Return both ends of lines that cross a linear head's decision line where it moved most.
+    def _lines_through_boundary(self, neighbour: Model) -> tuple[np.ndarray, np.ndarray]:
+        """Return two lines through a linear head's boundary, where a neighbour moved it most.
 
-        They lie along its weights, through two points as far out as records lie, in the direction
-        in which the neighbour moved the weights at a right angle.
+        The lines lie along the head's weights. They go through the two points at the distance of
+        a record from the origin, in the direction in which the weights moved, without its part
+        along the weights.
+
+        Args:
+            neighbour: the neighbour's model.
 
         Returns:
-            [2, ...] each; [0, ...] of other models, or if features are no columns.
+            The beginnings and the ends, [2, ...] each; [0, ...] each if the models are no linear
+            heads on unchanged features.
         """
         nothing = self.line_ends[:0]
         own_head = self.model.linear_head
@@ -831,14 +893,15 @@ class Auditor:
         return low.reshape(shape), high.reshape(shape)
 
     def compare_batches(self) -> Finding:
-        """Compare the run's constants and batches with those of two neighbours, one far away.
+        """Compare the run's constants, batches and shards with those of two other datasets.
 
-        No other record may have a part in a record's batch or shard, or in a constant.
+        One is at distance 1, the other has half of the records. A record's batch and shard may
+        depend on that record only, and constants on no record.
         """
         train = self.problem.dataset.train
         wrong_constants = 0
         moved = 0
-        one_edit = self.editor.step(self.unchanged, self.target(1))
+        one_edit = self.editor.step(self.unchanged, self.choose_target(1))
         half_removed = EditedRecords(train, np.arange(0, len(train), 2))
         for edit in (one_edit, half_removed):
             neighbour = neighbouring(self.problem, edit.records)
@@ -863,7 +926,7 @@ class Auditor:
 
     @property
     def _declared_constants(self) -> tuple[float, int]:
-        """The divisor of gradient sums and the maximum batch size that every plan must have."""
+        """(the divisor of gradient sums, the maximum batch size), as declared or derived."""
         batch = self.problem.setup.training.batch
         plan = self.problem.plan
         size = self.problem.dataset.declared_size
@@ -871,11 +934,14 @@ class Auditor:
         return batch.normalizer or derived, batch.n_max or plan.n_max
 
     def _count_moved_records(self, records: Records, other_plan: BatchPlan) -> int:
-        """Count the common records that are in another batch or shard of another dataset.
+        """Count common records of the run and another dataset with another batch or shard there.
+
+        A record counts once for its shard, and once for each batch of the first two epochs. If the
+        numbers of steps differ, every common record counts once more.
 
         Args:
-            records: the other dataset.
-            other_plan: its batches.
+            records: the records of the other dataset.
+            other_plan: the plan of its batches.
         """
         train = self.problem.dataset.train
         plan = self.problem.plan
@@ -894,17 +960,17 @@ class Auditor:
 
     @cached_property
     def trained_again(self) -> Model:
-        """The model that this version of agt makes of the run's own records."""
+        """The model that this version of agt trains on the run's own records."""
         records = self.problem.dataset.train
-        if self.model.stores_noise:  # training would draw anew
+        if self.model.stores_noise:  # ``retrained`` would draw new noise
             return neighbour_of(self.model, records)
         return retrained(self.problem, records)
 
     def compare_with_training_again(self) -> Finding:
-        """Train on the run's own records again, and compare with what the run stored.
+        """Train on the run's own records again, and compare the numbers with the stored ones.
 
-        The bits should be the same, or at least within what the bounds allow two runs on the same
-        records.
+        They should be equal. Differences that the bounds for k = 0 and ``ALLOWED_DRIFT`` allow are
+        reported without a verdict, because another processor can cause them.
         """
         compared = 0
         differ = 0
@@ -927,7 +993,7 @@ class Auditor:
         outcome, meaning = self._judge_difference(
             compared, differ, largest_deviation > 1 or drifted
         )
-        on_record = ON_RECORD.get(self.certificate.bounded, "weights")
+        on_record = "parameters and boxes" if self.has_boxes else "weights"
         noticeable = "this audit detects any change of the stored numbers beyond rounding"
         if self.other_code:
             noticeable = (
@@ -951,12 +1017,12 @@ class Auditor:
     def _judge_difference(
         self, compared: int, differ: int, beyond_rounding: bool
     ) -> tuple[Outcome, str]:
-        """Return what becomes of the claim that training again gives the stored numbers, and why.
+        """Return the outcome of ``compare_with_training_again``, and a sentence that explains it.
 
         Args:
             compared: how many numbers were compared.
             differ: how many of them differ.
-            beyond_rounding: they differ by more than the allowed rounding.
+            beyond_rounding: whether they differ by more than rounding may explain.
         """
         meaning = (
             f"{differ:,} of {compared:,} numbers stored in the run's folder differ from those that "
@@ -983,7 +1049,7 @@ class Auditor:
 
     @property
     def effort(self) -> str:
-        """What was made, and what was not, in words."""
+        """A text that says how many neighbours were trained, and how many were not."""
         train = self.problem.dataset.train
         private_units = len(np.unique(train.units[~train.public]))
         edited = self.neighbours_trained - self.units_left_out
@@ -1007,12 +1073,12 @@ class Auditor:
             parts.append("the time limit audit.seconds ended the search early")
         return "; ".join(parts)
 
-    def _parameters(self) -> Finding:
-        """Return whether neighbours stay within bounds, and which narrowing would be noticed.
+    def _parameters_finding(self) -> Finding:
+        """Return the finding about whether neighbours' parameters lie within their bounds.
 
-        A deviation is the largest of all elements, ends and values of k of a group of parameters,
-        so the narrowing is that of all bounds of a group. The groups that came nearest to their
-        bounds and those that stayed farthest from them are named.
+        It says by how much the bounds must be too narrow to be detected, for the two groups of
+        parameters (one tensor each) with the largest and the smallest deviation. A deviation is the
+        largest of all elements of a group, so this is about all bounds of a group together.
         """
         relation = self.problem.settings.relation
         edits_within_k = RELATIONS[relation.name].describe_ball(relation.unit_rows)
@@ -1032,16 +1098,16 @@ class Auditor:
             self.effort,
             "deviation/bound",
             self.largest_deviation if self.parameter_deviations else None,
-            self._parameters_meaning(),
+            self._parameters_sentence(),
             "this audit detects if all bounds of a group of parameters are too narrow "
             f"{detectable}. For other groups, the percentage lies between those given. It may "
             "miss a single bound that is too narrow",
             1.0,
         )
 
-    def _parameters_meaning(self) -> str:
-        """Return in words how far neighbours' parameters went."""
-        deviation = share_words(self.largest_deviation)
+    def _parameters_sentence(self) -> str:
+        """Return a sentence with the largest deviation, or with the reason why there is none."""
+        deviation = share_of_bound_text(self.largest_deviation)
         if self.bound_violations:
             first_case = self.bound_violations[0]
             return (
@@ -1063,8 +1129,8 @@ class Auditor:
             f"most {deviation}"
         )
 
-    def _certified(self) -> Finding:
-        """Return whether certified labels are the same on neighbouring datasets."""
+    def _certified_labels_finding(self) -> Finding:
+        """Return the finding about certified labels, of which neighbours must not change any."""
         if self.label_violations:
             first_case = self.label_violations[0]
             meaning = f"some certified labels changed; for example, {first_case}"
@@ -1090,8 +1156,12 @@ class Auditor:
             "this audit detects a single label that changed",
         )
 
-    def _memorisation(self) -> dict[str, Finding]:
-        """Return what the model had memorised of certified records, and of others if any."""
+    def _memorisation_findings(self) -> dict[str, Finding]:
+        """Return the findings about memorised records, under their names.
+
+        The one about certified records has a verdict. The one about other records is reported, and
+        left out if there are none.
+        """
         left_out = (
             "each unit (person) was left out in turn, and the model trained without it was "
             "asked about the unit's own records"
@@ -1133,21 +1203,17 @@ class Auditor:
             )
         return findings
 
-    def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
-        """Yield the claims about two neighbours' bounds: what each is about, and its finding."""
-        nesting = NESTING.get(self.certificate.bounded)
-        if nesting is not None:
-            claim, compared = nesting
-            yield (
+    def _pair_findings(self) -> dict[str, Finding]:
+        """Return the findings about the bounds of two neighbouring datasets, under their names."""
+        findings: dict[str, Finding] = {}
+        if self.has_boxes:
+            findings[NESTING_BOXES] = self._pair_finding(
                 NESTING_BOXES,
-                self._pair_finding(
-                    NESTING_BOXES,
-                    claim,
-                    compared,
-                    self.nesting_claimed,
-                    self.ends_compared,
-                    self.ends_outside,
-                ),
+                claim=NESTING_CLAIM,
+                compared="ends of parameter bounds",
+                is_claimed=self.nesting_claimed,
+                count=self.ends_compared,
+                violations=self.ends_outside,
             )
         largest_difference = "1" if self.dense else "one step in the run's list of values of k"
         claim = (
@@ -1155,28 +1221,26 @@ class Auditor:
             f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
             "both datasets"
         )
-        yield (
+        findings[STABLE_DISTANCES] = self._pair_finding(
             STABLE_DISTANCES,
-            self._pair_finding(
-                STABLE_DISTANCES,
-                claim,
-                "queries",
-                self.distances_claimed,
-                self.answers_compared,
-                self.answers_inconsistent,
-            ),
+            claim=claim,
+            compared="queries",
+            is_claimed=self.distances_claimed,
+            count=self.answers_compared,
+            violations=self.answers_inconsistent,
         )
+        return findings
 
     def _pair_finding(
-        self, about: str, claim: str, compared: str, claimed: bool, count: int, violations: int
+        self, name: str, claim: str, compared: str, is_claimed: bool, count: int, violations: int
     ) -> Finding:
-        """Return the finding of a claim about two neighbours' bounds.
+        """Return the finding of a claim about the bounds of two neighbouring datasets.
 
         Args:
-            about: what the claim is about.
-            claim: in words.
-            compared: what was compared, in words.
-            claimed: whether it is claimed of this run.
+            name: the name of the finding, with which its subject begins.
+            claim: the claim, as a sentence.
+            compared: what was compared, as a noun in the plural.
+            is_claimed: whether this run makes the claim; otherwise nothing is tested.
             count: how many were compared.
             violations: how many of them violate the claim.
         """
@@ -1191,8 +1255,8 @@ class Auditor:
                 "version of agt trained again"
             )
         tested = False
-        if not claimed:
-            meaning = self._unclaimed
+        if not is_claimed:
+            meaning = self._reason_not_claimed
         elif not self.pairs:
             meaning = (
                 "no bounds were computed on a neighbouring dataset, so this claim was not "
@@ -1204,7 +1268,7 @@ class Auditor:
             tested = True
             meaning = f"{violations} of {count} {compared} violate the claim"
         return counterexamples(
-            f"{about}: {self.subject}",
+            f"{name}: {self.subject}",
             claim,
             attack,
             f"{self.pairs} neighbouring datasets",
@@ -1214,8 +1278,8 @@ class Auditor:
         )
 
     @property
-    def _unclaimed(self) -> str:
-        """Why nothing is claimed about bounds of two neighbours, in words."""
+    def _reason_not_claimed(self) -> str:
+        """A sentence that says why this run claims nothing about neighbours' bounds."""
         if self.distances_claimed:
             return (
                 "nothing is claimed here, because the run's list of values of k (numbers of "
@@ -1234,7 +1298,7 @@ class Auditor:
         )
 
     def notes(self) -> Iterator[str]:
-        """Yield what a reader must know besides the findings."""
+        """Yield sentences that a reader needs beside the findings, for the audit's notes."""
         units = len(np.unique(self.problem.dataset.train.units))
         yield (
             "a violation is a counterexample and therefore certain, but finding none proves "
@@ -1272,12 +1336,12 @@ class Auditor:
             )
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return two tables: neighbours by edit, and how near parameters came to their bounds."""
-        farthest = {
+        """Return two tables by name: of neighbours by edit, and of deviations by parameter."""
+        largest_of_edit = {
             edit: max(self.edit_deviations.get(edit, ()), default=0.0) for edit in self.planned
         }
         edit_rows = []
-        for edit, deviation in sorted(farthest.items(), key=lambda item: -item[1]):
+        for edit, deviation in sorted(largest_of_edit.items(), key=lambda item: -item[1]):
             description, distance = edit
             edit_rows.append(
                 {
@@ -1304,8 +1368,11 @@ class Auditor:
         }
 
 
-def kind_of(edit: EditedRecords) -> EditAndDistance:
-    """Return where a neighbour is counted: its edit, or how many edits it has; and its distance."""
+def edit_and_distance(edit: EditedRecords) -> EditAndDistance:
+    """Return the description under which a neighbour is counted, and its distance.
+
+    It is that of its only edit, or says how many edits there are.
+    """
     if len(edit.edits) == 1:
         return edit.edits[0], edit.distance
     description = f"{len(edit.edits)} edits, all chosen to change the answer to one query"
@@ -1313,13 +1380,18 @@ def kind_of(edit: EditedRecords) -> EditAndDistance:
 
 
 def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
-    """Yield the ids of each step's batch, however many they are."""
+    """Yield the ids of the records in each step's batch, without the limit n_max."""
     for rows in replace(plan, n_max=MOST_ROWS).batches(records.units):
         yield records.ids[rows]
 
 
 def _rows_of(records: Records, units: np.ndarray) -> list[np.ndarray]:
-    """Return the rows of each unit, in order."""
+    """Return the row numbers of each unit, ascending.
+
+    Args:
+        records: the records.
+        units: names of units, each of which has a record.
+    """
     by_unit = np.argsort(records.units, kind="stable")
     sorted_units = records.units[by_unit]
     starts = np.searchsorted(sorted_units, units, "left")
@@ -1327,10 +1399,10 @@ def _rows_of(records: Records, units: np.ndarray) -> list[np.ndarray]:
     return [np.sort(by_unit[start:stop]) for start, stop in zip(starts, stops, strict=True)]
 
 
-def share_words(share: float) -> str:
-    """Return in words how far of the way to its bound a neighbour went.
+def share_of_bound_text(share: float) -> str:
+    """Return a deviation, given as a share of its bound, as a percentage or a multiple of it.
 
-    Only the bound itself is called 100 %, however little is left or beyond.
+    It has so many digits that only a share of exactly 1 is shown as 100 %.
     """
     difference = abs(1 - share)
     percentage = 100 * share

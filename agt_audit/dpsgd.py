@@ -1,32 +1,36 @@
-"""agt audit dpsgd: a run's own noisy training, repeated with and without canaries.
+"""agt audit dpsgd: a run's training with noise, repeated with and without canaries.
 
-A canary is a gradient or a record that the audit adds to the training data. Trainings are the very
-loop that ``agt train`` runs. What they show an adversary (every noisy gradient sum, the final
-weights, or the final loss on the canary) gives lower bounds on epsilon, which are held against the
-run's claim. Lecture 004; Nasr et al. 2023; Steinke et al. 2023.
+A canary is a gradient or a record that the audit adds to the training data. Trainings use the loop
+of ``agt train``. An adversary sees every noisy gradient sum, the final weights, or the final loss
+on the canary, and guesses whether the canary was used. Its mistakes give lower bounds on epsilon,
+which are compared with the run's claim.
 
-* A **gradient canary** stands for a record's gradient in every step. It is longer than any clip, so
-  that a forgotten clip shows. Several of one run are (nearly) orthogonal, so that none moves
-  another's score.
-* An **input canary** is a record whose gradient the head computes.
+* A **gradient canary** replaces the gradient of a record in every step. It is longer than the
+  clip level, so that a missing clip is detected. Several canaries of one training are (nearly)
+  orthogonal, so that none changes another's score.
+* An **input canary** is a record, whose gradient the network computes.
 
-Each canary is a unit of its own, whose id decides its batch. Under substitution a unit that is out
-has the opposite gradient. The adversary who sees every sum knows all other records, and subtracts
-what they are expected to add.
+Each canary is a unit of its own, whose id decides its batch. Under substitution, a unit that is not
+in the data is replaced by one with the opposite gradient. The adversary who sees every sum knows
+all other records, and subtracts the sum of their gradients.
 
 Formal guarantees
-    * Many runs: thresholds are chosen on the first third of the runs of each side and counted on
-      the others (Lemma 2 of docs/proofs/attack_bounds.md).
-    * Step by step: a fresh coin says whether the canary takes part. A guess is right with at most
-      probability Phi(mu_step / 2), so a binomial number dominates the right guesses. The accountant
-      composes the steps, so this finds bugs in noise and clipping, but none in the composition.
-    * One run: agt_audit/one_run.py. Noise: its size is judged as in agt_audit/weights.py.
+    * Many trainings: a threshold is chosen on the first third of the trainings of each side, and
+      mistakes are counted on the others (Lemma 2 of docs/proofs/attack_bounds.md).
+    * Step by step: in each step a new coin decides whether the canary is used. A guess is right
+      with probability at most Phi(mu_step / 2), so the number of right guesses is dominated by a
+      binomial number. The accountant composes the steps, so errors in noise and clipping are
+      detected, but no errors in the composition.
+    * One training with many canaries: agt_audit/one_run.py. The size of the noise is tested as in
+      agt_audit/weights.py.
     * All rigorous bounds of one audit share the error probability equally.
+
+Sources: lecture 004; Nasr et al. 2023; Steinke et al. 2023.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
@@ -55,16 +59,22 @@ from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
 from agt_audit.estimates import Claimed, choose_event, estimates, lower_limit, verdict_words
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
-from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
+from agt_audit.neighbours import NOMINAL, attack_records, neighbouring, replaces, with_added
+from agt_audit.one_run import (
+    BOUNDS,
+    epsilon_of_mu,
+    one_run_epsilon,
+    planned_guesses,
+    right_guesses,
+)
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least
 from agt_cli.report.record import RunRecord
 
-CANARY_ID = "agt-canary-"  # followed by a number
-LENGTH = 10.0  # of a gradient canary, in clips
-ROWS_LOOKED_AT = 256  # records whose gradients say which coordinates the data moves least
+CANARY_ID = "agt-canary-"  # the ids of canaries are this and a number
+LENGTH = 10.0  # the l2 norm of a gradient canary before it is clipped, in units of the clip level
+PROBED_ROWS = 256  # records whose gradients decide which coordinates the data moves least
 SUMS, WEIGHTS, LOSS = "every noisy sum", "the final weights", "the final loss"
 STEPS, ONE_RUN = "step by step, composed", "one run"
 LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -79,16 +89,16 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 
 @dataclass(frozen=True)
 class Canaries:
-    """Canaries of one sort, m of them.
+    """m canaries of one kind.
 
     Attributes:
-        words: what they are, for a stranger.
-        gradients: [m, P] gradients in units of the clip; None: the canaries are records.
-        records: the m records that are added. Those of gradient canaries are zeros, whose own
-            gradients are never used.
+        description: a clause that says what they are, for findings.
+        gradients: [m, P] the gradients, in units of the clip level; None: the canaries are records.
+        records: the m records that are added to the data. Those of gradient canaries are zeros;
+            their own gradients are not used.
     """
 
-    words: str
+    description: str
     gradients: np.ndarray | None
     records: Records
 
@@ -97,14 +107,17 @@ class Canaries:
 
 
 class CanaryHead:
-    """Computes a network's gradients record by record, in float64.
+    """A network that computes the gradient of each record, in float64.
 
     Args:
         module: the layers with their initial parameters.
-        loss: a name of ``LOSSES``.
+        loss: the name of the loss, a key of ``LOSSES``.
 
     Raises:
-        ConfigError: a loss that has no gradients here.
+        ConfigError: ``LOSSES`` does not have the loss.
+
+    Attributes:
+        initial: [P] the initial parameters, one after another.
     """
 
     def __init__(self, module: nn.Sequential, loss: str) -> None:
@@ -127,9 +140,9 @@ class CanaryHead:
         """Return the gradient [n, P] and the loss [n] of each record.
 
         Args:
-            theta: [P] all parameters, flat.
-            features: [n, ...].
-            labels: [n].
+            theta: [P] all parameters, one after another.
+            features: [n, ...] the records' features.
+            labels: [n] the records' labels.
         """
         of_each_record = vmap(grad_and_value(self._loss_of_record), in_dims=(None, 0, 0))
         gradients, losses = of_each_record(
@@ -140,7 +153,7 @@ class CanaryHead:
         return gradients.numpy(), losses.numpy()
 
     def _loss_of_record(self, theta: Tensor, features: Tensor, label: Tensor) -> Tensor:
-        """Return the loss of one record at flat parameters [P]."""
+        """Return the loss of one record, as a number, at the parameters ``theta`` [P]."""
         sizes = [parameter.numel() for parameter in self.parameters.values()]
         parameters = {}
         pieces = theta.split(sizes)
@@ -155,17 +168,18 @@ class CanaryHead:
 
 
 def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """Return gradients [count, P], each on a coordinate of its own.
+    """Return canary gradients [count, P] that are 0 except in one coordinate each.
 
-    These are the coordinates that the data's first gradients move least; of equal ones, any.
+    The coordinates are those in which gradients of records at the initial parameters are smallest,
+    and ties are broken at random.
 
     Args:
-        count: how many.
-        head: computes gradients of records.
-        pool: the records of which some are looked at.
-        rng: of the choice.
+        count: how many canaries, at most P.
+        head: computes the gradients.
+        pool: the records, of which at most ``PROBED_ROWS`` are used.
+        rng: chooses these records, and breaks ties.
     """
-    rows = rng.permutation(len(pool))[:ROWS_LOOKED_AT]
+    rows = rng.permutation(len(pool))[:PROBED_ROWS]
     first_gradients, _ = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
     shuffled = rng.permutation(len(head.initial))  # so that ties are broken by chance
     energy = (first_gradients**2).sum(0)
@@ -176,16 +190,20 @@ def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
 
 
 def gaussian(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """Return gradients [count, P] in random directions, made orthogonal; arguments as ``dirac``."""
+    """Return canary gradients [count, P] in random orthogonal directions.
+
+    Arguments as of ``dirac``; ``pool`` is not used.
+    """
     directions = rng.standard_normal((len(head.initial), count))
     orthogonal, _ = np.linalg.qr(directions)
     return LENGTH * orthogonal.T
 
 
 def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """Return gradients [count, P] of the same size in every element; arguments as ``dirac``.
+    """Return canary gradients [count, P] with the same absolute value in every coordinate.
 
-    An elementwise clip lets most of such a gradient through.
+    Clipping each coordinate leaves more of such a gradient than of any other. Arguments as of
+    ``dirac``; ``pool`` is not used.
     """
     size = len(head.initial)
     return LENGTH / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
@@ -215,10 +233,10 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
 
     Args:
         kind: one of ``KINDS``.
-        count: how many.
+        count: how many canaries.
         head: computes gradients of records.
-        pool: the records of which canaries are made.
-        seed: of all choices.
+        pool: the records from which canaries are made.
+        seed: of all random choices.
 
     Raises:
         ConfigError: there are too few parameters or records for so many canaries.
@@ -239,10 +257,11 @@ def _gradient_canaries(
             f"audit.canaries={count} exceeds {size}, the number of trained parameters: each "
             f"canary needs a direction of its own. Give {size} or fewer"
         )
-    words, make = GRADIENTS[kind]
+    description, make = GRADIENTS[kind]
     zeros = np.zeros((count, *pool.features.shape[1:]))
     gradients = make(count, head, pool, rng)
-    return Canaries(words, gradients, _named(zeros, np.zeros(count, dtype=np.int64), pool))
+    records = _canary_records(zeros, np.zeros(count, dtype=np.int64), pool)
+    return Canaries(description, gradients, records)
 
 
 def _record_canaries(
@@ -273,23 +292,17 @@ def _record_canaries(
         longest_first = np.argsort(-np.linalg.norm(gradients, axis=1), kind="stable")
         features = features[longest_first]
         labels = labels[longest_first]
-    return Canaries(RECORDS[kind], None, _named(features[:count], labels[:count], pool))
+    return Canaries(RECORDS[kind], None, _canary_records(features[:count], labels[:count], pool))
 
 
-def _named(features: np.ndarray, labels: np.ndarray, pool: Records) -> Records:
-    """Return private records [n] that are named as canaries, in the number format of ``pool``."""
+def _canary_records(features: np.ndarray, labels: np.ndarray, pool: Records) -> Records:
+    """Return private records with ids of canaries, in the number formats of ``pool``."""
     ids = np.array([f"{CANARY_ID}{index}" for index in range(len(labels))])
-    return Records(
-        features=features.astype(pool.features.dtype),
-        labels=labels,
-        ids=ids,
-        units=ids,
-        public=np.zeros(len(ids), dtype=bool),
-    )
+    return attack_records(features, labels, ids, like=pool)
 
 
 def flat(tensors: Mapping[str, Tensor]) -> np.ndarray:
-    """Return all tensors one after another, [P] float64."""
+    """Return the elements of all tensors one after another, [P] float64."""
     return np.concatenate([tensor.detach().double().numpy().ravel() for tensor in tensors.values()])
 
 
@@ -299,17 +312,18 @@ def flat(tensors: Mapping[str, Tensor]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AdversaryView:
-    """What adversaries see of R runs of T epochs with m canaries.
+    """What adversaries see of R trainings of T epochs with m canaries.
 
     Attributes:
-        scores: [R, T, m] each noisy sum along the canary's clipped gradient, less what the others
-            are expected to add, in units of the most that one record can add: a canary that took
-            part adds ``reach``.
-        reach: [R, T, m] the clipped gradient's length, in the same units; at most 1.
-        weights: [R, m] the final weights along the canary's first gradient, downhill.
-        losses: [R, m] on the canaries at the end; of gradient canaries 0.
-        squares: [R] the squares of all noise, over the claimed variance, added up.
-        coordinates: [R] over how many coordinates they were added up.
+        scores: [R, T, m] the noisy gradient sum of the canary's step in each epoch, without the
+            other records' part, projected on the canary's clipped gradient. It is in units of the
+            largest contribution of one unit, so a canary that is used adds ``reach`` to it.
+        reach: [R, T, m] the l2 norm of the canary's clipped gradient, in the same units; at most 1.
+        weights: [R, m] the change of the weights, projected on minus the canary's first gradient;
+            in the same units.
+        losses: [R, m] the final loss on each canary; 0 for gradient canaries.
+        squares: [R] the sum of the squares of all noise, divided by the claimed variance.
+        coordinates: [R] how many numbers were squared.
     """
 
     scores: np.ndarray
@@ -322,13 +336,14 @@ class AdversaryView:
 
 @dataclass(frozen=True)
 class NoisyTraining:
-    """A run's own training with noise, on some of its records.
+    """A run's training with noise, which can be repeated with canaries on some of its records.
 
     Attributes:
-        problem: of the run, with the records that every training has.
-        plan: the noise that the run claims.
-        seed: for tests; None: fresh noise for each training, from the operating system, as the
-            product draws it.
+        problem: the run's problem, with the records that every training has.
+        plan: the noise that the run claims to add.
+        seed: the noise of the first training follows from this seed, that of the next from the
+            next seed (for tests); None: noise is drawn anew by the operating system's randomness,
+            as in ``agt train``.
     """
 
     problem: Problem
@@ -337,15 +352,15 @@ class NoisyTraining:
 
     @classmethod
     def of(cls, model: Model, records: Records, seed: int | None = None) -> "NoisyTraining":
-        """Return the training that made a model, on some of its records.
+        """Return the training of a run's model, on other records.
 
         Args:
-            model: of the run.
-            records: those that every training has.
+            model: the run's model.
+            records: the records that every training has.
             seed: as of the class.
 
         Raises:
-            ConfigError: the run has no noise.
+            ConfigError: the run was trained without noise.
         """
         network = model.boxed_network
         if model.noise is None or network is None:
@@ -357,19 +372,19 @@ class NoisyTraining:
 
     @property
     def config(self) -> NoiseConfig:
-        """What the run claims for one unit: epsilon and delta."""
+        """The settings of the noise, with the claimed epsilon and delta."""
         config = self.problem.settings.noise
         assert config is not None
         return config
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise's standard deviation over the most that one unit adds to a sum."""
+        """The noise's standard deviation, divided by the largest contribution of one unit."""
         return self.plan.sigma / self.plan.sensitivity
 
     @property
     def claim(self) -> str:
-        """The claim, in words for a stranger."""
+        """The run's claim, as a clause for findings."""
         return (
             f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: each "
             f"record is used in {self.plan.epochs} steps, and the Gaussian noise of each step "
@@ -379,7 +394,7 @@ class NoisyTraining:
 
     @cached_property
     def module(self) -> nn.Sequential:
-        """The network with its initial parameters."""
+        """The layers with the run's initial parameters."""
         problem = self.problem
         shape = problem.dataset.train.features.shape[1:]
         module = problem.settings.model.build(shape, problem.classes, problem.settings.training)
@@ -388,26 +403,30 @@ class NoisyTraining:
 
     @cached_property
     def head(self) -> CanaryHead:
-        """Computes gradients of records, from which canaries are made."""
+        """The network that computes gradients of records, in order to make canaries."""
         return CanaryHead(self.module, self.problem.settings.training.loss)
 
     def canaries(self, kind: str, count: int, seed: int) -> Canaries:
-        """Return ``canaries_of`` the records that every training has."""
+        """Return canaries that are made from the records of every training (``canaries_of``)."""
         return canaries_of(kind, count, self.head, self.problem.dataset.train, seed)
 
     def noise_of_run(self, seed: int | None) -> Noise:
-        """Return one training's noise: step -> name of a parameter -> what is added."""
+        """Return the noise of one training: step -> name of a parameter -> the noise to add.
+
+        Args:
+            seed: from which the noise follows; None: it is drawn anew.
+        """
         parameters = {name: p.detach() for name, p in self.module.named_parameters()}
         run_seed = noise_seed(replace(self.config, seed=seed))
         return lambda step: draw_noise(parameters, self.plan, run_seed, step)
 
     def train(self, canaries: Canaries, inside: np.ndarray) -> AdversaryView:
-        """Train R times, with fresh noise each time.
+        """Train R times, with other noise each time.
 
         Args:
-            canaries: what is added to the records.
-            inside: [R, T, m] bool, whether each canary is in the data in the step of each epoch in
-                which its unit takes part; or [R, 1, m] for all epochs alike.
+            canaries: m canaries, which are added to the records.
+            inside: [R, T, m] bool, whether each canary is in the data in its step of each epoch; or
+                [R, 1, m], the same for all epochs.
         """
         seeds: Sequence[int | None] = [None] * len(inside)
         if self.seed is not None:
@@ -416,12 +435,22 @@ class NoisyTraining:
             self._train_once(canaries, of_run, seed)
             for of_run, seed in zip(inside, seeds, strict=True)
         ]
-        return AdversaryView(*(np.stack(values) for values in zip(*runs, strict=True)))
+        stacked = {
+            each.name: np.stack([getattr(run, each.name) for run in runs])
+            for each in fields(AdversaryView)
+        }
+        return AdversaryView(**stacked)
 
     def _train_once(
         self, canaries: Canaries, inside: np.ndarray, seed: int | None
-    ) -> tuple[np.ndarray, ...]:
-        """Train once, and return the fields of ``AdversaryView`` without their first axis."""
+    ) -> AdversaryView:
+        """Train once, and return what adversaries see, without the first axis of each field.
+
+        Args:
+            canaries: as of ``train``.
+            inside: [T, m] or [1, m], as of ``train``.
+            seed: as of ``noise_of_run``.
+        """
         records = with_added(self.problem.dataset.train, canaries.records)
         problem = neighbouring(self.problem, records)
         inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
@@ -435,29 +464,37 @@ class NoisyTraining:
         if canaries.gradients is None:
             _, losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)
         weights, _ = run.project(self.head.initial - end, run.first_gradients)
-        squares = np.array(run.squares)
-        coordinates = np.array(run.coordinates)
-        return run.scores, run.reach, weights, losses, squares, coordinates
+        return AdversaryView(
+            scores=run.scores,
+            reach=run.reach,
+            weights=weights,
+            losses=losses,
+            squares=np.array(run.squares),
+            coordinates=np.array(run.coordinates),
+        )
 
 
 class _WatchedRun(TrainingRun):
-    """The training loop with canaries among the records, whose directions an adversary sees.
+    """The training loop with canaries among the records; it records what an adversary sees.
 
     Args:
-        trainer: the run's training with its claim.
-        canaries: the last records of ``records``.
-        inside: [T, m] bool, in which epoch each canary is in the data.
-        setup: of the training, with the canaries.
-        records: all records.
-        noise: step -> name of a parameter -> what is added.
+        trainer: the run's training, with its claim.
+        canaries: the canaries, whose records are the last of ``records``.
+        inside: [T, m] bool, in which epochs each canary is in the data.
+        setup: the training, with the canaries in its batches.
+        records: all records, those of the canaries last.
+        noise: step -> name of a parameter -> the noise to add.
 
     Attributes:
-        largest_sum: how far one unit moves a batch's sum, in the l2 norm.
-        opposed: a gradient canary that is out adds its opposite (substitution).
-        others: how many records are no canaries.
-        first_gradients: [m, P] the canaries' clipped gradients before the first step.
-        scores, reach, squares, coordinates: as of ``AdversaryView``, of this run.
-        sigma: the claimed standard deviation of the noise in a batch's sum.
+        largest_sum: the largest l2 norm of one unit's contribution to a batch's gradient sum.
+        adds_opposite: whether a canary that is not in the data adds its opposite gradient instead
+            of nothing (gradient canaries, under substitution).
+        first_canary: the row of the first canary; all rows before it are other records.
+        first_gradients: [m, P] the canaries' clipped gradients at the initial parameters.
+        gradients: [n, P] the clipped gradients of the canaries of the present step.
+        expected: [P] the other records' part of the gradient sum of the present step.
+        scores, reach, squares, coordinates: as of ``AdversaryView``, without its first axis.
+        sigma: the claimed standard deviation of the noise in a batch's gradient sum.
     """
 
     def __init__(
@@ -477,10 +514,10 @@ class _WatchedRun(TrainingRun):
         self.head = trainer.head
         self.largest_sum = trainer.plan.sensitivity * normalizer
         self.unit_rows = settings.relation.unit_rows
-        self.opposed = replaces(settings.relation.name) and canaries.gradients is not None
+        self.adds_opposite = replaces(settings.relation.name) and canaries.gradients is not None
         self.recorder = _RecordingSgd(setup.training)
         self.sgd = self.recorder
-        self.others = len(records) - len(canaries)
+        self.first_canary = len(records) - len(canaries)
         self.first_gradients = self.clipped_gradients(np.arange(len(canaries)))
         self.scores = np.zeros(inside.shape)
         self.reach = np.zeros(inside.shape)
@@ -489,9 +526,13 @@ class _WatchedRun(TrainingRun):
         self.coordinates = 0
 
     def clipped_gradients(self, indices: np.ndarray) -> np.ndarray:
-        """Return the gradients [n, P] of canaries of these indices [n], each of a whole unit.
+        """Return the clipped gradients of some canaries at the present parameters, [n, P].
 
-        They are clipped elementwise, as records' are.
+        Each coordinate is clipped, as for records. A gradient canary stands for a unit with the
+        largest number of rows, so its gradient is multiplied by this number.
+
+        Args:
+            indices: [n] which canaries; there may be none.
         """
         theta = flat(self.point)
         clip = self.training.clip
@@ -507,20 +548,25 @@ class _WatchedRun(TrainingRun):
         return np.clip(gradients, -clip, clip)
 
     def project(self, excess: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a sum's length along each gradient [n], and the gradients' own lengths [n].
-
-        Both are in units of the most that one unit can add to a sum.
+        """Project a vector on each of n gradients, in units of ``largest_sum``.
 
         Args:
-            excess: [P] the sum.
-            gradients: [n, P].
+            excess: [P] the vector, such as a gradient sum.
+            gradients: [n, P] the gradients.
+
+        Returns:
+            The projections [n], and the norms of the gradients [n], which are at most 1.
         """
         lengths = np.linalg.norm(gradients, axis=1)
         along = gradients @ excess / np.maximum(lengths, 1e-300) / self.largest_sum
         return along, np.minimum(1, lengths / self.largest_sum)
 
     def step(self, rows: np.ndarray) -> None:
-        """Take a step as ``TrainingRun.step``, then score the canaries whose batch it was."""
+        """Take a step as ``TrainingRun.step`` does, and record the scores of the batch's canaries.
+
+        Args:
+            rows: the batch's records.
+        """
         indices = self._canaries_in(rows)
         epoch = self._epoch
         # before the step, because it moves the parameters
@@ -531,14 +577,17 @@ class _WatchedRun(TrainingRun):
         self.squares += float(noise @ noise) / self.sigma**2
         self.coordinates += noise.size
         sums, reach = self.project(excess, self.gradients)
-        if self.opposed:  # +g or -g: as far apart as 2 g or nothing
+        if self.adds_opposite:  # +g and -g differ as much as 2 g and 0
             sums = sums + reach
             reach = np.minimum(2 * reach, 1)
         self.scores[epoch, indices] = sums
         self.reach[epoch, indices] = reach
 
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
-        """Return zeros: no bound is audited, and the nominal parameters depend on none."""
+        """Return zeros, because this audit uses no bounds, and the nominal parameters neither.
+
+        A relation that selects records computes them all the same. Arguments as of ``TrainingRun``.
+        """
         if self.relation.selects:
             return super().bound_sums(rows, eligible, group)
         sums = {}
@@ -549,27 +598,31 @@ class _WatchedRun(TrainingRun):
 
     @property
     def _epoch(self) -> int:
-        """The epoch of the next step."""
+        """The epoch that the next step belongs to."""
         return self.steps_taken // self.plan.count
 
     def _canaries_in(self, rows: np.ndarray) -> np.ndarray:
-        """Return the indices of the canaries that are among the records of a batch."""
-        return rows[rows >= self.others] - self.others
+        """Return the indices of the canaries among the records of a batch."""
+        return rows[rows >= self.first_canary] - self.first_canary
 
     def _weights(self, indices: np.ndarray, epoch: int) -> np.ndarray:
-        """Return how often the gradient of each canary is added, [n]: 1, 0 or -1."""
-        weight_outside = -1.0 if self.opposed else 0.0
+        """Return the factor of each canary's gradient in a batch's sum, [n]: 1, 0 or -1."""
+        weight_outside = -1.0 if self.adds_opposite else 0.0
         return np.where(self.inside[epoch, indices], 1.0, weight_outside)
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
-        """Return the sums of the other records' gradients and of the canaries' that are in."""
+        """Return the batch's gradient sum by parameter, in whole quanta, with its used canaries.
+
+        It also sets ``expected``, the other records' part of the sum.
+        """
         indices = self._canaries_in(rows)
-        sums = super().nominal_sums(rows[rows < self.others])
-        quantum = self.training.clip / QUANTA  # what sums of whole numbers count
+        sums = super().nominal_sums(rows[rows < self.first_canary])
+        quantum = self.training.clip / QUANTA  # the unit of sums, which are whole numbers
         self.expected = flat(sums) * quantum
         weights = self._weights(indices, self._epoch)
         if self.canaries.gradients is None:  # records: the loop's own gradients
-            is_used = (rows < self.others) | np.isin(rows - self.others, indices[weights > 0])
+            used_rows = self.first_canary + indices[weights > 0]
+            is_used = (rows < self.first_canary) | np.isin(rows, used_rows)
             return super().nominal_sums(rows[is_used])
         added = np.rint(weights @ self.gradients / quantum).astype(np.int64)
         pieces = torch.from_numpy(added).split([total.numel() for total in sums.values()])
@@ -581,12 +634,16 @@ class _WatchedRun(TrainingRun):
 
 @dataclass
 class _RecordingSgd(Sgd):
-    """The optimizer, which keeps the last direction of each nominal parameter."""
+    """The optimizer, which records the last noisy direction of each nominal parameter.
+
+    Attributes:
+        directions: name of a parameter -> its last direction.
+    """
 
     directions: Tensors = field(default_factory=dict)
 
     def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
-        """Return what ``Sgd.update`` returns, and keep the direction of nominal parameters."""
+        """Return what ``Sgd.update`` returns; a direction of nominal parameters is recorded."""
         track, name = key[0], key[1]
         if track == "nominal":
             self.directions[str(name)] = gradient
@@ -602,9 +659,9 @@ class TrainingEffort:
     """How many trainings an audit makes.
 
     Attributes:
-        trials: trainings a side with one canary.
-        step_runs: trainings with a coin in each step.
-        confidence: of all rigorous bounds together.
+        trials: how many trainings with the canary, and how many without it.
+        step_runs: how many trainings with a coin in each step.
+        confidence: the probability with which all rigorous bounds hold together.
         seed: of the coins.
     """
 
@@ -615,7 +672,7 @@ class TrainingEffort:
 
     @property
     def counted(self) -> int:
-        """How many of the trials a side are counted: the first third chooses thresholds."""
+        """How many trials of each side are counted; the first third chooses thresholds instead."""
         return self.trials - self.trials // 3
 
 
@@ -624,11 +681,12 @@ class LowerBound:
     """A lower bound on epsilon at the claim's delta, from one attack.
 
     Attributes:
-        method: how it came from what was counted, by its name.
-        adversary: who sees what: ``SUMS``, ``WEIGHTS``, ``LOSS``, ``STEPS`` or ``ONE_RUN``.
+        method: the name of the estimator.
+        adversary: what the attacker sees: ``SUMS``, ``WEIGHTS``, ``LOSS``, ``STEPS`` or
+            ``ONE_RUN``.
         found: the bound.
-        strength: what it is good for.
-        canaries: of one run; 0: one, of many runs.
+        strength: whether it is rigorous, so that it can contradict a claim.
+        canaries: how many canaries a single training had; 0: one canary in many trainings.
     """
 
     method: str
@@ -639,56 +697,60 @@ class LowerBound:
 
     @property
     def seen(self) -> str:
-        """What the adversary sees, and of how many canaries."""
+        """What the attacker sees, with the number of canaries of a single training."""
         return f"{self.adversary}, {self.canaries} canaries" if self.canaries else self.adversary
 
     @property
     def estimate(self) -> Estimate:
-        """The bound as a finding has it."""
+        """The bound as one of a finding's ``estimates``."""
         return Estimate(f"{self.method}, {self.seen}", "epsilon", self.found, self.strength)
 
 
-def likelihood(view: AdversaryView, noise_multiplier: float) -> np.ndarray:
-    """Return the log-likelihood ratio of each noisy sum, with the canary over without, [R, T, m].
+def log_likelihood_ratios(view: AdversaryView, noise_multiplier: float) -> np.ndarray:
+    """Return the log-likelihood ratio of each noisy sum, with the canary to without it, [R, T, m].
 
     Args:
         view: what the adversary sees.
-        noise_multiplier: the claimed noise, in units of the most that one unit adds.
+        noise_multiplier: the claimed standard deviation of the noise, in units of the largest
+            contribution of one unit.
     """
     return (2 * view.reach * view.scores - view.reach**2) / (2 * noise_multiplier**2)
 
 
-def audit(
+def audit_training(
     trainer: NoisyTraining,
     canary: Canaries,
     effort: TrainingEffort,
     several: Canaries | None = None,
 ) -> tuple[list[LowerBound], Finding]:
-    """Train, and return all lower bounds on epsilon, and a finding about the size of the noise.
+    """Train with and without canaries, and compute lower bounds on epsilon.
 
     Args:
-        trainer: the run's training with its claim.
-        canary: one, of many runs.
-        effort: how many trainings there are.
-        several: of one run; None: no such run is made.
+        trainer: the run's training, with its claim.
+        canary: one canary, for many trainings.
+        effort: how many trainings to make.
+        several: many canaries, for a single training; None: no such training is made.
+
+    Returns:
+        All lower bounds, rigorous and others; and the finding about the size of the noise.
 
     Raises:
-        ConfigError: too few trials.
+        ConfigError: there are too few trials to contradict the claim.
     """
     canary_is_record = canary.gradients is None
     adversaries = 3 if canary_is_record else 2  # a gradient canary has no loss
     one_run_bounds = 0 if several is None else len(BOUNDS)
-    # all rigorous bounds share the error: two of each adversary, of the steps, of the noise's size
-    events = 2 * adversaries + 2 + one_run_bounds
-    confidence = 1 - (1 - effort.confidence) / events
+    # two bounds for each adversary, one from steps, and one on the size of the noise
+    rigorous_bounds = 2 * adversaries + 2 + one_run_bounds
+    confidence = 1 - (1 - effort.confidence) / rigorous_bounds
     _check_trials(trainer, effort, confidence)
     always_in = np.full((effort.trials, 1, 1), True)
     present = trainer.train(canary, always_in)
     absent = trainer.train(canary, ~always_in)
     sides = (present, absent)
-    # of each adversary's scores, a greater one says that the canary is rather in
+    # a larger score says that the canary was rather used
     scores = {
-        SUMS: [likelihood(view, trainer.noise_multiplier).sum(1) for view in sides],
+        SUMS: [log_likelihood_ratios(view, trainer.noise_multiplier).sum(1) for view in sides],
         WEIGHTS: [view.weights for view in sides],
     }
     if canary_is_record:
@@ -711,12 +773,12 @@ def audit(
 
 
 def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: float) -> None:
-    """Raise ConfigError if the trials could not contradict the claim, even if no guess were wrong.
+    """Raise ConfigError if the trials could not contradict the claim, even without any mistake.
 
     Args:
-        trainer: the run's training with its claim.
+        trainer: the run's training, with its claim.
         effort: how many trials there are.
-        confidence: of each bound.
+        confidence: the probability with which each bound holds.
     """
     needed = Claimed("mu", trainer.plan.mu).needed(confidence)
     if effort.counted >= needed:
@@ -739,16 +801,20 @@ def _many_run_bounds(
     config: NoiseConfig,
     confidence: float,
 ) -> list[LowerBound]:
-    """Return what one adversary's scores of many runs show.
+    """Return the lower bounds from one adversary's scores of many trainings.
 
-    Each bound is counted at a threshold that was chosen for its own measure.
+    The threshold is chosen for each measure (epsilon, mu) separately, on the first third of the
+    scores.
 
     Args:
-        adversary: who sees what.
-        with_canary: [R, 1] scores of the runs with the canary.
-        without_canary: [R, 1] scores of those without it.
-        config: the claim.
-        confidence: of each bound.
+        adversary: what the attacker sees.
+        with_canary: [R, 1] the scores of trainings with the canary.
+        without_canary: [R, 1] the scores of trainings without it.
+        config: the claimed epsilon and delta.
+        confidence: the probability with which each bound holds.
+
+    Returns:
+        A bound for each of the ``estimates``.
     """
     present = with_canary[:, 0]
     absent = without_canary[:, 0]
@@ -762,7 +828,7 @@ def _many_run_bounds(
                 continue
             epsilon = estimate.found
             if estimate.measure == "mu":
-                epsilon = _epsilon(estimate.found, config.delta)
+                epsilon = epsilon_of_mu(estimate.found, config.delta)
             bounds.append(LowerBound(estimate.estimator, adversary, epsilon, estimate.strength))
     return bounds
 
@@ -770,29 +836,39 @@ def _many_run_bounds(
 def _step_bound(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, confidence: float
 ) -> LowerBound:
-    """Return the bound from one guess in each step, composed over all steps."""
+    """Return the lower bound from a guess in each step, composed over all steps.
+
+    Arguments as of ``audit_training``; ``confidence`` is that of this bound.
+    """
     steps = trainer.plan.epochs
     coins = np.random.default_rng(effort.seed).random((effort.step_runs, steps, 1)) < 0.5
     view = trainer.train(canary, coins)
-    guesses = likelihood(view, trainer.noise_multiplier) > 0
+    guesses = log_likelihood_ratios(view, trainer.noise_multiplier) > 0
     is_right = guesses == coins
     share_right = lower_limit(int(is_right.sum()), is_right.size, 1 - confidence)
     mu = 0.0
-    if share_right > 0.5:  # at most Phi(mu_step / 2), and mu_step grows by sqrt(steps) in all
+    if share_right > 0.5:  # Phi(mu_step / 2) is at least this, and mu = mu_step sqrt(steps)
         mu = 2 * float(ndtri(share_right)) * math.sqrt(steps)
-    epsilon = _epsilon(mu, trainer.config.delta)
+    epsilon = epsilon_of_mu(mu, trainer.config.delta)
     return LowerBound("Gaussian DP", STEPS, epsilon, Strength.CONFIDENT)
 
 
 def _one_run_bounds(
     trainer: NoisyTraining, canaries: Canaries, seed: int, confidence: float
 ) -> list[LowerBound]:
-    """Return the bounds from guesses about many canaries of one training, on the same scores."""
+    """Return the lower bounds from guesses about many canaries of a single training.
+
+    Args:
+        trainer: the run's training, with its claim.
+        canaries: the canaries, each of which is used by a coin of its own.
+        seed: of the coins.
+        confidence: the probability with which each bound holds.
+    """
     count = len(canaries)
     config = trainer.config
     coins = np.random.default_rng(seed).random((1, 1, count)) < 0.5
     view = trainer.train(canaries, coins)
-    scores = likelihood(view, trainer.noise_multiplier).sum(1)[0]
+    scores = log_likelihood_ratios(view, trainer.noise_multiplier).sum(1)[0]
     bounds = []
     for bound in BOUNDS:
         guesses = planned_guesses(count, config.epsilon, config.delta, confidence, bound)
@@ -803,16 +879,16 @@ def _one_run_bounds(
     return bounds
 
 
-def judged(
+def judge_training(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[LowerBound]
 ) -> Finding:
-    """Hold the greatest rigorous bound against the claim.
+    """Compare the claim with the largest rigorous lower bound, and return the finding.
 
     Args:
-        trainer: the run's training with its claim.
-        canary: that of many runs.
+        trainer: the run's training, with its claim.
+        canary: the canary of many trainings.
         effort: how many trainings there were.
-        bounds: all of them; at least one is rigorous.
+        bounds: all lower bounds, at least one of them rigorous.
     """
     config = trainer.config
     rigorous = [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
@@ -833,26 +909,32 @@ def judged(
         subject=f"training with noise in every step, claimed epsilon {config.epsilon:.3g}",
         claim=trainer.claim,
         attack=(
-            f"an attacker guesses whether training used canaries: {canary.words}. The "
+            f"an attacker guesses whether training used canaries: {canary.description}. The "
             f"{len(rigorous)} rigorous bounds share the error probability"
         ),
         effort="; ".join(efforts),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
-        meaning=_meaning(best, config, effort.confidence),
+        meaning=_verdict_sentence(best, config, effort.confidence),
         measure="epsilon",
         claimed=config.epsilon,
         delta=config.delta,
         found=best.found,
         confidence=effort.confidence,
         estimator=best.method,
-        noticeable=_noticeable(noticed),
+        noticeable=_power_sentence(noticed),
         noticed=noticed,
         estimates=tuple(bound.estimate for bound in bounds),
     )
 
 
-def _meaning(best: LowerBound, config: NoiseConfig, confidence: float) -> str:
-    """Return in words what the greatest rigorous bound says of the claim."""
+def _verdict_sentence(best: LowerBound, config: NoiseConfig, confidence: float) -> str:
+    """Return a sentence with the largest rigorous bound and whether it contradicts the claim.
+
+    Args:
+        best: the bound.
+        config: the claimed epsilon and delta.
+        confidence: the probability with which all rigorous bounds hold together.
+    """
     if not best.found:
         return (
             "no attack could tell whether the canary was used, so no lower bound on epsilon "
@@ -868,8 +950,13 @@ def _meaning(best: LowerBound, config: NoiseConfig, confidence: float) -> str:
     )
 
 
-def _noticeable(noticed: float | None) -> str:
-    """Return what the audit detects in words, by the true epsilon that half of audits detect."""
+def _power_sentence(noticed: float | None) -> str:
+    """Return a sentence about which noise is small enough to be detected.
+
+    Args:
+        noticed: the true epsilon that about half of all audits detect; None: no epsilon is
+            detected so often.
+    """
     if noticed is None:
         return (
             "this audit detects only training that reveals, in nearly every run, whether the "
@@ -879,11 +966,6 @@ def _noticeable(noticed: float | None) -> str:
         "about half of all audits detect noise so small that the true epsilon is "
         f"{noticed:.3g} or more (the attacker sees every noisy sum)"
     )
-
-
-def _epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon at ``delta`` of mu-GDP; 0 for mu = 0."""
-    return gaussian_epsilon(mu, delta) if mu else 0.0
 
 
 NOTES = (
@@ -903,18 +985,17 @@ NOTES = (
 
 @schema
 class DpSgdAudit(AuditKind):
-    """How hard a run's training with noise inside is attacked.
+    """Attacks a run's training with noise in each step; its settings say how much is tried.
 
     Attributes:
-        trainer: noise (the run's own noisy training), which auto means, too.
-        records: how many of the run's records are trained on, besides the canaries.
-        canary: one of ``agt_audit.dpsgd.KINDS``; null: signs, as the clip is elementwise.
-        canaries: of the one-run audit; 0: none is made.
-        trials: trainings a side.
-        step_runs: trainings with a coin in each step.
+        records: how many of the run's records every training has, in addition to the canaries.
+        canary: the kind of canaries, one of ``KINDS``; None: "signs", because gradients are clipped
+            in each coordinate.
+        canaries: how many canaries a single training has; 0: no such training is made.
+        trials: how many trainings with one canary, and as many without it.
+        step_runs: how many trainings with a coin in each step.
     """
 
-    trainer: Literal["auto", "noise"] = "auto"
     records: Annotated[int, Field(ge=1)] = 200
     canary: Literal["dirac", "gaussian", "signs", "mislabelled", "blank", "adversarial"] | None = (
         None
@@ -926,10 +1007,12 @@ class DpSgdAudit(AuditKind):
     needs_classes: ClassVar[bool] = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train with canaries, and hold lower bounds against the run's claim.
+        """Train with and without canaries, and compare lower bounds with the run's claim.
 
         Raises:
-            ConfigError: the run has no noise or too few records, or there are too few trials.
+            DataMissing: the run's data is missing.
+            ConfigError: the run was trained without noise or has too few records, or there are too
+                few trials to contradict its claim.
         """
         opened = given.open(record, console)
         records = opened.kept.problem.dataset.train
@@ -945,15 +1028,15 @@ class DpSgdAudit(AuditKind):
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None
         with console.progress("audits", "claim") as report:
-            bounds, size = audit(trainer, canary, effort, several)
+            bounds, size = audit_training(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        finding = judged(trainer, canary, effort, bounds)
-        tables = {"bounds": _table(bounds, trainer.config.epsilon)}
+        finding = judge_training(trainer, canary, effort, bounds)
+        tables = {"bounds": _bounds_table(bounds, trainer.config.epsilon)}
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)
 
 
-def _table(bounds: Sequence[LowerBound], claimed_epsilon: float) -> pd.DataFrame:
-    """Return the table of all bounds, the rigorous ones first, each sort from the greatest on."""
+def _bounds_table(bounds: Sequence[LowerBound], claimed_epsilon: float) -> pd.DataFrame:
+    """Return the table of all bounds: first rigorous, then other ones, each from the largest on."""
     rigorous_first = sorted(
         bounds, key=lambda bound: (bound.strength is not Strength.CONFIDENT, -bound.found)
     )

@@ -330,6 +330,22 @@ class Claimed:
             return mu_bound(mistakes, confidence, events)
         return epsilon_bound(mistakes, self.delta, confidence, events)
 
+    def expected_bound(
+        self, alarm_rate: float, miss_rate: float, trials: int, confidence: float, events: int = 1
+    ) -> float:
+        """Return the lower bound from the expected counts of an attack, which are rounded up.
+
+        Args:
+            alarm_rate: the probability of a false alarm.
+            miss_rate: the probability of a miss.
+            trials: how many trials there are on each side.
+            confidence: the probability with which bounds hold.
+            events: how many events share the error probability.
+        """
+        alarms = min(math.ceil(alarm_rate * trials), trials)
+        misses = min(math.ceil(miss_rate * trials), trials)
+        return self.bound(Mistakes(alarms, trials, misses, trials), confidence, events)
+
     def needed(self, confidence: float, events: int = 1) -> int:
         """Return the least number of trials on each side with which the claim can be contradicted.
 
@@ -375,9 +391,8 @@ class Claimed:
                 mistake_rate = ndtr(-true_loss / 2)
             else:
                 mistake_rate = (1 - self.delta) / (1 + math.exp(true_loss))
-            count = math.ceil(trials * mistake_rate)
-            expected = Mistakes(count, trials, count, trials)
-            return self.bound(expected, confidence, events) <= self.value
+            bound = self.expected_bound(mistake_rate, mistake_rate, trials, confidence, events)
+            return bound <= self.value
 
         if is_undetected(_MAX_LOSS):
             return None

@@ -70,9 +70,7 @@ class AnswerEvent(ABC):
             confidence: the probability with which bounds hold.
             events: how many events share the error probability.
         """
-        alarms = min(math.ceil(self.alarm * trials), trials)
-        misses = min(math.ceil((1 - self.hit) * trials), trials)
-        return claimed.bound(Mistakes(alarms, trials, misses, trials), confidence, events)
+        return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence, events)
 
     def loss(self, claimed: Claimed) -> float:
         """Return the privacy loss of this event alone, if the release draws as it states.

@@ -15,7 +15,15 @@ from agt.data.records import Records
 from agt.errors import AgtError
 from agt.models.model import Model
 from agt.models.number_votes import NumberCertificates, NumberVotes
-from agt_audit.neighbours import EditKind, kinds_of, neighbour_of, tried_label, with_added, without
+from agt_audit.neighbours import (
+    EditKind,
+    attack_records,
+    kinds_of,
+    neighbour_of,
+    tried_label,
+    with_added,
+    without,
+)
 from agt_audit.pairs import influences
 from agt_cli.report.findings import Finding, counterexamples
 
@@ -197,13 +205,11 @@ def edited_datasets(
             removed = list(dict.fromkeys(units.tolist()))[:k]  # of several rows, the first counts
             edited = without(records, np.isin(records.units, removed))
         if adds:
-            ids = np.array([f"audit{turn}.{index}" for index in range(k)])
-            added = Records(
-                features=np.repeat(query[None], k, axis=0).astype(records.features.dtype),
+            added = attack_records(
+                features=np.repeat(query[None], k, axis=0),
                 labels=np.full(k, tried_label(problem.dataset.target, turn // 2)),
-                ids=ids,
-                units=ids.copy(),
-                public=np.zeros(k, dtype=bool),
+                ids=np.array([f"audit{turn}.{index}" for index in range(k)]),
+                like=records,
             )
             edited = with_added(edited, added)
         yield k, edited

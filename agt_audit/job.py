@@ -9,6 +9,7 @@ import pandas as pd
 
 from agt.errors import ConfigError, DataMissing
 from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig
+from agt.release import ReleaseTerms
 from agt.settings import TotalConfig, validate
 from agt_cli.report.console import Console
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome
@@ -16,6 +17,8 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
+SILENT = Console(json=True, quiet=True)
+"""Prints nothing: for commands that an audit runs, whose messages would mislead or be private."""
 OWNER = "this report is only for the data owner, because it reveals something about private records"
 
 
@@ -55,6 +58,14 @@ class AuditInputs:
             raise ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
         return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
+        )
+
+    def release_terms(self, opened: OpenedRun) -> ReleaseTerms:
+        """Return how releases from the run are judged: by its conditions, and these settings."""
+        return ReleaseTerms(
+            conditions=opened.conditions,
+            accounting=self.config["accounting"],
+            counting=self.config["counting"],
         )
 
     def need_run(self, inputs: bool = False) -> None:

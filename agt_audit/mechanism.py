@@ -1,19 +1,20 @@
-"""agt audit mechanism: whether a mechanism's labels, or its number, tell two neighbours apart.
+"""agt audit mechanism: whether labels or numbers that a mechanism releases distinguish two
+neighbouring datasets better than its guarantee allows.
 
-A pair (``NeighbourPair``) is what a mechanism sees of one query on two neighbouring datasets: the
-label and the evidence (stable distance, step of the grid, or gap between votes) of each. With a
-run, pairs are searched: each query lies on a segment between two records of different labels, where
-the two models' answers change at different places. Nothing rests on how good the search is: it only
-decides how hard an audit is. Without a run, all pairs that neighbours can have are made up.
+A mechanism's input for one query is the label and its evidence (stable distance, step of the grid,
+or gap between votes). A ``NeighbourPair`` is its input on two neighbouring datasets. With a run,
+pairs are searched: queries lie on segments between two records of different labels, where the
+answers of the two models change at different places. No guarantee depends on the search: it only
+decides how much an audit can detect. Without a run, all pairs that neighbours can have are made up.
 
 Formal guarantees
-    * ``exact_loss`` is certain: P(S) <= e^eps P'(S) + delta for every set S of labels and both
-      directions, in rational numbers from the probabilities that the mechanism says it draws with.
-      e^eps is rounded up, and eps is the double or the decimal that it prints as, whichever is
-      greater, so that only a true violation is called one. Of GaussianDP, Phi^-1(P(S)) -
-      Phi^-1(P'(S)) in double precision; more than ``UP`` beyond the claim is a violation.
-    * The bound from draws sees what the mechanism does, whatever it says of itself
-      (agt_audit/estimates.py). Several pairs share the error probability.
+    * ``exact_loss`` tests P(S) <= e^eps P'(S) + delta for every set S of labels in both directions,
+      in rational numbers, with the probabilities that the mechanism states. e^eps is rounded up,
+      and eps is the double or the decimal that it prints as, whichever is greater, so only a true
+      violation is reported. For GaussianDP it computes Phi^-1(P(S)) - Phi^-1(P'(S)) in double
+      precision; more than ``UP`` (relative) above the claim is a violation.
+    * Bounds from draws test what the mechanism draws, whatever probabilities it states
+      (agt_audit/estimates.py). If draws come from several pairs, these share the error probability.
 
 docs/reference.md section 8.
 """
@@ -46,12 +47,12 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.numeric import UP, Randomness, printed_decimal
-from agt.release import NumberRelease, ReleaseTerms, judge_labelling
+from agt.release import NumberRelease, judge_labelling
 from agt.settings import Accounting, Counting, check_choice, schema
-from agt_audit.estimates import Claimed, Mistakes
+from agt_audit.estimates import Claimed
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import bisected, on_line
-from agt_audit.numbers import audit_sums, audit_sums_alone, search_sums
+from agt_audit.numbers import audit_made_up_sums, audit_sums, search_sums
 from agt_audit.pairs import LabellingPair, between_roots, neighbours, segments
 from agt_audit.trials import Choosing, Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
@@ -59,18 +60,19 @@ from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
-CLOSE = 1e-9  # relative, of a cost in decimals to one in floats
-MU_CLOSE, MU_ERROR = 1e-7, 1e-10  # of mu: the accountant rounds up; and in double precision
-LOTS = (1, 8, 100)  # numbers of answers whose costs are computed again
+COST_TOLERANCE = 1e-9  # relative difference of a cost in decimals from the same cost in floats
+MU_TOLERANCE = 1e-7  # relative; the accountant rounds mu up
+MU_ERROR = 1e-10  # absolute error of mu in double precision
+LOT_SIZES = (1, 8, 100)  # numbers of answers whose costs are computed again
 
 
 @dataclass(frozen=True)
 class Side:
-    """What a mechanism sees of a query on one of two datasets.
+    """A mechanism's input for a query on one of two datasets.
 
     Attributes:
-        label: the nominal one.
-        evidence: the stable distance, step of the grid or gap between votes.
+        label: the label that the model gives to the query.
+        evidence: the label's stable distance, step of the grid, or gap between votes.
     """
 
     label: int
@@ -82,12 +84,12 @@ class Side:
 
 @dataclass(frozen=True)
 class NeighbourPair:
-    """A query's evidence on two neighbouring datasets.
+    """A mechanism's input for a query on two neighbouring datasets.
 
     Attributes:
-        first: on one of them.
-        second: on the other.
-        where: which datasets and query, in words.
+        first: the input on one dataset.
+        second: the input on the other.
+        where: a sentence that says which datasets these are; by default, that they are made up.
     """
 
     first: Side
@@ -99,7 +101,7 @@ class NeighbourPair:
 
     @property
     def moved(self) -> int:
-        """By how much the evidence differs."""
+        """The absolute difference of the evidence on the two datasets."""
         return abs(self.first.evidence - self.second.evidence)
 
     def __str__(self) -> str:
@@ -111,14 +113,14 @@ class NeighbourPair:
 
 
 def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
-    """Return the loss of one pair, by the probabilities that the mechanism says it draws with.
+    """Return the privacy loss of one pair, from the probabilities that the mechanism states.
 
-    These are ``Mechanism.exact_flip``, so the loss is certain of what is said.
+    These are ``Mechanism.exact_flip``. Nothing is drawn, so nothing is said of what it draws.
     """
     guarantee = mechanism.guarantee
     probabilities = list(_set_probabilities(mechanism, pair))
     if isinstance(guarantee, GaussianDP):
-        mu = max(_normal(p) - _normal(q) for p, q in probabilities)
+        mu = max(_normal_quantile(p) - _normal_quantile(q) for p, q in probabilities)
         if not np.isfinite(mu):
             return Exact(None, exceeds=True)
         return Exact(max(0.0, mu), mu > guarantee.mu * (1 + UP) + UP)
@@ -127,7 +129,7 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
     delta = Fraction(max(Decimal(claimed.delta), printed_decimal(claimed.delta)))
     factor = Fraction(UPWARDS.next_plus(UPWARDS.exp(eps)))  # at least e^eps
     exceeds = any(p > factor * q + delta for p, q in probabilities)
-    if any(p > delta and not q for p, q in probabilities):
+    if any(p > delta and not q for p, q in probabilities):  # no finite eps covers this set
         return Exact(None, exceeds=True)
     losses = [0.0]
     for p, q in probabilities:
@@ -138,15 +140,15 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
     return Exact(max(losses), exceeds)
 
 
-def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
-    """Return whether a ledger was debited anything but what its answers cost.
+def is_wrong_cost(cost: Cost, *lots: tuple[Guarantee, int]) -> bool:
+    """Return whether a ledger's cost of some answers differs from the cost by the audit's formulas.
 
-    The auditor's own formulas: n answers cost n eps and n delta; n Gaussian ones n mu^2, and
-    infinitely much pure eps; the square of n eps-DP ones is ``square_of_responses``.
+    n answers that are (eps, delta)-DP cost n eps and n delta, and ``square_of_responses`` as their
+    square. n answers that are mu-GDP cost infinite eps, and n mu^2 as their square.
 
     Args:
-        spent: what was debited.
-        lots: each guarantee with the number of its answers.
+        cost: the cost that the ledger charges for all answers together.
+        lots: (the guarantee of each answer, how many answers), for answers of each guarantee.
     """
     pure = 0.0
     leak = 0.0
@@ -157,35 +159,35 @@ def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
         pure += size * eps
         leak += size * getattr(guarantee, "delta", 0.0)
         square += square_of_responses(eps, size) if mu is None else size * mu**2
-    same_pure = np.isclose(float(spent.pure), pure, rtol=CLOSE, atol=0)
-    same_leak = np.isclose(float(spent.leak), leak, rtol=CLOSE, atol=0)
+    same_pure = np.isclose(float(cost.pure), pure, rtol=COST_TOLERANCE, atol=0)
+    same_leak = np.isclose(float(cost.leak), leak, rtol=COST_TOLERANCE, atol=0)
     same_mu = math.isclose(
-        math.sqrt(spent.square), math.sqrt(square), rel_tol=MU_CLOSE, abs_tol=MU_ERROR
+        math.sqrt(cost.square), math.sqrt(square), rel_tol=MU_TOLERANCE, abs_tol=MU_ERROR
     )
     return not (same_pure and same_leak and same_mu)
 
 
 def square_of_responses(eps: float, size: int) -> float:
-    """Return mu^2 for which some randomized responses together are just mu-GDP.
+    """Return the least mu^2 for which some randomized responses together are mu-GDP.
 
-    It is that of the most telling test among "at least j of the answers are true", within
-    ``MU_ERROR`` of mu. Tails of the binomial are summed in ``Decimal``, of 60 digits, with no code
-    of the accountant's.
+    It is that of the most powerful test among "at least j of the answers are true"; mu has an error
+    of ``MU_ERROR``. Binomial tails are summed in ``Decimal``, with 60 digits, and without code of
+    the accountant.
 
     Args:
-        eps: of each response.
-        size: how many, up to 1,000, of which the accountant makes one block.
+        eps: the epsilon of each response.
+        size: how many responses, 1 to 1,000, which the accountant composes as one block.
     """
     with localcontext(prec=60):
         odds = Decimal(eps).exp()
-        # of ``truths`` true answers, up to a factor: first that of all true ones
+        # probabilities of the numbers of true answers, up to one factor; the largest number first
         terms = [math.comb(size, truths) * odds**truths for truths in range(size, -1, -1)]
         *at_least, total = accumulate(terms)
         *at_most, _ = accumulate(reversed(terms))
         log_upper = [float((tail / total).ln()) for tail in at_least]
         log_lower = [float((tail / total).ln()) for tail in reversed(at_most)]
-    # Two tails make 1. The smaller one says where they meet, as the other may be 1 to the last
-    # digit.
+    # Two complementary tails add up to 1. The smaller one gives the accurate quantile, because the
+    # other one may be rounded to 1.
     points = []
     for upper, lower in zip(ndtri_exp(log_upper), ndtri_exp(log_lower), strict=True):
         points.append(float(min(upper, 0) - min(lower, 0)))
@@ -194,10 +196,10 @@ def square_of_responses(eps: float, size: int) -> float:
 
 
 def audit_debits(mechanism: Mechanism) -> Finding:
-    """Return whether a ledger is debited for some answers what the auditor's own formula says."""
+    """Return the finding about whether a ledger charges the cost that the audit computes itself."""
     guarantee = mechanism.guarantee
-    numbers = ", ".join(map(str, LOTS))
-    wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
+    numbers = ", ".join(map(str, LOT_SIZES))
+    wrong = sum(is_wrong_cost(Lot(guarantee, size).cost, (guarantee, size)) for size in LOT_SIZES)
     return counterexamples(
         f"{mechanism.name}: the privacy cost that is charged to a ledger",
         "for each answer, a ledger is charged the privacy cost that the answer's guarantee "
@@ -207,20 +209,21 @@ def audit_debits(mechanism: Mechanism) -> Finding:
         "nothing was drawn",
         "differences",
         float(wrong),
-        f"{wrong} of {len(LOTS)} privacy costs differ from those that the auditor computed",
+        f"{wrong} of {len(LOT_SIZES)} privacy costs differ from those that the auditor computed",
         "this audit detects a privacy cost with a relative error of 1e-6",
     )
 
 
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
-    """Yield the pairs of evidence that two neighbours can have.
+    """Yield the pairs of inputs that two neighbouring datasets can have, up to symmetry.
 
     Args:
-        mechanism: which evidence it reads.
-        values: those that evidence takes, increasing, from 0: every integer, or those of a grid
-            with gaps, which is not 1-Lipschitz.
+        mechanism: the mechanism, whose ``needs`` says what its evidence is.
+        values: the values that evidence can have, increasing from 0: every integer, or those of a
+            grid with gaps. Neighbouring values are taken for evidence of neighbouring datasets, so
+            over a gap the evidence changes by more than 1.
     """
-    if mechanism.needs == "votes":  # n1 - n0 moves in steps of 2
+    if mechanism.needs == "votes":  # the gap n1 - n0 changes by 2 if one vote changes
         yield NeighbourPair(Side(1, 1), Side(0, 1))
         yield NeighbourPair(Side(1, 2), Side(0, 0))
         for gap in values[:-2]:
@@ -236,9 +239,9 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
 
 
 def check_audited(mechanism: object) -> None:
-    """Raise ConfigError for noise on the counts of several classes.
+    """Raise ConfigError if a mechanism adds noise to the vote counts of more than two classes.
 
-    It has no table whose entries could be compared.
+    Such a mechanism has no table of probabilities that could be compared.
     """
     if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
         raise ConfigError(
@@ -251,13 +254,16 @@ def check_audited(mechanism: object) -> None:
 def audit_pair(
     mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int
 ) -> tuple[Finding, ...]:
-    """Return what the mechanism's table says of one pair, then what draws say.
+    """Audit a mechanism at one pair: by its stated probabilities, and by draws.
 
     Args:
-        mechanism: that releases labels.
-        pair: the evidence of both sides.
-        plan: of the draws.
+        mechanism: a mechanism that releases labels.
+        pair: its input on both sides.
+        plan: how many labels to draw, and how.
         farthest: the public number that no evidence exceeds.
+
+    Returns:
+        The finding of the exact loss, then the findings from draws (``attacked``).
     """
     table = table_finding(
         mechanism,
@@ -265,9 +271,9 @@ def audit_pair(
         f"probabilities from the mechanism's own table were compared, for {pair}",
         pair.where,
     )
-    draw_first = partial(_labels, mechanism, pair.first, farthest, plan.source)
-    draw_second = partial(_labels, mechanism, pair.second, farthest, plan.source)
-    claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
+    draw_first = partial(_draw_labels, mechanism, pair.first, farthest, plan.source)
+    draw_second = partial(_draw_labels, mechanism, pair.second, farthest, plan.source)
+    claim = tested(subject_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
     return (table, *attacked((draw_first, draw_second), claim, plan, mechanism.classes))
 
 
@@ -278,14 +284,17 @@ def audit_quantile(
     plan: TrialPlan,
     where: str,
 ) -> tuple[Finding, ...]:
-    """Return what is known exactly of a released quantile, then what draws say.
+    """Audit the release of a quantile of stable distances on two neighbouring datasets.
 
     Args:
-        mechanism: that releases the quantile of stable distances.
-        distances: [n] of each of two neighbours.
+        mechanism: the mechanism that releases the quantile.
+        distances: [n] the queries' stable distances on one dataset, and [n] on the other.
         farthest: the public number that no distance exceeds.
-        plan: of the draws.
-        where: which datasets, in words.
+        plan: how many quantiles to draw, and how.
+        where: a sentence that says which datasets these are.
+
+    Returns:
+        The finding of the exact loss, then the findings from draws (``attacked``).
     """
     guarantee = mechanism.guarantee
 
@@ -317,31 +326,33 @@ def audit_quantile(
     return (law, *attacked(draws, claim, plan, None))
 
 
-def audit_alone(
+def audit_made_up_pairs(
     mechanism: Mechanism, values: Sequence[int], plan: TrialPlan
 ) -> tuple[tuple[Finding, ...], list[tuple[NeighbourPair, Exact]]]:
-    """Audit a mechanism at the evidence that neighbours can have, whatever data it comes from.
+    """Audit a mechanism without a run, at all inputs that neighbouring datasets can have.
 
-    Its table is compared at every pair. Draws come from two pairs: one with labels that differ,
-    and the one where most is to be expected of draws.
+    The exact loss is computed for every pair. Labels are drawn from one or two pairs only: the
+    first one whose labels differ, and the one with the largest ``expected_bound``.
 
     Args:
-        mechanism: that releases labels.
-        values: that evidence takes, as of ``neighbouring_pairs``.
-        plan: of the draws.
+        mechanism: a mechanism that releases labels.
+        values: the values that evidence can have, as of ``neighbouring_pairs``.
+        plan: how many labels to draw, and how. Its error probability is shared among the pairs from
+            which labels are drawn.
 
     Returns:
-        The findings (of the table, of draws, of what is debited), and the losses of all pairs.
+        The findings: of the largest exact loss, of the draws, and of the costs that a ledger
+        charges. And (pair, loss) for every pair.
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
     pairs = [pair for pair, _ in losses]
-    worst, worst_loss = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
+    worst_pair, worst_loss = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
     table = table_finding(
         mechanism,
         worst_loss,
         f"probabilities from the mechanism's own table were compared for all {len(losses)} pairs "
-        f"of neighbouring inputs. The worst pair is {worst}",
-        worst.where,
+        f"of neighbouring inputs. The worst pair is {worst_pair}",
+        worst_pair.where,
     )
     differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
@@ -349,49 +360,63 @@ def audit_alone(
     shared = replace(plan, confidence=1 - (1 - plan.confidence) / len(drawn_pairs))
     drawn: list[Finding] = []
     for pair in drawn_pairs:
-        _, *of_draws = audit_pair(mechanism, pair, shared, values[-1])
-        drawn += of_draws
+        _, *from_draws = audit_pair(mechanism, pair, shared, values[-1])
+        drawn += from_draws
     return (table, *drawn, audit_debits(mechanism)), losses
 
 
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
-    """Return what the mechanism's table says of a pair, or of the worst of many.
+    """Return the finding of an exact loss, from the mechanism's own table of probabilities.
 
     Args:
-        mechanism: that releases labels.
-        exact: the loss of the pair.
+        mechanism: a mechanism that releases labels.
+        exact: the loss of the pair that is reported.
         attack: what was compared, in words.
-        effort: of which datasets, in words.
+        effort: a sentence that says which datasets these are.
     """
-    return exact.finding(f"{words_of(mechanism)}: its table", mechanism.guarantee, attack, effort)
+    subject = f"{subject_of(mechanism)}: its table"
+    return exact.finding(subject, mechanism.guarantee, attack, effort)
 
 
-def words_of(mechanism: Mechanism) -> str:
-    """Return a mechanism with its budget, in words."""
-    given = ", ".join(f"{name}={value:g}" for name, value in mechanism.guarantee.parameters.items())
+def subject_of(mechanism: Mechanism) -> str:
+    """Return the name of a mechanism with its budget and number of classes, for findings."""
+    budget = ", ".join(
+        f"{name}={value:g}" for name, value in mechanism.guarantee.parameters.items()
+    )
     classes = f", {mechanism.classes} classes" if mechanism.classes > 2 else ""
-    return f"{mechanism.name} with {given}{classes}"
+    return f"{mechanism.name} with {budget}{classes}"
 
 
 def expected_bound(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan) -> float:
-    """Return the bound that is to be expected of draws from a pair.
+    """Return the largest lower bound that expected counts of draws from a pair give.
 
-    It may be less on a pair of greater loss, if the event of that loss is hardly ever met.
+    It compares pairs before anything is drawn. A pair with a larger loss may have a smaller
+    expected bound, if the event that shows the loss is rare.
+
+    Args:
+        mechanism: the mechanism, whose stated probabilities give the expected counts.
+        pair: its input on both sides.
+        plan: how many labels would be drawn, and the confidence of the bound.
     """
     claimed = Claimed.of(mechanism.guarantee)
-    trials = plan.trials
-    bounds = []
-    for p, q in _set_probabilities(mechanism, pair):
-        alarms = round(trials * float(q))
-        misses = round(trials * (1 - float(p)))
-        bounds.append(claimed.bound(Mistakes(alarms, trials, misses, trials), plan.confidence))
-    return max(bounds)
+    return max(
+        claimed.expected_bound(float(q), float(1 - p), plan.trials, plan.confidence)
+        for p, q in _set_probabilities(mechanism, pair)
+    )
 
 
-def _labels(
+def _draw_labels(
     mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int
 ) -> np.ndarray:
-    """Return labels [count], each drawn as agt predict draws one."""
+    """Return labels [count] that the mechanism releases for one input, as in `agt predict`.
+
+    Args:
+        mechanism: the mechanism.
+        side: its input.
+        farthest: the public number that no evidence exceeds.
+        source: the randomness of the releases.
+        count: how many labels to draw.
+    """
     labels = np.full(count, side.label)
     evidence = np.full(count, side.evidence)
     return mechanism.release(labels, evidence, source, farthest)
@@ -400,16 +425,17 @@ def _labels(
 def _set_probabilities(
     mechanism: Mechanism, pair: NeighbourPair
 ) -> Iterator[tuple[Fraction, Fraction]]:
-    """Yield P(S) and P'(S) for the sets S of labels that matter, in both directions.
+    """Yield (P(S), P'(S)) and (P'(S), P(S)) for every set S of labels that could be the worst.
 
-    Labels that neither side names have equal probabilities, so they are in S together or not at
-    all.
+    P is the law of the released label on the first side of the pair, and P' that on the second. All
+    labels that neither side's model gives have the same two probabilities, so they are in S
+    together or not at all. The empty set and the set of all labels are left out.
     """
     other_labels = mechanism.classes - 1
     first_flip = mechanism.exact_flip(pair.first.evidence)
     second_flip = mechanism.exact_flip(pair.second.evidence)
     named = sorted({pair.first.label, pair.second.label})
-    groups = []
+    groups = []  # (probability on the first side, on the second) of labels that belong together
     for label in named:
         first = 1 - first_flip if label == pair.first.label else first_flip / other_labels
         second = 1 - second_flip if label == pair.second.label else second_flip / other_labels
@@ -425,8 +451,8 @@ def _set_probabilities(
             yield q, p
 
 
-def _normal(p: Fraction) -> float:
-    """Return Phi^-1(p), exact in either tail."""
+def _normal_quantile(p: Fraction) -> float:
+    """Return Phi^-1(p), accurate also for p near 1; -inf for 0, and inf for 1."""
     if p <= Fraction(1, 2):
         return float(ndtri(float(p)))
     return -float(ndtri(float(1 - p)))
@@ -434,26 +460,29 @@ def _normal(p: Fraction) -> float:
 
 def search(
     labelling: Labelling,
-    worth: Callable[[NeighbourPair], float],
+    score: Callable[[NeighbourPair], float],
     anchors: np.ndarray,
     count: int,
-    width: int,
+    segment_count: int,
     seed: int,
 ) -> NeighbourPair | None:
-    """Return the pair of a query and a neighbour that is worth most; None: no pair was made.
+    """Search neighbouring datasets and queries for the pair of inputs with the largest score.
 
     Args:
-        labelling: the run's model and mechanism, judged.
-        worth: how much a pair is worth.
-        anchors: [n, ...] features, between which queries are looked for.
-        count: how many neighbouring datasets are trained.
-        width: how many segments between records of different labels they are made at; eight times
-            as many are searched.
-        seed: of the segments.
+        labelling: releases of the run's model by the mechanism.
+        score: computes the score of a pair.
+        anchors: [n, ...] features of records; queries are searched on lines between them.
+        count: how many neighbouring datasets to train on.
+        segment_count: on how many segments between records of different labels the neighbouring
+            datasets are made; queries are searched on eight times as many lines.
+        seed: of the choice of segments and lines.
+
+    Returns:
+        The pair; None: the model gives all anchors one label, or no query was found.
     """
     rng = np.random.default_rng(seed)
     model = labelling.model
-    begin, end = segments(model, anchors, width, rng)
+    begin, end = segments(model, anchors, segment_count, rng)
     if not len(begin):
         return None
     _, change = bisected(model.predict, begin, end)
@@ -461,11 +490,11 @@ def search(
     for edit, other in neighbours(model, on_line(begin, end, change), count):
         where = f"two datasets were used: the run's own data, and the same data {edit}"
         sides = LabellingPair(labelling, replace(labelling, model=other))
-        queries = between_roots(sides, anchors, rng, 8 * width)
+        queries = between_roots(sides, anchors, rng, 8 * segment_count)
         distinct = np.unique(sides.evidence(queries), axis=1).T.tolist()
         for label, evidence, other_label, other_evidence in distinct:
             pair = NeighbourPair(Side(label, evidence), Side(other_label, other_evidence), where)
-            if best is None or worth(pair) > worth(best):
+            if best is None or score(pair) > score(best):
                 best = pair
     return best
 
@@ -483,14 +512,14 @@ LINES_PER_SEGMENT = 8  # queries of numbers that are tried, for each setting aud
 
 
 class Attack(ABC):
-    """How one kind of mechanism is attacked.
+    """The attack on one kind of mechanism.
 
     Args:
-        mechanism: that releases.
-        audit: the settings.
+        mechanism: the mechanism that is audited.
+        audit: the settings of the audit.
 
     Attributes:
-        sought: what is looked for on a run's neighbours, in words.
+        sought: what is searched on neighbouring datasets of a run, as a noun phrase.
     """
 
     sought: ClassVar[str] = (
@@ -504,37 +533,42 @@ class Attack(ABC):
 
     @abstractmethod
     def check_values(self) -> None:
-        """Raise ConfigError where ``audit.values`` or ``audit.farthest`` has no effect."""
+        """Check ``audit.values`` and ``audit.farthest``, which are used only without a run.
+
+        Raises:
+            ConfigError: one of them has no effect, or no possible value, for this mechanism.
+        """
 
     @abstractmethod
     def of_run(
         self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack releases of a run.
+        """Search a pair of inputs on neighbouring datasets of a run, and attack releases of it.
+
+        Args:
+            opened: the run.
+            given: the settings that all kinds of audit share.
+            plan: how many releases to draw, and how.
 
         Returns:
-            What a release claims, and the findings; None: no two neighbours differ.
+            The claim of a release from the run, and the findings; None in place of the findings:
+            no pair was found on which the inputs differ.
         """
 
     @abstractmethod
     def without_data(self, plan: TrialPlan) -> Audited:
-        """Attack the mechanism on made-up inputs."""
+        """Attack the mechanism on made-up inputs, without a run."""
 
-    def judged(self, opened: OpenedRun, given: AuditInputs) -> AnyLabelling:
-        """Return what answers the run's queries, with its claim."""
-        terms = ReleaseTerms(
-            conditions=opened.conditions,
-            accounting=given.config["accounting"],
-            counting=given.config["counting"],
-        )
-        return judge_labelling(opened.model, self.mechanism, terms)
+    def labelling(self, opened: OpenedRun, given: AuditInputs) -> AnyLabelling:
+        """Return releases of the run's answers by the mechanism, with their claim."""
+        return judge_labelling(opened.model, self.mechanism, given.release_terms(opened))
 
 
 class LabelAttack(Attack):
-    """How mechanisms are attacked that release classes."""
+    """The attack on mechanisms that release classes."""
 
     def check_values(self) -> None:
-        """Raise ConfigError where ``audit.values`` is given for votes."""
+        """Raise ConfigError if ``audit.values`` is given for a mechanism that uses votes."""
         if self.audit.values is not None and self.mechanism.needs == "votes":
             raise ConfigError(
                 f"mechanism={self.mechanism.name} uses the votes of ensemble members, so "
@@ -544,9 +578,9 @@ class LabelAttack(Attack):
     def of_run(
         self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the query and the neighbour of which most is expected."""
+        """Attack the pair of inputs with the largest ``expected_bound``; as of ``Attack``."""
         check_audited(self.mechanism)
-        labelling = cast(Labelling, self.judged(opened, given))
+        labelling = cast(Labelling, self.labelling(opened, given))
         pair = search(
             labelling,
             partial(expected_bound, labelling.mechanism, plan=plan),
@@ -561,19 +595,19 @@ class LabelAttack(Attack):
         return labelling.claim, audit_pair(labelling.mechanism, pair, plan, max_distance)
 
     def without_data(self, plan: TrialPlan) -> Audited:
-        """Attack at all evidence that neighbours can have."""
+        """Attack all pairs of inputs that neighbouring datasets can have."""
         values: Sequence[int] = range(self.audit.farthest + 1)
         if self.audit.values is not None:
             values = sorted({0, *self.audit.values})
-        findings, losses = audit_alone(self.mechanism, values, plan)
-        return _alone(self.mechanism, findings, losses)
+        findings, losses = audit_made_up_pairs(self.mechanism, values, plan)
+        return _audited_without_run(self.mechanism, findings, losses)
 
 
 class QuantileAttack(Attack):
-    """How a mechanism is attacked that releases one number: a quantile of stable distances."""
+    """The attack on the mechanism that releases one number: a quantile of stable distances."""
 
     def check_values(self) -> None:
-        """Raise ConfigError where ``audit.values`` is given."""
+        """Raise ConfigError if ``audit.values`` is given."""
         if self.audit.values is not None:
             raise ConfigError(
                 "audit.values=... has no effect on mechanism=certified_quantile: the audit "
@@ -583,21 +617,22 @@ class QuantileAttack(Attack):
     def of_run(
         self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the release of a file of one query, whose stable distance is the quantile."""
+        """Attack the release of a file with a single query; as of ``Attack``.
+
+        The quantile is then the stable distance of this query.
+        """
         mechanism = self.mechanism
         model = opened.model
         anchors = opened.queries.features
-        accounting = given.config["accounting"]
-        counting = given.config["counting"]
-        terms = ReleaseTerms(conditions=opened.conditions, accounting=accounting, counting=counting)
+        terms = given.release_terms(opened)
         claim = NumberRelease.judged(model, anchors, mechanism, terms).claim
-        # any mechanism of labels that reads the same evidence will do for the search
+        # the search needs a mechanism of labels, and any one with the same evidence will do
         labelling = Labelling.judged(
             model,
             RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes),
             conditions=opened.conditions,
             accounting="rigorous" if claim.proved else "paper",
-            counting=counting,
+            counting=terms.counting,
         )
         pair = search(
             labelling,
@@ -627,14 +662,14 @@ class QuantileAttack(Attack):
 
 
 class NumberAttack(Attack):
-    """How mechanisms are attacked that release numbers, one for each query."""
+    """The attack on mechanisms that release a number for each query."""
 
     sought: ClassVar[str] = (
         "a query for which two neighbouring datasets give different sums of the members' answers"
     )
 
     def check_values(self) -> None:
-        """Raise ConfigError where ``audit.values`` is given, or there is no member."""
+        """Raise ConfigError if ``audit.values`` is given, or ``audit.farthest`` is 0 members."""
         if self.audit.values is not None or not self.audit.farthest:
             raise ConfigError(
                 f"mechanism={self.mechanism.name} uses the answers of ensemble members, so "
@@ -644,8 +679,8 @@ class NumberAttack(Attack):
     def of_run(
         self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the query and the neighbour whose sums differ most."""
-        labelling = cast(NumberLabelling, self.judged(opened, given))
+        """Attack the query and the neighbour whose sums differ most; as of ``Attack``."""
+        labelling = cast(NumberLabelling, self.labelling(opened, given))
         audit = self.audit
         anchors = opened.queries.features
         lines = LINES_PER_SEGMENT * audit.segments
@@ -655,9 +690,10 @@ class NumberAttack(Attack):
         return labelling.claim, audit_sums(labelling.mechanism, found, plan)
 
     def without_data(self, plan: TrialPlan) -> Audited:
-        """Attack the sums of made-up members that are farthest apart."""
-        findings, losses = audit_sums_alone(self.mechanism, self.audit.farthest, plan)
-        return _alone(self.mechanism, (*findings, audit_debits(self.mechanism)), losses)
+        """Attack made-up sums that differ as much as one edit allows."""
+        findings, losses = audit_made_up_sums(self.mechanism, self.audit.farthest, plan)
+        findings = (*findings, audit_debits(self.mechanism))
+        return _audited_without_run(self.mechanism, findings, losses)
 
 
 ATTACKS: Mapping[type, type[Attack]] = {
@@ -665,19 +701,19 @@ ATTACKS: Mapping[type, type[Attack]] = {
     CertifiedQuantile: QuantileAttack,
     LaplaceMean: NumberAttack,
 }
-"""What releases -> how it is attacked."""
+"""Class of a mechanism -> the class of attacks on it and on its subclasses."""
 
 
 def attack_of(mechanism: AnyMechanism, audit: "MechanismAudit") -> Attack:
-    """Return the attack on a mechanism."""
-    kind = next(ATTACKS[each] for each in type(mechanism).__mro__ if each in ATTACKS)
-    return kind(mechanism, audit)
+    """Return the attack on a mechanism, as of the nearest of its classes in ``ATTACKS``."""
+    attack_class = next(ATTACKS[base] for base in type(mechanism).__mro__ if base in ATTACKS)
+    return attack_class(mechanism, audit)
 
 
-def _alone(
+def _audited_without_run(
     mechanism: AnyMechanism, findings: tuple[Finding, ...], losses: Sequence[tuple[object, Exact]]
 ) -> Audited:
-    """Return what was found of a mechanism without a run, with a table of its losses."""
+    """Return the results of an audit without a run, with a table of the first pairs and losses."""
     rows = [
         {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
         for pair, loss in losses[:MAX_PAIRS_SHOWN]
@@ -687,18 +723,17 @@ def _alone(
 
 @schema
 class MechanismAudit(AuditKind):
-    """Attacks one mechanism.
+    """Attacks one mechanism, with the data of a run or without.
 
     Attributes:
-        trials: releases a side that are counted.
-        choosing: split: as many more choose the event; fixed: each label is one, and they share the
-            error probability.
-        neighbours: with a run: how many neighbouring datasets are trained.
-        segments: with a run: how many segments between records are searched for a query.
-        farthest: without a run: evidence is every integer up to this; of mechanisms that count
-            members' answers, the number of members.
-        values: without a run: the values that evidence takes, as of a grid with gaps; null: every
-            integer.
+        trials: how many releases of each side are counted.
+        choosing: how the event is chosen, as of ``TrialPlan``.
+        neighbours: with a run: how many neighbouring datasets to train on.
+        segments: with a run: on how many segments between records queries are searched.
+        farthest: without a run: the largest evidence; for mechanisms that count members' answers,
+            the number of members.
+        values: without a run: the values that evidence can have, as in a grid with gaps; None:
+            every integer from 0 to ``farthest``.
     """
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
@@ -711,10 +746,11 @@ class MechanismAudit(AuditKind):
     name: ClassVar[str] = "mechanism"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse a mechanism without a budget, and settings that have no effect.
+        """Check the mechanism and its budget, and the settings that depend on it.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: the mechanism cannot be audited here or has no budget, or a setting is
+                wrong or has no effect; the error names the key.
         """
         node = given.config.get("mechanism")
         if node is not None:
@@ -738,11 +774,11 @@ class MechanismAudit(AuditKind):
         given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Find a pair, draw, and hold what was counted against the claim.
+        """Attack the mechanism: on neighbouring datasets of the run, or on made-up inputs.
 
         Raises:
-            DataMissing: the run's data is not there.
-            ConfigError: the data is not what it was.
+            DataMissing: the run's data is missing.
+            ConfigError: the data was changed.
         """
         plan = TrialPlan(self.trials, given.confidence, self.choosing)
         if given.run is None:

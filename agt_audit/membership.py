@@ -14,11 +14,12 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism, labels_from
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.release import ReleaseTerms, WeightsRelease, reserve_and_draw
+from agt.release import WeightsRelease, judge_labelling, reserve_and_draw
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
@@ -278,15 +279,13 @@ def _label_source(given: AuditInputs, opened: OpenedRun, queries: int) -> _Label
     config = given.mechanism()
     mechanism = config.mechanism(model.problem.classes, queries)
     description = f"labels released by {config.kind.name}"
+    terms = given.release_terms(opened)
     if config.releases_weights:
         weights_mechanism = cast(WeightsMechanism, mechanism)
-        terms = ReleaseTerms(conditions=opened.conditions)
         released = reserve_and_draw(WeightsRelease.judged(model, weights_mechanism, terms))
         return _LabelSource(lambda features: labels_from(model, features)(released), description)
     randomness = SystemRandomness()
-    accounting = given.config["accounting"]
-    counting = given.config["counting"]
-    labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]
+    labelling = cast(Labelling, judge_labelling(model, cast(Mechanism, mechanism), terms))
     return _LabelSource(lambda features: labelling.labels(features, randomness), description)
 
 

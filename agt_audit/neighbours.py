@@ -189,6 +189,26 @@ def with_added(records: Records, others: Records) -> Records:
     )
 
 
+def attack_records(
+    features: np.ndarray, labels: np.ndarray, ids: np.ndarray, like: Records
+) -> Records:
+    """Return private records that an attack adds, each a unit of its own.
+
+    Args:
+        features: [n, ...] their features.
+        labels: [n] their labels.
+        ids: [n] their ids, which are the names of their units, too.
+        like: records whose number formats of features and labels they get.
+    """
+    return Records(
+        features=features.astype(like.features.dtype),
+        labels=labels.astype(like.labels.dtype),
+        ids=ids,
+        units=ids,
+        public=np.zeros(len(ids), dtype=bool),
+    )
+
+
 def tried_label(target: DatasetTarget, turn: int) -> int | float:
     """Return the label that an attack gives to an added record.
 
@@ -469,6 +489,19 @@ def labels_of(margins: np.ndarray) -> np.ndarray:
     if margins.shape[1] == 1:
         return (margins[:, 0] > 0).astype(int)
     return margins.argmax(axis=1)
+
+
+def margins_of_labels(margins: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the margin of each record's own label, [n]; below 0 where it is not the model's.
+
+    Args:
+        margins: [1, n] for two classes, where class 1 has margins above 0; otherwise
+            [classes, n].
+        labels: [n] the records' labels, as indices of classes.
+    """
+    if len(margins) == 1:
+        return np.asarray(margins[0] * (2 * labels - 1))
+    return np.asarray(margins[labels, np.arange(len(labels))])
 
 
 # -- edits that hurt

@@ -86,14 +86,12 @@ class SumPair:
 
     Attributes:
         first: the sum on one dataset.
-        second: the sum on the other.
-        members: T, the public number of members.
+        second: the sum on the other, with the same public number of members.
         where: a sentence that says which datasets these are.
     """
 
     first: NumberSide
     second: NumberSide
-    members: int
     where: str
 
     @property
@@ -106,11 +104,16 @@ class SumPair:
         """The first and the second side."""
         return self.first, self.second
 
+    @property
+    def largest(self) -> int:
+        """The largest sum that is possible, in steps of the lattice."""
+        return self.first.members * LATTICE_STEPS
+
     def __str__(self) -> str:
-        largest = self.members * LATTICE_STEPS
         return (
             f"the sum of the members' answers is {self.first.total:,} on one dataset and "
-            f"{self.second.total:,} on its neighbour, of {largest:,} steps of the public lattice"
+            f"{self.second.total:,} on its neighbour, of {self.largest:,} steps of the public "
+            "lattice"
         )
 
 
@@ -179,7 +182,7 @@ def published_finding(mechanism: LaplaceMean, pair: SumPair, source: Randomness)
         pair: the two sides, from each of which ``CHECKED_DRAWS`` sums are released.
         source: the randomness of these releases.
     """
-    largest = pair.members * LATTICE_STEPS
+    largest = pair.largest
     drawn = np.concatenate([side.draw(mechanism, source, CHECKED_DRAWS) for side in pair.sides])
     off_lattice = (drawn != np.rint(drawn)) | (drawn < 0) | (drawn > largest)
     possible = np.linspace(0, largest, CHECKED_DRAWS).astype(np.int64)
@@ -228,42 +231,48 @@ def made_up_pairs(members: int) -> Iterator[SumPair]:
         for total in dict.fromkeys([others // 2, 0, others]):
             first = NumberSide.without_data(total, members, touches)
             second = replace(first, total=total + step)
-            yield SumPair(first, second, members, MADE_UP)
+            yield SumPair(first, second, MADE_UP)
 
 
-def audit_sums_alone(
+def audit_made_up_sums(
     mechanism: LaplaceMean, members: int, plan: TrialPlan
 ) -> tuple[tuple[Finding, ...], list[tuple[SumPair, Exact]]]:
-    """Audit a mechanism without a run, on ``made_up_pairs`` of sums.
+    """Audit a mechanism without a run, on the pairs of sums that ``made_up_pairs`` yields.
+
+    The exact loss is computed for every pair. What is exact and what can be published is judged on
+    the pair with the largest loss. Releases are drawn from two pairs only: the first pair for
+    edits that change one member, and the first for edits that change two.
 
     Args:
         mechanism: the mechanism to audit.
         members: T, at least 1.
-        plan: how many releases to count. They are made from the first pair of each kind of edits,
-            which share the error probability.
+        plan: how many releases to count of each side. Its error probability is shared among the
+            pairs from which releases are drawn.
 
     Returns:
-        The findings; and each pair whose loss can be computed, with its loss.
+        The findings: of the exact loss, of what can be published, and of the draws. And (pair,
+        loss) for every pair; it is empty if the releases do not state noise of one scale on both
+        sides, so that no loss can be computed.
     """
     pairs = list(made_up_pairs(members))
     losses = []
+    first_pairs: dict[int, SumPair] = {}  # by the number of members that an edit changes
     for pair in pairs:
+        first_pairs.setdefault(pair.first.touches, pair)
         loss = exact_sum_loss(mechanism, pair)
         if loss is not None:
             losses.append((pair, loss))
-    largest_loss_pair = pairs[0]
+    judged_pair = pairs[0]
     if losses:
-        largest_loss_pair, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
-    # in reversed order, so that the first pair of each number of changed members remains
-    pair_by_touches = {pair.first.touches: pair for pair in reversed(pairs)}
-    confidence = 1 - (1 - plan.confidence) / len(pair_by_touches)
-    shared = replace(plan, confidence=confidence)
-    drawn: list[Finding] = []
-    for pair in pair_by_touches.values():
-        drawn += drawn_findings(mechanism, pair, shared)
-    law = law_finding(mechanism, largest_loss_pair)
-    published = published_finding(mechanism, largest_loss_pair, plan.source)
-    return (law, published, *drawn), losses
+        judged_pair, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
+    shared_plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(first_pairs))
+    findings = [
+        law_finding(mechanism, judged_pair),
+        published_finding(mechanism, judged_pair, plan.source),
+    ]
+    for pair in first_pairs.values():
+        findings += drawn_findings(mechanism, pair, shared_plan)
+    return tuple(findings), losses
 
 
 def farthest_sums(pair: NumberPair, queries: np.ndarray, where: str) -> SumPair:
@@ -279,7 +288,6 @@ def farthest_sums(pair: NumberPair, queries: np.ndarray, where: str) -> SumPair:
     return SumPair(
         NumberSide.of_query(pair.with_unit, int(sums[farthest])),
         NumberSide.of_query(pair.without_unit, int(other_sums[farthest])),
-        pair.with_unit.model.settings.ensemble.members,
         where,
     )
 

@@ -200,6 +200,11 @@ def one_run_epsilon(
             "epsilon-differentially private with delta = 0"
         )
     mu = _largest_refused(lambda mu: refuses(right, guesses, canaries, mu, error))
+    return epsilon_of_mu(mu, delta)
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """Return the least epsilon for which mu-GDP implies (epsilon, delta)-DP; 0 for mu = 0."""
     return gaussian_epsilon(mu, delta) if mu else 0.0
 
 

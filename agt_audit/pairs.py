@@ -27,7 +27,9 @@ from agt.training.lattice import LATTICE_STEPS
 from agt_audit.events import AnswerEvent, ThresholdEvent, event_of
 from agt_audit.neighbours import (
     Read,
+    attack_records,
     bisected,
+    margins_of_labels,
     neighbour_of,
     on_line,
     tried_label,
@@ -315,13 +317,11 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         tried_units.add(unit)
         rows = np.flatnonzero(records.units == unit)
         remaining = without(records, rows)
-        name = np.array([f"a record added by the audit, {row + 1}"])
-        added = Records(
-            features=query[None].astype(records.features.dtype),
+        added = attack_records(
+            features=query[None],
             labels=np.array([tried_label(problem.dataset.target, row)]),
-            ids=name,
-            units=name,
-            public=np.zeros(1, dtype=bool),
+            ids=np.array([f"a record added by the audit, {row + 1}"]),
+            like=records,
         )
         rows_of_unit = counted(len(rows), "row")
         removal = f"without unit {unit!r} ({rows_of_unit})"
@@ -373,11 +373,7 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
         return np.concatenate(parts, axis=1)
     member = model.member_models[0]
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
-    if len(margins) == 1:
-        own_margin = margins[0] * (2 * records.labels - 1)
-    else:
-        own_margin = margins[records.labels, np.arange(len(records))]
-    return -np.asarray(own_margin)[None]
+    return -margins_of_labels(margins, records.labels)[None]
 
 
 def _head_influences(head: LinearModel, records: Records, queries: np.ndarray) -> np.ndarray:

@@ -1,22 +1,25 @@
-"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers.
+"""agt audit prediction: the whole of agt predict, on runs of neighbouring datasets with test
+ledgers.
 
-Two adversaries attack: one asks natural queries, the other chooses them between the decision lines
-of both models (Chadha et al. 2024). The guarantee is the same for both. The unit that is left out
-has most influence on a natural query (``influences`` in agt_audit/pairs.py).
+There are two attackers: one asks queries from the data, the other chooses them between the decision
+boundaries of both models (Chadha et al. 2024). The guarantee is the same for both. The unit that is
+left out has the largest influence on a query from the data (``influences`` in agt_audit/pairs.py).
 
 Formal guarantees
-    * The event, "the label is one of S" or "at least t of Q labels are", follows from both models'
-      evidence, before anything is drawn (Lemma 2 of docs/proofs/attack_bounds.md).
-    * Trials are queries that differ in their last digits, because an identical one gets its stored
-      label. They were checked to have the query's label and evidence on both sides. If the release
-      treated them differently all the same, the bound would hold: each query's rates satisfy the
-      claim, which is linear in them, so their means do; and a count of unlike trials has lighter
-      tails than the binomial of the same mean (Hoeffding 1956).
+    * The event ("the label is one of S", or "at least t of Q labels are") is computed from both
+      models' evidence, before anything is drawn (Lemma 2 of docs/proofs/attack_bounds.md).
+    * Trials are queries that differ in their last digits, because an identical query would get its
+      stored label. On both sides they have the label and the evidence of the chosen query, which is
+      checked. The bound would hold even if the release treated them differently: the rates of each
+      query satisfy the claim, which is linear in them, so the mean rates do, too; and a count of
+      trials with different rates has lighter tails than the binomial of the same mean (Hoeffding
+      1956).
 
-No ledger pays for what is drawn here, because nobody sees it: answers lie in a folder below the
-audit's own record, which is removed when the audit ends. If the process is killed, the folder
-stays; its name begins with a dot, and it lies too deep to be listed as a run. Test ledgers are made
-in it; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not read.
+What is drawn here is not published, so no ledger of the user is charged. Answers are written into a
+folder within the audit's own record, which is removed when the audit ends. If the process is
+killed, the folder stays; its name begins with a dot, and it is too deep to be listed as a run. Test
+ledgers are created in this folder. Ledgers of the working directory, ``ledger=`` and
+AGT_LEDGER_HEAD are not read.
 """
 
 import math
@@ -61,9 +64,9 @@ from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
-from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import check_audited
-from agt_audit.neighbours import labels_of, other_label, with_added, without
+from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
 from agt_cli.command_settings.on_run import LINES
 from agt_cli.releasing.file import release_file
@@ -76,32 +79,36 @@ from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
-# how far trials lie from their query, over its largest feature; the first that suits is taken
+# how far trials may lie from the chosen query, divided by its largest feature; of these distances,
+# the first is used at which enough queries get the same answers
 SCALES = tuple(10.0**-power for power in range(4, 15))
-PROBES = 64  # queries of one scale that are looked at
-MIN_SHARE_ALIKE = 0.9  # of the probed queries, before more are made at that scale
-NAMES_AT_ONCE = 64  # that are tried for a shard
+PROBES = 64  # queries that are tried at one distance
+MIN_SHARE_ALIKE = 0.9  # of these, the share that must get the same answers
+NAMES_AT_ONCE = 64  # names whose shards are computed together
 
 
 # -- which query
 # --------------------------------------------------------------------------------------------------
 
 
-def most_telling(
+def choose_query(
     pair: AnyPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
 ) -> tuple[int, AnswerEvent]:
-    """Return the query at which trials are expected to show most, and its event.
+    """Choose the query whose event has the largest expected lower bound on the loss.
 
-    Of queries that show as much, it is the first.
+    Of equal bounds (all may be 0), the larger advantage decides, and then the lower row.
 
     Args:
         pair: the two models.
-        queries: [n, ...].
-        claimed: in which measure.
-        trials: how many there are on each side.
-        confidence: of the bound.
+        queries: [n, ...] the queries to choose from, at least one.
+        claimed: the claim, whose measure the bound has.
+        trials: how many trials there are on each side.
+        confidence: the probability with which the bound holds.
+
+    Returns:
+        The row of the query, and its event.
     """
-    # queries of the same evidence have the same event, so each evidence is looked at once
+    # queries with the same evidence have the same event, which is computed once
     evidence, first = np.unique(pair.evidence(queries), axis=1, return_index=True)
     events = pair.events(evidence)
 
@@ -114,26 +121,28 @@ def most_telling(
     return int(first[best]), events[best]
 
 
-def alike(pair: AnyPair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return queries that both models treat as they treat one query, [count, ...] float64.
+def similar_queries(
+    pair: AnyPair, query: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return distinct queries with the same labels and evidence as a query, [count, ...] float64.
 
     They differ from it, and from each other, in their last digits.
 
     Args:
-        pair: the two models.
-        query: [1, ...].
-        count: how many.
-        rng: of the digits.
+        pair: the two models, on both of which labels and evidence are the same.
+        query: [1, ...] the query.
+        count: how many queries to make.
+        rng: draws the digits.
 
     Raises:
-        ConfigError: the models treat even the nearest queries differently.
+        ConfigError: not enough such queries were found, even very close to the query.
     """
     query = np.asarray(query, dtype=np.float64)
     size = max(float(np.abs(query).max()), 1e-300)
     evidence = pair.evidence(query)
 
     def make(scale: float, tried: int) -> tuple[np.ndarray, float]:
-        """Return those of some queries that have the same evidence, and their share."""
+        """Draw ``tried`` queries; return those with the same evidence, and their share."""
         shift = rng.uniform(-1, 1, size=(tried, *query.shape[1:]))
         queries = query + scale * size * shift
         same = (pair.evidence(queries) == evidence).all(axis=0)
@@ -157,16 +166,16 @@ def alike(pair: AnyPair, query: np.ndarray, count: int, rng: np.random.Generator
 # --------------------------------------------------------------------------------------------------
 
 
-def judged(
+def judge_answers(
     attacked: TestedClaim, event: AnswerEvent, with_unit: np.ndarray, without_unit: np.ndarray
 ) -> Finding:
-    """Return what labels drawn on each side say of a claim.
+    """Count an event in the answers of both sides, and return the verdict about a claim.
 
     Args:
-        attacked: the claim; the event and the number of trials are added to its words.
-        event: that is counted.
-        with_unit: [n] labels of the side with the unit.
-        without_unit: [n] labels of the side without it.
+        attacked: the claim; sentences about the event and the numbers of trials are added to it.
+        event: the event, which was fixed before the answers were drawn.
+        with_unit: [n] answers of the model with the unit.
+        without_unit: [n] answers of the model without it.
     """
     mistakes = event.mistakes(with_unit, without_unit)
     parts = [f"{len(with_unit):,} labels were drawn from each of the two models"]
@@ -179,20 +188,20 @@ def judged(
         parts.append(
             f"{attacked.events} bounds share the error probability, so all of them hold together"
         )
-    # each bound has its share of the error, so that all hold with the confidence asked for
+    # each bound has its share of the error probability, and its own confidence in sentences
     confidence = 1 - (1 - attacked.confidence) / attacked.events
-    alone = replace(
+    single = replace(
         attacked,
         attack=f"{attacked.attack}; {event.words}",
         effort="; ".join(parts),
         confidence=confidence,
         events=1,
     )
-    return alone.judge(mistakes)
+    return single.judge(mistakes)
 
 
-def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") -> Finding:
-    """Return the finding of a claim that could not be tested, because both models answer alike.
+def untested_because_equal(attacked: TestedClaim, effort: str = "nothing was drawn") -> Finding:
+    """Return the finding of a claim that is untested, because both models give the same answers.
 
     Args:
         attacked: the claim.
@@ -207,15 +216,15 @@ def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") ->
 
 
 def edited(problem: Problem, records: Records, row: int) -> Records:
-    """Return records without the unit of one record.
+    """Return a neighbouring dataset without the unit of one record.
 
-    If the relation replaces units, that record comes in its place, with another label and a name
-    that an ensemble deals to another shard.
+    If one edit of the relation can change two members of an ensemble, a copy of the record is added
+    in the unit's place, with another label and a name that belongs to another shard.
 
     Args:
-        problem: of the run.
-        records: all of them.
-        row: the record.
+        problem: the run's problem.
+        records: the run's training records.
+        row: the row of the record.
     """
     remaining = without(records, records.units == records.units[row])
     if RELATIONS[problem.settings.relation.name].members_changed_per_edit == 1:
@@ -224,42 +233,22 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
     shard = int(assign_shards(records.units[[row]], ensemble)[0])
     other_shard = (shard + 1) % ensemble.members
     label = other_label(problem.dataset.target, records.labels[row])
-    added = newcomer(records, records.features[[row]], label, other_shard, ensemble)
+    some_ids = records.ids[:NAMES_AT_ONCE].tolist()
+    ids_are_hashes = all(CONTENT.fullmatch(str(name)) for name in some_ids)
+    name = next(names_in_shard(other_shard, ensemble, ids_are_hashes))
+    features = records.features[[row]]
+    added = attack_records(features, np.array([label]), np.array([name]), like=records)
     return with_added(remaining, added)
 
 
-def newcomer(
-    records: Records, features: np.ndarray, label: float, shard: int, ensemble: EnsembleConfig
-) -> Records:
-    """Return a private record, a unit of its own, that an ensemble deals to a shard.
+def names_in_shard(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:
+    """Yield names that the public keyed hash assigns to a shard, without end.
 
     Args:
-        records: whose number formats it has, and whose kind of ids.
-        features: [1, ...].
-        label: its label.
-        shard: where it goes.
-        ensemble: how units are dealt to shards.
-    """
-    some_ids = records.ids[:NAMES_AT_ONCE].tolist()
-    ids_are_hashes = all(CONTENT.fullmatch(str(name)) for name in some_ids)
-    ids = np.array([next(names_into(shard, ensemble, ids_are_hashes))])
-    return Records(
-        features=np.asarray(features, dtype=records.features.dtype),
-        labels=np.array([label], dtype=records.labels.dtype),
-        ids=ids,
-        units=ids.copy(),
-        public=np.zeros(1, dtype=bool),
-    )
-
-
-def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:
-    """Yield names that the keyed hash deals to a shard, without end.
-
-    Args:
-        shard: which shard.
-        ensemble: how units are dealt to shards.
-        hashes: the names look like ids that follow from a record's content: whoever varies a
-            record's last digits draws such ids.
+        shard: the index of the shard.
+        ensemble: assigns units to shards.
+        hashes: whether the names look like hashes of a record's content, as the ids of the run's
+            records do. An attacker who varies a record's last digits can choose among such ids.
     """
     for turn in count():
         numbers = range(turn * NAMES_AT_ONCE, (turn + 1) * NAMES_AT_ONCE)
@@ -277,17 +266,22 @@ def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> It
 
 
 def deciding_records(model: Model, records: Records, queries: np.ndarray, most: int) -> list[int]:
-    """Return rows of private records with most influence on queries that are close to a change.
+    """Return rows of private records that are likely to change the answer to a query.
 
-    The queries nearest to a change of label come first. Of an ensemble, and of votes, only queries
-    count that one member decides. Of numbers, the records that are likely to move answers most are
+    Each row is of the record with the largest influence on a query whose label is close to a
+    change; the closest query comes first. For ensembles and votes, only queries are used whose
+    label one member decides. For numbers, records with a large influence and a large error are
     returned.
 
     Args:
-        model: of the run.
-        records: all of them.
-        queries: [n, ...].
-        most: how many rows are returned at most.
+        model: the run's model.
+        records: the run's training records.
+        queries: [n, ...] the queries.
+        most: the largest number of rows to return.
+
+    Returns:
+        Row numbers, among which one record may be several times; empty if no label is decided by
+        one member.
     """
     if model.number_votes is not None:
         influence = influences(model, records, queries).max(axis=0)
@@ -316,10 +310,10 @@ def deciding_records(model: Model, records: Records, queries: np.ndarray, most: 
 
 
 def _distance_to_change(margins: np.ndarray) -> np.ndarray:
-    """Return how far each query is from another label, [n].
+    """Return how far each query is from another label, [n]; smaller is closer.
 
     Args:
-        margins: [lines, n] of one member; one line for two classes.
+        margins: one member's margins at n queries: [1, n] for two classes, otherwise [classes, n].
     """
     if len(margins) == 1:
         return np.abs(margins[0])
@@ -327,11 +321,12 @@ def _distance_to_change(margins: np.ndarray) -> np.ndarray:
 
 
 def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
-    """Return where the vote's winner changes if a member takes its second label, [T, n] bool.
+    """Return whether a vote's winner changes if a member gives its second label, [T, n] bool.
 
     Args:
-        margins: [T, lines, n] of T members.
-        classes: how many labels there are.
+        margins: the margins of T members at n queries: [T, 1, n] for two classes, otherwise
+            [T, classes, n].
+        classes: how many classes there are.
     """
     labels = labels_of(margins)
     second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
@@ -347,10 +342,9 @@ def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
     return decides
 
 
-SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
-TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
-MAX_DELTAS = 0.2  # the deltas of all answers on one test ledger add up to at most this
-MAX_QUERIES = 1000  # natural queries that are looked at
+TEST_DELTA = 0.01  # the delta of a test ledger for Gaussian releases
+MAX_DELTAS = 0.2  # the largest sum of the deltas of all answers on one test ledger
+MAX_QUERIES = 1000  # queries from the data that are examined
 DRAWN = (
     "this audit drew labels about the real data as `agt predict` does, but published none: they "
     "were kept in a folder of this audit, which was deleted. So they spend no privacy budget, "
@@ -364,22 +358,15 @@ TRIALS = (
 
 
 # -- test ledgers and neighbouring runs
-# ----------------------------------------------------------------------------------
-
-
-Answers = tuple[np.ndarray, str]
-"""What one call of the release path gave: [n] labels or numbers, private, for counting and never
-for showing (``unlabelled`` of the target if the budget was spent); and why some were refused,
-empty if all were answered.
-"""
+# --------------------------------------------------------------------------------------------------
 
 
 class ReleaseSandbox:
-    """A scratch folder in which runs are trained and labels are released, as by the commands.
+    """A temporary folder in which runs are trained and labels are released as by the commands.
 
     Args:
-        folder: the folder.
-        config: of the audit: its compute, accounting and counting.
+        folder: the folder, which exists.
+        config: the configuration of the audit, of which compute, accounting and counting are used.
     """
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
@@ -392,18 +379,18 @@ class ReleaseSandbox:
 
     @classmethod
     @contextmanager
-    def below(cls, place: Path, config: Mapping[str, Any]) -> Iterator["ReleaseSandbox"]:
-        """Make a sandbox below a folder, and remove it at the end.
+    def within(cls, parent: Path, config: Mapping[str, Any]) -> Iterator["ReleaseSandbox"]:
+        """Create a sandbox in a new folder within ``parent``, and remove the folder at the end.
 
         Raises:
-            ConfigError: nothing can be written there.
+            ConfigError: the folder cannot be created.
         """
         try:
-            folder = Path(mkdtemp(prefix=".stage-", dir=place))
+            folder = Path(mkdtemp(prefix=".stage-", dir=parent))
         except OSError as error:
             reason = error.strerror
             raise ConfigError(
-                f"audit.scratch={place}: the audit cannot write into this folder ({reason}). "
+                f"audit.scratch={parent}: the audit cannot write into this folder ({reason}). "
                 "Give a writable folder on a local disk"
             ) from None
         try:
@@ -414,7 +401,12 @@ class ReleaseSandbox:
     def train(
         self, config: Mapping[str, Any], prepared: Prepared, settings: RunSettings
     ) -> OpenedRun:
-        """Train a run as ``agt train`` does, write its record, and open it.
+        """Train a run as ``agt train`` does, write its run folder, and open it.
+
+        Args:
+            config: the configuration that the run folder records.
+            prepared: the data to train on.
+            settings: the settings of the training.
 
         Raises:
             AgtError: training refuses the data.
@@ -426,9 +418,11 @@ class ReleaseSandbox:
         return self.open(record.folder, None)
 
     def open(self, run: Path, digest: str | None) -> OpenedRun:
-        """Open a finished run by its folder alone.
+        """Open a finished run as ``agt predict`` does, without queries of its own.
 
-        ``agt predict`` does so for queries that are brought along.
+        Args:
+            run: the run's folder.
+            digest: the digest that the run must have; None: any.
         """
         config = {"run": str(run), "digest": digest, "inputs": str(LINES), "compute": self.compute}
         with RunRecord(self._next_folder("open"), "predict", self.config) as record:
@@ -440,14 +434,18 @@ class ReleaseSandbox:
         mechanism: Mechanism | LaplaceMean,
         queries: np.ndarray,
         ledger: Ledger | None,
-    ) -> Answers:
-        """Release labels of queries as ``agt predict`` does, drawn by the operating system.
+    ) -> tuple[np.ndarray, str]:
+        """Release answers to queries as ``agt predict`` does, and read them from its files.
 
         Args:
             opened: the run.
-            mechanism: that draws the labels.
-            queries: [n, ...].
-            ledger: that pays; None: none does, as for a guarantee that is not proved.
+            mechanism: the mechanism that draws the answers.
+            queries: [n, ...] the queries.
+            ledger: the ledger that pays; None: none does, as for a guarantee that is not proved.
+
+        Returns:
+            The answers [n], labels or numbers, which are private; where the ledger refused one, it
+            is ``unlabelled`` of the target. And the message of the refusal; "": all were answered.
         """
         target = opened.dataset.target
         unlabelled = np.full(len(queries), target.unlabelled)
@@ -475,10 +473,12 @@ class ReleaseSandbox:
     def _release(
         self, asked: OpenedRun, config: MechanismConfig, folder: Path, ledger: Ledger | None
     ) -> None:
-        """Release labels of a run's queries into a folder.
+        """Release answers to the queries of an opened run into a new run folder.
+
+        Other arguments as of ``ask``.
 
         Raises:
-            CheckError: the ledger refused some of them.
+            CheckError: the ledger refused some of the answers; the others were written.
         """
         with RunRecord(folder, "predict", self.config) as record:
             trained = asked.trained.finished
@@ -495,7 +495,7 @@ class ReleaseSandbox:
 
     @contextmanager
     def ledger(self, opened: OpenedRun, allowance: Allowance) -> Iterator[Ledger]:
-        """Make a new ledger that admits the run's data."""
+        """Create a test ledger with a budget for the run's data, and close it at the end."""
         subject = people_of_run(opened.trained.finished)
         population = Population("audit", subject.table.unit.name, subject.relation, allowance)
         path = self._next_folder("ledger") / "audit.ledger"
@@ -509,28 +509,27 @@ class ReleaseSandbox:
         queries: np.ndarray,
         payable: bool,
     ) -> np.ndarray:
-        """Return labels of queries, each a question of its own, [n].
-
-        They are paid for by as few fresh test ledgers as hold them.
+        """Release an answer to each query, paid for by new test ledgers, and return all, [n].
 
         Args:
             opened: the run.
-            mechanism: that draws the labels.
-            queries: [n, ...].
-            payable: a ledger takes it: the guarantee is proved.
+            mechanism: the mechanism that draws the answers.
+            queries: [n, ...] distinct queries, so that none gets a stored answer.
+            payable: whether test ledgers pay; False: none does, because ledgers refuse a guarantee
+                that is not proved.
 
         Raises:
-            CheckError: a ledger with room for all of them refused one.
+            CheckError: a ledger whose budget covers all of its answers refused one.
         """
         if not payable:
             labels, _ = self.ask(opened, mechanism, queries, None)
             return labels
         guarantee = mechanism.guarantee
-        per_ledger = most_of(guarantee, len(queries))
+        per_ledger = answers_per_ledger(guarantee, len(queries))
         parts = []
         for start in range(0, len(queries), per_ledger):
             chunk = queries[start : start + per_ledger]
-            with self.ledger(opened, room_for(guarantee, len(chunk))) as ledger:
+            with self.ledger(opened, smallest_budget(guarantee, len(chunk))) as ledger:
                 labels, refused = self.ask(opened, mechanism, chunk, ledger)
             if refused:
                 labels_paid = len(chunk)
@@ -542,31 +541,33 @@ class ReleaseSandbox:
         return np.concatenate(parts)
 
     def _next_folder(self, name: str) -> Path:
-        """Return a folder of a new name; it is not made."""
+        """Return the path of a folder that does not exist yet, within the sandbox."""
         return self.folder / f"{name}-{next(self.calls)}"
 
 
-def most_of(guarantee: Guarantee, wanted: int) -> int:
-    """Return how many answers one test ledger pays for: those whose deltas add up to little.
+def answers_per_ledger(guarantee: Guarantee, requested: int) -> int:
+    """Return how many answers one test ledger pays for, at least 1 and at most ``requested``.
+
+    The sum of their deltas is at most ``MAX_DELTAS``.
 
     Args:
-        guarantee: of each answer.
-        wanted: how many there are; it is never more than these.
+        guarantee: the guarantee of each answer.
+        requested: how many answers there are in all.
     """
     if not isinstance(guarantee, ApproximateDP):
-        return wanted
-    return max(1, min(wanted, int(MAX_DELTAS / guarantee.delta)))
+        return requested
+    return max(1, min(requested, int(MAX_DELTAS / guarantee.delta)))
 
 
-def room_for(guarantee: Guarantee, size: int) -> Allowance:
-    """Return a budget that holds so many releases in one lot, and hardly more.
+def smallest_budget(guarantee: Guarantee, size: int) -> Allowance:
+    """Return a budget that covers some releases together, and hardly more.
 
     Args:
-        guarantee: of each release.
+        guarantee: the guarantee of each release.
         size: how many releases.
 
     Raises:
-        ConfigError: no budget does.
+        ConfigError: no budget covers them.
     """
     cost = Lot(guarantee, size).cost
     if isinstance(guarantee, PureDP):
@@ -589,15 +590,15 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """One adversary's pair of models and query, found before anything is drawn.
+class PlannedAttack:
+    """The models, the query and the event of one attacker, chosen before anything is drawn.
 
     Attributes:
-        adversary: in words.
-        sides: the runs with the unit and without it.
-        pair: the same as the mechanism sees them.
-        query: [1, ...].
-        event: that is counted, about a single label.
+        adversary: a noun phrase that says who the attacker is.
+        sides: the run with the unit, and the run without it.
+        pair: the models of these runs, with the mechanism.
+        query: [1, ...] the query.
+        event: the event about a single answer that is counted.
     """
 
     adversary: str
@@ -609,14 +610,14 @@ class Scene:
 
 @schema
 class PredictionAudit(AuditKind):
-    """Attacks ``agt predict``, the mechanism and the ledger together.
+    """Attacks ``agt predict`` with its mechanism and ledger.
 
     Attributes:
-        trials: labels that are drawn for each side and adversary, N.
-        together: answers that are counted together against the composed claim, Q.
-        targets: natural records that are taken out in turn.
-        scratch: a folder on a local disk for neighbouring runs and test ledgers; null: the audit's
-            own.
+        trials: N, how many labels are drawn from each side for each attacker.
+        together: Q, how many answers make one trial in the test of the composed guarantee.
+        targets: how many records of the data are left out of training, one at a time.
+        scratch: a folder on a local disk for neighbouring runs and test ledgers; None: the audit's
+            own run folder.
     """
 
     trials: Annotated[int, Field(ge=10)] = 10_000
@@ -627,10 +628,10 @@ class PredictionAudit(AuditKind):
     name: ClassVar[str] = "prediction"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse what needs no data to be refused.
+        """Check the run, the mechanism, its budget and the settings, before any data is read.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: one of them is missing or wrong; the error names the key.
         """
         given.check_run(inputs=True)
         config = given.mechanism()
@@ -657,10 +658,12 @@ class PredictionAudit(AuditKind):
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Find pairs and queries, draw on both sides of each, and count.
+        """Train neighbouring runs, draw answers of both sides for each attacker, and count.
 
         Raises:
-            ConfigError: too few trials, or no pair of models can be made.
+            DataMissing: the run's data is missing.
+            ConfigError: the data was changed, there are too few trials to contradict the claim, or
+                no neighbouring run can be trained.
         """
         opened = TrainedRun.of({**given.config, "inputs": None}).open(record, console)
         queries = opened.queries.features
@@ -670,47 +673,49 @@ class PredictionAudit(AuditKind):
         if len(rows) > MAX_QUERIES:
             rng = np.random.default_rng(given.seed)
             rows = np.sort(rng.choice(rows, MAX_QUERIES, replace=False))
-        natural = np.stack([np.asarray(queries[row], dtype=np.float64) for row in rows.tolist()])
+        own_queries = np.asarray(queries[rows], dtype=np.float64)
         scratch = record.folder if self.scratch is None else Path(self.scratch)
-        with ReleaseSandbox.below(scratch, given.config) as sandbox:
-            return _Audit(self, given, opened, natural, sandbox, console).audited()
+        with ReleaseSandbox.within(scratch, given.config) as sandbox:
+            return _Audit(self, given, opened, own_queries, sandbox, console).carry_out()
 
 
-def composed(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
-    """Return what is claimed of several queries together, and that in words.
+def composed_claims(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
+    """Return the claims about several queries together, each with its sentence.
 
-    It has a claim for each composition theorem that claims clearly less than the first one.
+    There is one for Gaussian guarantees. Otherwise the first claim is that of basic composition;
+    others are included if their epsilon is below 95 % of the first one.
 
     Args:
-        guarantee: of each query.
-        queries: how many are taken together.
+        guarantee: the guarantee of each query.
+        queries: how many queries are taken together.
     """
     if isinstance(guarantee, GaussianDP):
         total = GaussianDP(guarantee.mu * math.sqrt(queries))
         return [(Claimed.of(total), f"{total}")]
     first, *others = totals_of_labels(guarantee, queries, 0.0)
-    # a delta must save something; otherwise its total is not attacked as well
+    # a claim with a further delta is attacked only if its epsilon is clearly smaller
     totals = [first, *(total for total in others if total.eps < 0.95 * first.eps)]
     return [(Claimed("epsilon", total.eps, total.delta), f"{total}") for total in totals]
 
 
 class _Audit:
-    """One audit at work.
+    """One audit of a run's releases.
 
     Args:
-        config: of this kind of audit.
-        given: the settings that all kinds share.
+        config: the settings of this kind of audit.
+        given: the settings that all kinds of audit share.
         opened: the run.
-        natural: [n, ...] natural queries.
+        own_queries: [n, ...] queries from the data.
         sandbox: where runs are trained and labels are released.
         console: for progress.
 
     Attributes:
-        notes: what could not be done, in words.
-        claim: of one label, as the product makes it.
-        totals: claims of several labels together, with their words.
-        events: how many bounds share the error probability: of both adversaries, each of one label
-            and of the totals.
+        mechanism: the mechanism, with the budget of one query.
+        claimed: the claimed loss of one answer.
+        claim: the claim of one answer, as ``agt predict`` makes it.
+        totals: the claims about several answers together, each with its sentence.
+        events: how many bounds share the error probability: for each of the two attackers, one
+            about a single answer and one for each of ``totals``.
 
     Raises:
         ConfigError: the trials are too few to contradict the claim.
@@ -721,30 +726,29 @@ class _Audit:
         config: PredictionAudit,
         given: AuditInputs,
         opened: OpenedRun,
-        natural: np.ndarray,
+        own_queries: np.ndarray,
         sandbox: ReleaseSandbox,
         console: Console,
     ) -> None:
         self.config = config
         self.given = given
         self.opened = opened
-        self.natural = natural
+        self.own_queries = own_queries
         self.sandbox = sandbox
         self.console = console
         self.rng = np.random.default_rng(given.seed)
-        self.notes: list[str] = []
         mechanism = given.mechanism().mechanism(opened.dataset.target.class_count, 1)
         check_audited(mechanism)
         assert isinstance(mechanism, Mechanism | LaplaceMean)  # ``check`` refused others
         self.mechanism = mechanism
         self.claimed = Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
-        self.totals = composed(mechanism.guarantee, config.together)
+        self.totals = composed_claims(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
         self._check_trials()
 
     def _check_trials(self) -> None:
-        """Raise ConfigError if the trials could not contradict the claim, whatever they show."""
+        """Raise ConfigError if no results of the trials could contradict the claim."""
         needed = self.claimed.needed(self.given.confidence, self.events)
         measure = self.claimed.measure
         claimed_value = self.claimed.value
@@ -755,44 +759,40 @@ class _Audit:
                 f"{self.events} events: set audit.trials={needed} or more"
             )
 
-    def audited(self) -> Audited:
-        """Attack as both adversaries, and return what was found."""
-        scenes = list(self._scenes())
+    def carry_out(self) -> Audited:
+        """Make the attacks of both attackers, and return the findings."""
+        attacks = self._plan_attacks()
         findings: list[Finding] = []
         rows = []
         with self.console.progress("releases on both sides", "adversary") as report:
-            for done, scene in enumerate(scenes, 1):
-                of_scene = self._attacked(scene)
-                findings += of_scene
-                rows.append(self._row(scene, of_scene))
-                report(done, len(scenes), done, len(scenes))
+            for done, attack in enumerate(attacks, 1):
+                of_attack = self._make_attack(attack)
+                findings += of_attack
+                rows.append(self._table_row(attack, of_attack))
+                report(done, len(attacks), done, len(attacks))
+        notes = [DRAWN, TRIALS]
         if not self.claim.proved:
-            self.notes.append(
+            notes.append(
                 "no test ledger was charged, because the guarantee of this release is not "
                 "proved (unproved=allow)"
             )
         return Audited.of(
             self.opened.trained.finished,
             findings,
-            (DRAWN, TRIALS, *self.notes),
+            notes,
             tables={"adversaries": pd.DataFrame(rows)},
-            metrics={"trials": self.config.trials, "adversaries": len(scenes)},
+            metrics={"trials": self.config.trials, "adversaries": len(attacks)},
         )
 
     def _labelling(self, opened: OpenedRun) -> AnyLabelling:
-        """Return what answers queries of a run, judged as the product judges it."""
-        terms = ReleaseTerms(
-            conditions=opened.conditions,
-            accounting=self.sandbox.accounting,
-            counting=self.sandbox.counting,
-        )
-        return judge_labelling(opened.model, self.mechanism, terms)
+        """Return releases of a run's answers by the mechanism, judged as by ``agt predict``."""
+        return judge_labelling(opened.model, self.mechanism, self.given.release_terms(opened))
 
     @cached_property
     def settings(self) -> RunSettings:
-        """The run's settings, with the threads and the device that it was trained with.
+        """The run's settings, with the threads and the device with which it was trained.
 
-        The bits of a model depend on these.
+        A model's bits depend on these, so neighbours must be trained in the same way.
         """
         trained = self.opened.trained
         compute = validate(ComputeConfig, trained.finished.config.get("compute"), "compute")
@@ -801,8 +801,8 @@ class _Audit:
     # -- pairs and queries
     # ----------------------------------------------------------------------------------------------
 
-    def _scenes(self) -> Iterator[Scene]:
-        """Yield what each of the two adversaries attacks.
+    def _plan_attacks(self) -> tuple[PlannedAttack, PlannedAttack]:
+        """Train neighbouring runs, and choose models, query and event for each attacker.
 
         Raises:
             ConfigError: no record is private, or training refused all neighbouring datasets.
@@ -813,9 +813,9 @@ class _Audit:
         base = prepare(self.settings, SILENT, gone_of(finished))
         pairs: list[tuple[OpenedRun, OpenedRun]] = []
         with self.console.progress("neighbouring runs", "run") as report:
-            targets = self._targets(records)
+            targets = self._rows_to_leave_out(records)
             for done, row in enumerate(targets, 1):
-                without_unit = self._without_unit(base, records, row)
+                without_unit = self._train_without_unit(base, records, row)
                 if without_unit is not None:
                     pairs.append((with_unit, without_unit))
                 report(done, len(targets), done, len(targets))
@@ -825,24 +825,31 @@ class _Audit:
                 "tried records was left out, so there is nothing to compare with. Raise "
                 "audit.targets, or audit a run with more records"
             )
-        yield self._best_scene(
+        with_own_query = self._best_attack(
             "an attacker who takes the record and the query from the run's data",
             pairs,
-            chosen=False,
+            chooses_query=False,
         )
-        yield self._best_scene(
+        with_chosen_query = self._best_attack(
             "an attacker who takes the record from the run's data and chooses the query freely",
             pairs,
-            chosen=True,
+            chooses_query=True,
         )
+        return with_own_query, with_chosen_query
 
-    def _targets(self, records: Records) -> list[int]:
-        """Return rows of records that could decide a natural query, then any private ones.
+    def _rows_to_leave_out(self, records: Records) -> list[int]:
+        """Return rows of private records whose units are left out, at most ``config.targets``.
+
+        Those that are likely to decide a query from the data come first; others are drawn.
+
+        Args:
+            records: the run's training records.
 
         Raises:
             ConfigError: no record is private.
         """
-        rows = deciding_records(self.opened.model, records, self.natural, 4 * self.config.targets)
+        model = self.opened.model
+        rows = deciding_records(model, records, self.own_queries, 4 * self.config.targets)
         private = np.flatnonzero(~records.public)
         if not len(private):
             raise ConfigError(
@@ -852,16 +859,18 @@ class _Audit:
         rows += self.rng.permutation(private).tolist()
         return list(dict.fromkeys(rows))[: self.config.targets]
 
-    def _without_unit(self, base: Prepared, records: Records, row: int) -> OpenedRun | None:
-        """Return a run on data without a unit, read as erased records are left out.
+    def _train_without_unit(self, base: Prepared, records: Records, row: int) -> OpenedRun | None:
+        """Train a run on the data without a unit, which is left out as erased records are.
+
+        If edits of the relation change two members, another record is added (``edited``).
 
         Args:
             base: the run's data.
             records: its training records.
-            row: a record of the unit.
+            row: the row of a record of the unit.
 
         Returns:
-            The run; None: such data cannot be read.
+            The run; None: the data cannot be read without the unit.
         """
         finished = self.opened.trained.finished
         settings = self.settings
@@ -875,109 +884,117 @@ class _Audit:
 
         try:
             prepared = prepare(settings, SILENT, is_removed)
-        except DataError:  # a copy that is not the last, or the last of its class
+        except DataError:  # the unit has identical records beside it, or the last of a class
             return None
         return self.sandbox.train(finished.config, prepared, settings)
 
     def _train_on(self, base: Prepared, records: Records) -> OpenedRun:
-        """Return a run on other training records, with the same test records."""
+        """Train a run on other training records, with the same test records."""
         dataset = replace(base.dataset, train=records, plane=None)
         prepared = replace(base, loaded=dataset, dataset=dataset)
         return self.sandbox.train(self.opened.trained.finished.config, prepared, self.settings)
 
-    def _best_scene(
-        self, adversary: str, pairs: list[tuple[OpenedRun, OpenedRun]], chosen: bool
-    ) -> Scene:
-        """Return the pair and the query of which most is expected.
+    def _best_attack(
+        self, adversary: str, pairs: list[tuple[OpenedRun, OpenedRun]], chooses_query: bool
+    ) -> PlannedAttack:
+        """Return the attack with the largest expected lower bound on the loss.
 
         Args:
-            adversary: in words.
-            pairs: runs with a unit and without it.
-            chosen: the query is chosen freely; False: it is a natural one.
+            adversary: a noun phrase that says who the attacker is.
+            pairs: runs with a unit and without it, at least one pair.
+            chooses_query: whether the attacker searches queries between the two models; if none
+                is found, or if False, queries from the data are used.
         """
         trials = self.config.trials
         confidence = self.given.confidence
-        scenes = []
+        attacks = []
         for with_unit, without_unit in pairs:
             pair = pair_of(self._labelling(with_unit), self._labelling(without_unit))
-            queries = self.natural
-            if chosen:
-                found = pair.chosen_queries(self.natural, self.rng)
+            queries = self.own_queries
+            if chooses_query:
+                found = pair.chosen_queries(self.own_queries, self.rng)
                 if len(found):
                     queries = found
-            row, event = most_telling(pair, queries, self.claimed, trials, confidence)
+            row, event = choose_query(pair, queries, self.claimed, trials, confidence)
             query = queries[row : row + 1]
-            scenes.append(Scene(adversary, (with_unit, without_unit), pair, query, event))
+            sides = (with_unit, without_unit)
+            attacks.append(PlannedAttack(adversary, sides, pair, query, event))
 
-        def strength(scene: Scene) -> tuple[float, float]:
-            bound = scene.event.expected(self.claimed, trials, confidence, self.events)
-            return bound, scene.event.hit - scene.event.alarm
+        def strength(attack: PlannedAttack) -> tuple[float, float]:
+            bound = attack.event.expected(self.claimed, trials, confidence, self.events)
+            return bound, attack.event.hit - attack.event.alarm
 
-        return max(scenes, key=strength)
+        return max(attacks, key=strength)
 
     # -- draws
     # ----------------------------------------------------------------------------------------------
 
-    def _attacked(self, scene: Scene) -> list[Finding]:
-        """Draw on both sides, and return the finding of each claim.
+    def _make_attack(self, attack: PlannedAttack) -> list[Finding]:
+        """Draw answers of both sides, and return the findings about ``_claims``, in that order.
 
-        All events were fixed before. If both sides answer alike, nothing is drawn.
+        Nothing is drawn if both sides have the same probabilities of all answers.
         """
-        claims = self._claims(scene)
-        if scene.event.hit == scene.event.alarm:
-            return [nothing_to_tell(claim) for claim, _ in claims]
-        queries = alike(scene.pair, scene.query, self.config.trials, self.rng)
+        claims = self._claims(attack)  # which fixes all events before anything is drawn
+        if attack.event.hit == attack.event.alarm:
+            return [untested_because_equal(claim) for claim, _ in claims]
+        queries = similar_queries(attack.pair, attack.query, self.config.trials, self.rng)
         with_unit, without_unit = (
             self.sandbox.draw_labels(side, self.mechanism, queries, self.claim.proved)
-            for side in scene.sides
+            for side in attack.sides
         )
         if len(np.unique(np.concatenate([with_unit, without_unit]))) == 1:
             effort = (
                 f"{len(with_unit):,} labels were drawn from each of the two models, and all of "
                 "them were the same"
             )
-            return [nothing_to_tell(claim, effort) for claim, _ in claims]
-        return [judged(claim, event, with_unit, without_unit) for claim, event in claims]
+            return [untested_because_equal(claim, effort) for claim, _ in claims]
+        return [judge_answers(claim, event, with_unit, without_unit) for claim, event in claims]
 
-    def _claims(self, scene: Scene) -> list[tuple[TestedClaim, AnswerEvent]]:
-        """Return the claims about one label and about several, each with its event."""
+    def _claims(self, attack: PlannedAttack) -> list[tuple[TestedClaim, AnswerEvent]]:
+        """Return the claim about one answer and those about several, each with its event."""
         together = self.config.together
-        claims = [(self._claim(scene, self.claim.text, self.claimed), scene.event)]
-        for claimed, words in self.totals:
+        claims = [(self._claim(attack, self.claim.text, self.claimed), attack.event)]
+        for claimed, sentence in self.totals:
             event = event_of_sum(
-                scene.event,
+                attack.event,
                 together,
                 claimed,
                 self.config.trials // together,
                 self.given.confidence,
                 self.events,
             )
-            claim = self._claim(scene, f"{together} queries together: {words}", claimed)
+            claim = self._claim(attack, f"{together} queries together: {sentence}", claimed)
             claims.append((replace(claim, together=together), event))
         return claims
 
-    def _claim(self, scene: Scene, claim: str, claimed: Claimed) -> TestedClaim:
-        """Return a claim that is to be attacked by the scene's adversary."""
+    def _claim(self, attack: PlannedAttack, claim: str, claimed: Claimed) -> TestedClaim:
+        """Return a claim that is to be tested by an attack.
+
+        Args:
+            attack: the attack, of which the attacker is named.
+            claim: the claim, as a sentence.
+            claimed: the claimed loss.
+        """
         subject = (
             f"agt predict mechanism={self.mechanism.name}, {self.mechanism.guarantee} per query"
         )
         return TestedClaim(
-            subject, claim, scene.adversary, "", claimed, self.given.confidence, self.events
+            subject, claim, attack.adversary, "", claimed, self.given.confidence, self.events
         )
 
-    def _row(self, scene: Scene, findings: list[Finding]) -> dict[str, object]:
-        """Return an adversary's row of the table.
+    def _table_row(self, attack: PlannedAttack, findings: list[Finding]) -> dict[str, object]:
+        """Return an attack's row of the table: name of a column -> value.
 
         Args:
-            scene: what was attacked.
-            findings: of one label, then of the totals.
+            attack: the attack.
+            findings: its findings, about one answer and then about each of ``totals``.
         """
         of_one_label, *of_totals = findings
         row: dict[str, object] = {
-            "adversary": scene.adversary,
+            "adversary": attack.adversary,
             "measure": self.claimed.measure,
             "claimed": self.claimed.value,
-            "this pair": scene.event.loss(self.claimed),
+            "this pair": attack.event.loss(self.claimed),
             "found": of_one_label.found,
         }
         for finding, (claimed, _) in zip(of_totals, self.totals, strict=True):

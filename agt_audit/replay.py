@@ -1,24 +1,23 @@
-"""agt audit replay: a release recorded on a run, and replayed on its neighbours with every draw
-answered from the record.
+"""agt audit replay: a release is recorded on a run, and replayed on neighbouring datasets with the
+recorded results of all random draws.
 
 Formal guarantees
-    * What a release publishes is a function of its draws and of the private data. In the replay
-      each draw has the answer that it had on D, so whatever is published besides must be equal, bit
-      for
-      bit: values, claim, error messages, and the number, order and distribution of the draws. A
-      difference is a violation, found by one pair.
-    * Given the same earlier answers, each draw loses the distance of its two private inputs in
-      units of its noise (Gaussian: l2; geometric: l1), or what the table of labels says of the
-      two. Losses add up as adaptive composition adds them, and are held against the claim. So a
-      replay checks the sensitivity that the noise was made for, on this pair. It does not check
-      that a draw has the distribution that it names.
-    * Objective perturbation draws its linear term b before it sees data. The replay answers with
-      the b' = b + grad F(theta) - grad F'(theta) at which the neighbour has the same minimiser, and
-      holds |b' - b| and the determinants against the claim.
+    * What a release publishes is a function of its draws and of the private data. In the replay,
+      each draw has the result that it had on the run's dataset D. So everything that is published
+      must be equal, bit for bit: values, claim, error messages, and the number, order and
+      distribution of the draws. One pair of datasets on which they differ is a violation.
+    * Given the same earlier results, the privacy loss of a draw is the distance of its two private
+      inputs in units of its noise (Gaussian: l2; geometric: l1), or follows from the mechanism's
+      table of labels. The losses are added up by adaptive composition, and the sum is compared with
+      the claim. So a replay checks the sensitivity for which noise was scaled, on this pair. It
+      does not check that a draw has the distribution that it states.
+    * Objective perturbation draws its linear term b before it reads data. The replay uses
+      b' = b + grad F(theta) - grad F'(theta) instead, with which the neighbour has the same
+      minimiser theta, and compares |b' - b| and the determinants of the Hessians with the claim.
 
-Distances, losses and noise are computed by formulas of the audit's own. Two things are asked of
-what is checked: the table by which labels are drawn, and the slope of the problem that objective
-perturbation solves.
+Distances, losses and noise are computed by the audit's own formulas. Two things are taken from the
+code that is audited: the table of probabilities by which labels are drawn, and the gradient of the
+problem that objective perturbation solves.
 
 Source: Replaying audits (2602.17454), for the idea.
 """
@@ -26,7 +25,7 @@ Source: Replaying audits (2602.17454), for the idea.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -38,7 +37,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
-from agt.certificates.conditions import Condition, weaker_conditions
+from agt.certificates.conditions import weaker_conditions
 from agt.data.arrays import gathered
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
@@ -72,11 +71,13 @@ from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import TrainedRun
 
-ROUNDING = 1e-6  # relative; more than double precision loses in the formulas of this module
-FAR = 2.0**64  # a share of the guarantee that says "no noise of this kind covers it"
-SOLVER_SHARE = 0.01  # of epsilon and delta: what objective perturbation spends on solver error
+ROUNDING = 1e-6  # relative; above the rounding errors of the formulas of this module
+NOT_COVERED = 2.0**64  # in place of a loss, where noise of this kind cannot give the guarantee
+SOLVER_SHARE = 0.01  # of epsilon and delta; objective perturbation uses it for solver error
+ATTACK = "a release was recorded, and repeated on a neighbouring dataset with the same random draws"
 
 Composed = Literal["answer", "release"]
+"""What a guarantee is about: each answer of a release, or all draws of the release together."""
 
 
 def replay(
@@ -90,59 +91,86 @@ def replay(
     problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None = None,
     source: Randomness | None = None,
 ) -> tuple[Finding, Finding]:
-    """Release on one dataset and replay on a neighbour.
+    """Release from one dataset, replay the release on a neighbour, and compare the two.
 
     Args:
-        subject: what releases, in words.
-        guarantee: that it claims.
-        first: releases from one of the datasets, and returns all that is published.
-        second: the same of the other dataset.
-        where: which datasets, in words.
-        composed: what the guarantee is of: each answer, or all draws together.
-        problems: of objective perturbation, both sides' problems without linear term.
-        source: of the first side's draws; None: the operating system.
+        subject: the name of the mechanism or training, for the findings.
+        guarantee: the claimed guarantee.
+        first: releases from one of the datasets, and returns everything that is published.
+        second: releases from the other dataset in the same way.
+        where: a sentence that says which datasets these are.
+        composed: what the guarantee is about.
+        problems: for objective perturbation, both sides' problems without the linear term; None:
+            the release has no linear term.
+        source: the randomness of the first release; None: the operating system's.
 
     Returns:
-        Whether what is published is the same, and whether the noise covers the inputs of the draws.
+        Two findings: whether the published fields are equal, and whether the noise of the draws
+        covers the difference of their private inputs.
     """
     recorded = RecordedRandomness(source or SystemRandomness())
     recorded.release(first)
     script = recorded
-    linear_term_share = 0.0
+    linear_term_loss = 0.0
     if problems is not None:
         claimed = cast(ApproximateDP, guarantee)
-        script, linear_term_share = coupled(recorded, problems, claimed)
+        script, linear_term_loss = couple_linear_term(recorded, problems, claimed)
     replayed = ReplayedRandomness(script)
     replayed.release(second)
-    loss = largest_loss(guarantee, composed, recorded.draws, replayed.draws)
-    share = max(linear_term_share, loss)
-    if share <= 1 + ROUNDING:
-        share = min(share, 1.0)
-    attack = (
-        "a release was recorded, and repeated on a neighbouring dataset with the same random draws"
-    )
+    loss_of_draws = largest_loss(guarantee, composed, recorded.draws, replayed.draws)
     effort = (
         f"{len(recorded.draws)} random draws and {len(recorded.published)} published fields of the "
         f"two releases were compared; {where}"
     )
+    return (
+        _published_finding(subject, recorded, replayed, effort),
+        _inputs_finding(subject, guarantee, max(linear_term_loss, loss_of_draws), effort),
+    )
+
+
+def _published_finding(
+    subject: str, recorded: RecordedRandomness, replayed: RecordedRandomness, effort: str
+) -> Finding:
+    """Return the finding about whether the two releases publish the same.
+
+    Args:
+        subject: the name of the mechanism or training.
+        recorded: the release from one dataset.
+        replayed: the same release, replayed on the other dataset.
+        effort: how much was compared, in words.
+    """
     different = _published_differences(recorded, replayed)
     listed = "nothing differs"
     if different:
         fields = "; ".join(different)
         listed = f"published fields that differ on the neighbouring dataset: {fields}"
-    equal = counterexamples(
+    return counterexamples(
         f"{subject}: what is published",
         "with fixed random draws, what a release publishes does not depend on private data",
-        attack,
+        ATTACK,
         effort,
         "differences",
         len(different),
         f"{listed}; {effort}",
     )
-    inputs = counterexamples(
+
+
+def _inputs_finding(subject: str, guarantee: Guarantee, loss: float, effort: str) -> Finding:
+    """Return the finding about whether the noise covers the difference of its private inputs.
+
+    Args:
+        subject: the name of the mechanism or training.
+        guarantee: the claimed guarantee.
+        loss: the privacy loss on this pair, as a share of the guarantee.
+        effort: how much was compared, in words.
+    """
+    share = loss
+    if share <= 1 + ROUNDING:  # a rounding error is no violation
+        share = min(share, 1.0)
+    return counterexamples(
         f"{subject}: what goes into its random draws",
         str(guarantee),
-        attack,
+        ATTACK,
         effort,
         "deviation/bound",
         share,
@@ -153,17 +181,20 @@ def replay(
         "pair of datasets",
         1.0,
     )
-    return equal, inputs
 
 
 def _published_differences(recorded: RecordedRandomness, replayed: RecordedRandomness) -> list[str]:
-    """Return the names of published fields that differ, and a line if draws are missing."""
+    """Return a text for each difference of what two releases publish; empty: there is none.
+
+    It is the name of a published field that differs, the type and message of an error that only
+    the replay raised, or a sentence that says that the replay made fewer draws.
+    """
     before = recorded.published
     after = replayed.published
     different = []
     for name in {**before, **after}:
         if before.get(name) != after.get(name):
-            # of a field that only the replay has, what it says: an error message
+            # only an error's field is in the replay alone; its value is the error's message
             different.append(name if name in before else f"{name}: {after[name]}")
     if len(replayed.draws) < len(recorded.draws):
         different.append(
@@ -173,20 +204,22 @@ def _published_differences(recorded: RecordedRandomness, replayed: RecordedRando
     return different
 
 
-def coupled(
+def couple_linear_term(
     recorded: RecordedRandomness,
     problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm],
     claimed: ApproximateDP,
 ) -> tuple[RecordedRandomness, float]:
-    """Return the record with the linear term that has the same minimiser on the neighbour.
+    """Replace a recorded linear term by the one with which the neighbour has the same minimiser.
 
     Args:
-        recorded: its first draw is the linear term, its second the noise on the minimiser.
-        problems: both sides' problems, without linear term.
-        claimed: by the release.
+        recorded: a record of objective perturbation: its first draw is the linear term, its second
+            the noise on the minimiser. It is not changed.
+        problems: both sides' problems, without the linear term.
+        claimed: the claimed guarantee.
 
     Returns:
-        The record, and what its linear term loses as a share of what it may lose.
+        A copy of the record with the other linear term; and the linear term's privacy loss, as a
+        share of what the claim leaves for it (``NOT_COVERED`` if it leaves nothing).
     """
     script = deepcopy(recorded)
     linear_term, solution = recorded.draws[:2]
@@ -198,7 +231,7 @@ def coupled(
     second_volume = np.linalg.slogdet(second.hessian(minimiser))[1]
     remaining_eps = (1 - SOLVER_SHARE) * claimed.eps - abs(float(first_volume - second_volume))
     if remaining_eps <= 0:
-        return script, FAR
+        return script, NOT_COVERED
     sigma = cast(float, linear_term.public[0])
     mu = float(np.linalg.norm(moved)) / sigma
     return script, mu / allowed_mu(remaining_eps, (1 - SOLVER_SHARE) * claimed.delta)
@@ -207,58 +240,74 @@ def coupled(
 def largest_loss(
     guarantee: Guarantee, composed: Composed, draws: list[Draw], others: list[Draw]
 ) -> float:
-    """Return the largest loss of what ``composed`` names, as a share of the guarantee.
+    """Return the privacy loss of one answer (the largest) or of all draws, as a share of a claim.
 
-    Losses of pure guarantees add up; those of Gaussian noise add up as squares. Draws that only one
-    side made are left out: that there are such is another finding.
+    The losses of all draws add up if the guarantee is pure; otherwise their squares do.
+
+    Args:
+        guarantee: the claimed guarantee.
+        composed: "answer": the largest loss of a single answer; "release": that of all draws.
+        draws: the draws on one dataset.
+        others: the draws on the other dataset. If one list is longer, its further draws are left
+            out, because ``_published_differences`` reports them.
+
+    Returns:
+        The loss divided by the claimed one; 0 if nothing but uniform numbers was drawn.
     """
     order: float = 1 if isinstance(guarantee, PureDP) else 2
     if composed == "answer":
         order = np.inf
     losses = [np.zeros(0)]
     for draw, other in zip(draws, others, strict=False):
-        if draw.law != "uniform":
-            losses.append(losses_of(guarantee, draw, other))
+        if draw.law != "uniform":  # uniform numbers have no private input
+            losses.append(losses_of_answers(guarantee, draw, other))
     values = np.concatenate(losses)
     return float(np.linalg.norm(values, order)) if len(values) else 0.0
 
 
-def losses_of(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
-    """Return what each answer of a draw loses between its two private inputs.
+def losses_of_answers(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
+    """Return the privacy loss of each answer of a draw, on one pair of datasets.
 
     Args:
-        guarantee: that is claimed.
-        draw: on one dataset.
+        guarantee: the claimed guarantee.
+        draw: the draw on one dataset: "labels", "geometric" or "gaussian".
         other: the same draw on the neighbour.
 
     Returns:
-        [answers] shares of the guarantee; ``FAR`` where noise of this kind cannot give it.
+        [answers] losses divided by the claimed one; [``NOT_COVERED``] if noise of this kind cannot
+        give such a guarantee.
     """
     if draw.law == "labels":
-        return label_losses(guarantee, draw, other)
+        return _losses_of_labels(guarantee, draw, other)
     if (draw.law == "geometric") != isinstance(guarantee, PureDP):
-        return np.array([FAR])  # geometric noise gives pure, Gaussian noise other guarantees
-    difference = distance_vector(draw, other)
+        # geometric noise gives pure guarantees only, and Gaussian noise others only
+        return np.array([NOT_COVERED])
+    difference = input_difference(draw, other)
     if isinstance(guarantee, PureDP):
         eps: Any = draw.public[0]
         sensitivity: Any = draw.public[1]
         return np.array([np.abs(difference).sum() * eps / sensitivity / guarantee.eps])
     sigma: Any = draw.public[0]
-    mu = covered_mu(guarantee)
-    if not difference.size:  # neither side has a word to count
+    mu = largest_mu(guarantee)
+    if not difference.size:  # counts of words, of which neither dataset has any
         return np.zeros(0)
     rows = difference.reshape(len(difference), -1)
     return np.asarray(np.linalg.norm(rows, axis=1) / sigma / mu)
 
 
-def label_losses(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
-    """Return what each distinct pair of (label, evidence) loses by the mechanism's own table.
+def _losses_of_labels(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
+    """Return the privacy losses of released labels, by the mechanism's own table of probabilities.
 
-    Arguments as of ``losses_of``; the losses [pairs] are shares of the guarantee.
+    Arguments as of ``losses_of_answers``.
+
+    Returns:
+        [pairs] losses divided by the claimed one, one for each distinct pair of a (label, evidence)
+        on one dataset and one on the other; [``NOT_COVERED``] if the mechanism states another
+        guarantee than the claimed one.
     """
     mechanism: Any = draw.public[0]
     if mechanism.guarantee != guarantee:
-        return np.array([FAR])
+        return np.array([NOT_COVERED])
     limit = guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps
     labels, evidence = cast(Any, draw.private)
     other_labels, other_evidence = cast(Any, other.private)
@@ -266,12 +315,16 @@ def label_losses(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
     losses = []
     for state in np.unique(states, axis=1).T.tolist():
         pair = NeighbourPair(Side(state[0], state[1]), Side(state[2], state[3]))
-        losses.append(min(exact_loss(mechanism, pair).rank / limit, FAR))
+        losses.append(min(exact_loss(mechanism, pair).rank / limit, NOT_COVERED))
     return np.array(losses)
 
 
-def distance_vector(draw: Draw, other: Draw) -> np.ndarray:
-    """Return the difference of two private inputs; a word that one side lacks counts 0 there."""
+def input_difference(draw: Draw, other: Draw) -> np.ndarray:
+    """Return the difference of a draw's private inputs on two datasets, in float64.
+
+    Inputs are arrays of one shape, or counts of words (a mapping); a word that one of the datasets
+    lacks has the count 0 there.
+    """
     first: Any = draw.private
     second: Any = other.private
     if isinstance(first, Mapping):
@@ -281,17 +334,17 @@ def distance_vector(draw: Draw, other: Draw) -> np.ndarray:
     return np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
 
 
-def covered_mu(guarantee: GaussianDP | ApproximateDP) -> float:
-    """Return the largest mu of Gaussian noise that has the guarantee."""
+def largest_mu(guarantee: GaussianDP | ApproximateDP) -> float:
+    """Return the largest mu for which mu-GDP implies a guarantee."""
     if isinstance(guarantee, GaussianDP):
         return guarantee.mu
     return allowed_mu(guarantee.eps, guarantee.delta)
 
 
 def allowed_mu(eps: float, delta: float) -> float:
-    """Return the largest mu of Gaussian noise that is (eps, delta)-private.
+    """Return the largest mu for which mu-GDP implies (eps, delta)-DP (Balle and Wang 2018).
 
-    Balle and Wang 2018.
+    Both must be above 0. It is computed here, without the accountant that is audited.
     """
 
     def excess_delta(mu: float) -> float:
@@ -302,15 +355,20 @@ def allowed_mu(eps: float, delta: float) -> float:
 
 
 # -- what is replayed, and the audit
-# -----------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class ReplayedTraining(TrainingRun):
-    """A training with noise inside, whose noisy directions are draws of a source.
+    """A training with noise in each step, whose noisy gradient sums a given source draws.
 
     Args:
-        trainer: the run's training.
-        source: that answers the draws.
+        trainer: the run's training, with its records and its claimed noise.
+        source: answers the draws: it records them, or replays recorded ones.
+
+    Attributes:
+        sigma: the standard deviation of the noise.
+        is_nominal: whether the step that is being taken is one of the nominal parameters, not of
+            an end of a box.
     """
 
     def __init__(self, trainer: NoisyTraining, source: Randomness) -> None:
@@ -319,19 +377,19 @@ class ReplayedTraining(TrainingRun):
         super().__init__(trainer.module, problem.setup, problem.dataset.train, noise=noise)
         self.source = source
         self.sigma = trainer.plan.sigma
-        self.nominal = False
+        self.is_nominal = False
 
     def _after_step(
         self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
     ) -> Tensor:
-        """Take the step, and note whether it is one of the nominal parameters."""
-        self.nominal = key[0] == "nominal"
+        """Return the parameter after a step, and set ``is_nominal`` for ``_add_noise``."""
+        self.is_nominal = key[0] == "nominal"
         return super()._after_step(key, parameter, direction, sgd_step)
 
     def _add_noise(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
-        """Return a noisy direction, which the source may answer from a record."""
+        """Return a direction with noise; of a nominal parameter, the source answers the draw."""
         sample = partial(super()._add_noise, name, direction, noise)
-        if not self.nominal:  # ends of boxes are not released
+        if not self.is_nominal:  # ends of boxes are not released
             return sample()
         public = (self.sigma, name, self.steps_taken)
         draw = Draw("gaussian", public, np.atleast_1d(direction.numpy()))
@@ -339,7 +397,16 @@ class ReplayedTraining(TrainingRun):
 
 
 def publish_training(model: BoxModel, source: Randomness) -> Mapping[str, object]:
-    """Train a run with noise again, on its own records, and return what it publishes."""
+    """Train a model with noise again, on its own records, and return everything that is published.
+
+    Args:
+        model: a run's model, or that of a neighbour, with the records that it was trained on.
+        source: the randomness of the noise.
+
+    Returns:
+        Name of a field -> value: each parameter, the model's metrics, and "steps", the number of
+        steps that were taken.
+    """
     run = ReplayedTraining(NoisyTraining.of(model, model.problem.dataset.train), source)
     with torch.no_grad():
         for rows in run.plan.batches(run.records.units):
@@ -350,29 +417,30 @@ def publish_training(model: BoxModel, source: Randomness) -> Mapping[str, object
 
 @dataclass(frozen=True)
 class ReplayedRelease:
-    """A release from a run and from its neighbours.
+    """A release from a run, which can be replayed on neighbouring datasets.
 
     Attributes:
-        model: of the run.
-        queries: [n, ...] that labels or a number are released of; neighbours are made to differ
-            there.
-        mechanism: that releases; None: it is training itself, with noise inside.
-        options: of ``ReleaseTerms``: accounting, counting.
-        conditions: of the run.
+        model: the run's model.
+        queries: [n, ...] the queries that are released about; neighbouring datasets are made to
+            change their answers.
+        mechanism: the mechanism that releases; None: training itself, with noise in each step.
+        terms: how releases are judged; those of training are not used.
     """
 
     model: Model
     queries: np.ndarray
     mechanism: AnyMechanism | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    conditions: tuple[Condition, ...] = ()
+    terms: ReleaseTerms = field(default_factory=ReleaseTerms)
 
     def findings(self, count: int, rng: np.random.Generator) -> Iterator[Finding]:
-        """Yield what pairs of the run with its neighbours show, two findings for each pair.
+        """Train on neighbouring datasets, replay the release on each, and yield the findings.
 
         Args:
-            count: how many neighbours there are at most.
-            rng: of the queries and neighbours that are looked for.
+            count: the largest number of neighbouring datasets.
+            rng: draws the queries at which they are made to differ.
+
+        Yields:
+            Two findings for each dataset, as of ``replay``.
         """
         begin, end = segments(self.model, self.queries, count, rng)
         middle = (begin + (end - begin) / 2).astype(begin.dtype)
@@ -383,21 +451,24 @@ class ReplayedRelease:
             yield from self.pair(other, where, rng)
 
     def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:
-        """Replay a release of the run on one neighbour.
+        """Record a release from the run, replay it on one neighbour, and compare them.
 
         Args:
             other: the neighbour's model.
-            where: which datasets, in words.
-            rng: of the queries that are looked for.
+            where: a sentence that says which datasets these are.
+            rng: draws the queries that are added to ``queries`` if labels are released.
+
+        Returns:
+            Two findings, as of ``replay``.
         """
         if self.mechanism is None:
-            return self._training_pair(other, where)
+            return self._replay_training(other, where)
         mechanism = self.mechanism
         queries = self.queries
         composed: Composed = "release"
         if mechanism.output is Output.LABELS:
             composed = "answer"
-            queries = np.concatenate([self.searched(other, mechanism, rng), queries])
+            queries = np.concatenate([self.differing_queries(other, mechanism, rng), queries])
         return replay(
             mechanism.name,
             mechanism.guarantee,
@@ -408,8 +479,8 @@ class ReplayedRelease:
             problems=_linear_term_problems(mechanism, (self.model, other)),
         )
 
-    def _training_pair(self, other: Model, where: str) -> tuple[Finding, Finding]:
-        """Replay the run's training on one neighbour; arguments as of ``pair``."""
+    def _replay_training(self, other: Model, where: str) -> tuple[Finding, Finding]:
+        """Do what ``pair`` does, for the run's training instead of a mechanism."""
         noise = cast(NoiseConfig, self.model.problem.settings.noise)
         claimed = ApproximateDP(noise.epsilon, noise.delta)
         network = cast(BoxModel, self.model.boxed_network)
@@ -422,36 +493,43 @@ class ReplayedRelease:
             where,
         )
 
-    def searched(self, other: Model, mechanism: Any, rng: np.random.Generator) -> np.ndarray:
-        """Return queries at which labels or evidence of the two models differ, [m, ...].
-
-        At most about as many are returned as there are queries of the run; none of noisy counts.
+    def differing_queries(
+        self, other: Model, mechanism: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Search queries at which labels or evidence of the two models are likely to differ.
 
         Args:
             other: the neighbour's model.
-            mechanism: that releases labels.
-            rng: of the queries.
+            mechanism: a mechanism that releases labels or numbers.
+            rng: draws the lines on which queries are searched.
+
+        Returns:
+            [m, ...], of which there are at most about as many as ``queries``. It is empty if none
+            is found, or if the mechanism adds noise to vote counts of more than two classes.
         """
-        terms = ReleaseTerms(conditions=self.conditions, **self.options)
-        own_labelling = judge_labelling(self.model, mechanism, terms)
-        other_labelling = judge_labelling(other, mechanism, terms)
+        own_labelling = judge_labelling(self.model, mechanism, self.terms)
+        other_labelling = judge_labelling(other, mechanism, self.terms)
         found = pair_of(own_labelling, other_labelling).chosen_queries(self.queries, rng)
-        every = -(-len(found) // len(self.queries)) or 1
-        return found[::every]
+        stride = max(1, math.ceil(len(found) / len(self.queries)))
+        return found[::stride]
 
     def publish(
         self, model: Model, queries: np.ndarray, source: Randomness
     ) -> Mapping[str, object]:
-        """Release from a model, and return what is drawn and every entry of the claim.
+        """Release from a model, and return everything that is published.
 
         Args:
-            model: of the run, or of a neighbour.
-            queries: [n, ...].
-            source: of the draws.
+            model: the run's model, or that of a neighbour.
+            queries: [n, ...] the queries that are released about.
+            source: the randomness of the draws.
+
+        Returns:
+            "drawn" -> what was drawn, and the name of each entry of the claim -> its value.
         """
-        assert self.mechanism is not None  # otherwise training itself is what is published
-        conditions = weaker_conditions(self.conditions, model.conditions)
-        terms = ReleaseTerms(conditions=conditions, randomness=source, **self.options)
+        assert self.mechanism is not None  # ``pair`` replays training otherwise
+        own_conditions = self.terms.conditions_of(self.model)
+        conditions = weaker_conditions(own_conditions, model.conditions)
+        terms = replace(self.terms, conditions=conditions, randomness=source)
         release = judge(model, queries, self.mechanism, terms)
         release.reserve()
         drawn: Any = release.draw()
@@ -463,7 +541,10 @@ class ReplayedRelease:
 def _linear_term_problems(
     mechanism: AnyMechanism, sides: Sequence[Model]
 ) -> tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None:
-    """Return both sides' problems without the random linear term; None: a release adds none."""
+    """Return both sides' problems without the random linear term.
+
+    None: the mechanism draws no such term, so it is not objective perturbation.
+    """
     if mechanism.output is not Output.WEIGHTS:
         return None
     if cast(WeightsMechanism, mechanism).noise_law is not NoiseLaw.LINEAR_TERM:
@@ -476,11 +557,12 @@ def _linear_term_problems(
 
 @schema
 class Replay(AuditKind):
-    """Records releases of a run, and replays each on neighbours.
+    """Records releases of a run, and replays each on a neighbouring dataset.
 
     Attributes:
-        neighbours: how many neighbouring datasets are trained, each of which is one pair.
-        queries: test records that are asked, besides as many queries that are searched.
+        neighbours: the largest number of neighbouring datasets; a release is recorded for each.
+        queries: how many test records are used as queries; if labels are released, about as many
+            further queries are searched.
     """
 
     neighbours: Annotated[int, Field(ge=1)] = 2
@@ -489,12 +571,12 @@ class Replay(AuditKind):
     name: ClassVar[str] = "replay"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse a mechanism without a budget, or none.
+        """Check that a run is given, and a mechanism with a budget unless its training has noise.
 
-        Training with noise inside is itself replayed, so it takes no mechanism.
+        A training with noise in each step is replayed itself, so no mechanism may be given for it.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: one of these is missing or must not be given; the error names the key.
         """
         super().check(given)
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
@@ -504,14 +586,14 @@ class Replay(AuditKind):
                 "noise, so the audit replays its training. Leave mechanism=... out"
             )
         if not noisy:
-            given.mechanism()
+            given.mechanism()  # called because it raises if none is given, or one without a budget
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Record, replay and compare.
+        """Record a release for each neighbouring dataset, replay it there, and compare the two.
 
         Raises:
-            DataMissing: the run's data is not there.
-            ConfigError: the data is not what it was.
+            DataMissing: the run's data is missing.
+            ConfigError: the data was changed.
         """
         opened = given.open(record, console)
         model = opened.model
@@ -522,8 +604,7 @@ class Replay(AuditKind):
             if mechanism.output is Output.WEIGHTS:
                 model = trained_head(cast(WeightsMechanism, mechanism), model)
         queries = opened.queries.features[: self.queries]
-        options = {key: given.config[key] for key in ("accounting", "counting")}
-        release = ReplayedRelease(model, queries, mechanism, options, opened.conditions)
+        release = ReplayedRelease(model, queries, mechanism, given.release_terms(opened))
         findings = list(release.findings(self.neighbours, np.random.default_rng(given.seed)))
         return Audited.of(opened.trained.finished, findings, NOTES)
 

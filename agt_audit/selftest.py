@@ -1,12 +1,12 @@
-"""agt audit selftest: every planted violation must be found, and no sound twin; an auditor that
-fails one is broken.
+"""agt audit selftest: the auditor must detect every violation that is planted here, and raise no
+false alarm on sound code.
 
-A **plant** is a function of a seed that plants a violation, audits it as a run would be audited,
-and returns the finding, whose outcome must be ``violated``. ``PLANTED`` has one for each path of
-attack. ``SOUND`` has the same without the flaw, whose finding must not be: an auditor that accuses
-everybody would find everything that is planted. Sound twins are audited with confidence ``SURE``,
-so that one is hardly ever accused by chance. What they draw and train follows from the seed alone:
-one thread, nothing compiled, no processes.
+A **plant** is a function of a seed: it plants a violation, audits it as a run is audited, and
+returns the finding, whose outcome must be ``violated``. ``PLANTED`` has a plant for each kind of
+attack. ``SOUND`` has the same audits without a violation, whose outcome must be ``stands``, because
+an auditor that always reports a violation would detect every plant. Sound code is audited with the
+confidence ``SURE``, so that a false alarm by chance is rare. All draws and trainings follow from
+the seed: they use one thread, no compiled code and no further processes.
 """
 
 import time
@@ -69,8 +69,8 @@ from agt_audit.dpsgd import (
     SUMS,
     NoisyTraining,
     TrainingEffort,
-    audit,
-    judged as judge_training,
+    audit_training,
+    judge_training,
 )
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.intervals import audit_intervals
@@ -90,7 +90,7 @@ from agt_audit.numbers import (
     MADE_UP,
     NumberSide,
     SumPair,
-    audit_sums_alone,
+    audit_made_up_sums,
     drawn_findings,
     farthest_sums,
     law_finding,
@@ -98,13 +98,13 @@ from agt_audit.numbers import (
 )
 from agt_audit.page import found
 from agt_audit.pairs import LabellingPair, NumberPair, between_roots, neighbours
-from agt_audit.prediction import alike, judged, most_telling
+from agt_audit.prediction import choose_query, judge_answers, similar_queries
 from agt_audit.replay import ReplayedRelease
 from agt_audit.trials import TrialPlan
 from agt_audit.unlearning import Attack, ModelState, RemovedRows, Unlearn, audit_unlearning
 from agt_audit.weights import (
-    Heads,
-    Problems,
+    ProblemPair,
+    WeightPair,
     audit_line,
     audit_objective,
     audit_weights,
@@ -124,21 +124,22 @@ from agt_cli.report.record import RunRecord
 SURE = 0.9999
 T = TypeVar("T")
 Plant = Callable[[int], Finding]
+"""seed -> the finding of an audit of code with a planted violation, or of sound code."""
 COMPUTE = {"threads": 1, "kernel": "reference"}
 
 
-def worst(findings: Iterable[Finding]) -> Finding:
-    """Return a finding that is violated, if there is any; otherwise the first."""
+def first_violated(findings: Iterable[Finding]) -> Finding:
+    """Return the first finding that is violated; if none is, the first finding of all."""
     return max(findings, key=lambda finding: finding.violated)
 
 
 def crowd(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return made-up features [n, 3], and labels [n]: whether the first is above 0, but for noise.
+    """Return made-up features [n, 3], and labels [n]: is the first feature plus noise above 0?
 
     Args:
         seed: of the features and of the noise.
-        count: how many records, n.
-        spread: standard deviation of the noise.
+        count: n, how many records.
+        spread: the standard deviation of the noise.
     """
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(count, 3))
@@ -147,12 +148,12 @@ def crowd(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.nd
 
 
 def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
-    """Train a small run of two classes, about which everything is declared.
+    """Train a small model of two classes, with all conditions of a privacy claim declared.
 
     Args:
-        x: [n, ...] features.
-        y: [n] labels, 0 or 1.
-        settings: as ``agt.fit`` takes them.
+        x: [n, ...] the records' features.
+        y: [n] their labels, 0 or 1.
+        settings: further arguments of ``agt.fit``.
     """
     declared = Declared(classes=[0, 1], size=len(x), features=True, settings=True)
     return fit(x, y, declared=declared, compute=COMPUTE, **settings).model
@@ -162,24 +163,26 @@ def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
 # --------------------------------------------------------------------------------------------------
 
 DIFFERING = NeighbourPair(Side(1, 0), Side(0, 0))
-SOLVED, SHAPE = ApproximateDP(0.5, 1e-3), ProblemConstants(50.0, 1.0, 40, 1)
-NOISES = ObjectiveNoises.from_budget(SHAPE, SOLVED.eps, SOLVED.delta)
+# objective perturbation: its guarantee, the public constants of a problem, and its noise scales
+OBJECTIVE_GUARANTEE = ApproximateDP(0.5, 1e-3)
+SHAPE = ProblemConstants(50.0, 1.0, 40, 1)
+NOISES = ObjectiveNoises.from_budget(SHAPE, OBJECTIVE_GUARANTEE.eps, OBJECTIVE_GUARANTEE.delta)
 
 
 @dataclass(frozen=True)
 class LeakyMechanism:
-    """A mechanism that claims what one mechanism does, and draws as another.
+    """A mechanism that has the claim of one mechanism, and draws as another.
 
     Attributes:
-        says: whose guarantee and table it has.
-        draws: who draws.
+        claimed: the mechanism whose guarantee and table it has.
+        drawing: the mechanism that draws.
     """
 
-    says: Mechanism | LaplaceMean
-    draws: Mechanism | LaplaceMean
+    claimed: Mechanism | LaplaceMean
+    drawing: Mechanism | LaplaceMean
 
     def __getattr__(self, name: str) -> object:
-        owner = self.draws if name == "release" else self.says
+        owner = self.drawing if name == "release" else self.claimed
         return getattr(owner, name)
 
 
@@ -195,21 +198,22 @@ def twice_the_budget(seed: int) -> Finding:
 
 
 def the_budget(seed: int) -> Finding:
-    """Sound: randomized response that draws as it claims, audited ten times; the worst finding.
+    """Sound: randomized response that draws as it claims, audited ten times.
 
-    The rates that are counted lie beyond the claim in half of the audits, and their limits in none.
+    In about half of these audits the counted rates themselves contradict the claim, but their
+    confidence limits do not.
     """
     findings = []
     for index in range(10):
         plan = plan_of(10 * seed + index, 1000, SURE)
         findings.append(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1])
-    return worst(findings)
+    return first_violated(findings)
 
 
-def the_best_of_many(seed: int) -> Finding:  # no chance in it
-    """Sound: counts that are the best of a thousand events.
+def the_best_of_many(seed: int) -> Finding:
+    """Sound: given counts, which are the best of 1,000 events; the seed is not used.
 
-    As those of one event alone they would contradict epsilon 1.
+    The same counts of a single event would contradict epsilon 1.
     """
     tested = TestedClaim(
         subject="counts",
@@ -224,9 +228,10 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
 
 
 def gap_of_the_grid(seed: int) -> Finding:
-    """Plant: smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on two clouds.
+    """Plant: smooth_cauchy with epsilon 1, and stable distances that can only be 0 or 50.
 
-    With one record less, the distance falls from 50 to 0 between the two models' decision lines.
+    Without one record, the distance falls from 50 to 0 at queries between the decision boundaries
+    of the two models.
     """
     labels = np.arange(600) % 2
     noise = np.random.default_rng(seed).standard_normal((600, 2))
@@ -241,41 +246,54 @@ def gap_of_the_grid(seed: int) -> Finding:
 
 
 def jump_of_the_evidence(seed: int) -> Finding:
-    """Plant: smooth_cauchy on evidence that jumps by 50 between neighbours; nothing is drawn."""
+    """Plant: smooth_cauchy with evidence that differs by 50 on neighbouring datasets.
+
+    Nothing is drawn, and the seed is not used.
+    """
     mechanism = SmoothCauchy(eps=1.0)
     pair = NeighbourPair(Side(1, 50), Side(1, 0))
     return table_finding(mechanism, exact_loss(mechanism, pair), str(pair), pair.where)
 
 
-def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> Finding:
-    """Plant: released weights with noise for half the sensitivity; sound with ``moves`` 1."""
-    heads = replace(Heads.without_data(1), moves=moves)
+def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95) -> Finding:
+    """Plant: released weights whose noise is scaled for half the sensitivity.
+
+    Args:
+        seed: of the draws.
+        sensitivity: that for which the noise is scaled; the true one is 1, so 1 is sound.
+        confidence: of the bounds.
+    """
+    heads = replace(WeightPair.without_data(1), sensitivity=sensitivity)
     return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence))[1]
 
 
 def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
-    """Plant: released weights with a share of the noise that is due; sound with a share of 1.
+    """Plant: released weights with too little noise, which only the size of the noise reveals.
 
-    The two heads are so near each other that no test tells them apart, so only the size of the
-    noise shows it.
+    The two models are so close to each other that no attack distinguishes their releases.
+
+    Args:
+        seed: of the draws.
+        share: the noise, as a share of the needed one; 1 is sound.
+        confidence: of the verdict.
     """
 
     def release(
-        theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness
+        theta: np.ndarray, sensitivity: float, guarantee: GaussianDP, source: Randomness
     ) -> np.ndarray:
-        return weights_drawn(theta, share * moves, guarantee, source)
+        return weights_drawn(theta, share * sensitivity, guarantee, source)
 
-    heads = Heads(np.full(4, 0.01), np.zeros(4), 1.0)
+    heads = WeightPair(np.full(4, 0.01), np.zeros(4), 1.0)
     plan = plan_of(seed, 200, confidence)
     *_, size = audit_weights(ReleaseWeights(mu=1.0), heads, plan, release=release)
     return size
 
 
 class LessNoise(NoisyStatistics):
-    """Noisy statistics with 80 % of the noise that is due."""
+    """Noisy statistics with 80 % of the needed noise."""
 
     def noise_scales(self, head: LinearModel) -> SumNoiseScales:
-        """What it draws."""
+        """Return 80 % of every noise scale."""
         return SumNoiseScales(*(0.8 * noise for noise in astuple(super().noise_scales(head))))
 
 
@@ -283,54 +301,57 @@ class UntilRight(RandomizedResponse):
     """Randomized response that draws again until the first label is the model's own."""
 
     def release(self, predictions: np.ndarray, *given: Any) -> np.ndarray:
-        """The last draw."""
+        """Return the labels of the last draw; arguments as of ``RandomizedResponse``."""
         labels = super().release(predictions, *given)
         return labels if labels[0] == predictions[0] else self.release(predictions, *given)
 
 
 def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
-    """Return the worst finding of a linear head's release, replayed on two neighbours."""
+    """Replay a linear head's release on two neighbours, and return the first violated finding."""
     model = headed(seed)
     queries = model.problem.dataset.train.features
-    release = ReplayedRelease(model, queries, mechanism, conditions=model.conditions)
-    return worst(release.findings(2, np.random.default_rng(seed)))
+    release = ReplayedRelease(model, queries, mechanism)
+    return first_violated(release.findings(2, np.random.default_rng(seed)))
 
 
-def no_determinant(seed: int) -> Finding:  # no chance in it
-    """Plant: objective perturbation at a Lambda that it would refuse.
+def no_determinant(seed: int) -> Finding:
+    """Plant: objective perturbation whose noise is scaled as if the determinants cost nothing.
 
-    Its noise is made for epsilon as if no volume changed.
+    Its regularisation (Lambda) is so weak that agt would refuse it. The seed is not used.
     """
     guarantee = ApproximateDP(1.0, 0.01)
-    problems = Problems.line(replace(SHAPE, strength=0.1), 0)
+    problems = ProblemPair.on_line(replace(SHAPE, strength=0.1), 0)
     too_little = replace(NOISES, tilt=1 / gaussian_mu(guarantee.eps, guarantee.delta))
     return audit_line(guarantee, problems, too_little)
 
 
 def rows_of_one_unit(seed: int) -> Finding:
-    """Plant: objective perturbation whose noise is made for one row, and a unit that has twenty."""
-    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=20), NOISES, plan_of(seed, 100))[0]
+    """Plant: objective perturbation with noise for one row per unit, and a unit of twenty rows."""
+    problems = ProblemPair.on_line(SHAPE, 30, rows=20)
+    return audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, plan_of(seed, 100))[0]
 
 
 def objective_perturbation(seed: int) -> Finding:
-    """Sound: objective perturbation as it is, by its densities and by what it draws."""
-    problems = Problems.line(SHAPE, 30)
-    drawn = audit_objective(SOLVED, problems, NOISES, plan_of(seed, 100, SURE))[0]
-    return worst((audit_line(SOLVED, problems, NOISES), drawn))
+    """Sound: objective perturbation as agt computes it, by its exact densities and by draws."""
+    problems = ProblemPair.on_line(SHAPE, 30)
+    drawn = audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, plan_of(seed, 100, SURE))[0]
+    exact = audit_line(OBJECTIVE_GUARANTEE, problems, NOISES)
+    return first_violated((exact, drawn))
 
 
-# -- labels of agt predict, at a query between two heads
-# -----------------------------------------------------------------
+# -- labels of agt predict
+# --------------------------------------------------------------------------------------------------
 
 
 def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
-    """Plant: labels of two heads that claim epsilon 1 and are drawn as for another.
+    """Plant: labels that claim epsilon 1, and are drawn with another epsilon.
 
-    One head is trained without a record, and the query lies between the two.
+    They are those of two linear heads, one of which is trained without a record, at a query between
+    the two decision boundaries.
 
     Args:
         seed: of the data, the query and the draws.
-        draws: the epsilon as for which they are drawn; sound with 1.
+        draws: the epsilon with which labels are drawn; 1 is sound.
         confidence: of the bound.
     """
     features, labels = crowd(seed, 120)
@@ -339,14 +360,14 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     other = retrained(model.problem, without(model.problem.dataset.train, np.array([3])))
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
     with_unit, without_unit = (
-        replace(Labelling.judged(side, mechanism.says), mechanism=mechanism)
+        replace(Labelling.judged(side, mechanism.claimed), mechanism=mechanism)
         for side in (model, other)
     )
     pair = LabellingPair(with_unit, without_unit)
     claimed = Claimed("epsilon", 1.0)
     queries = between_roots(pair, features, rng)
-    row, event = most_telling(pair, queries, claimed, 10_000, confidence)
-    trials = alike(pair, queries[row : row + 1], 10_000, rng)
+    row, event = choose_query(pair, queries, claimed, 10_000, confidence)
+    trials = similar_queries(pair, queries[row : row + 1], 10_000, rng)
     claim = TestedClaim(
         "labels of two linear models",
         "the labels are released with epsilon 1",
@@ -357,7 +378,7 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     )
     drawn_with = with_unit.labels(trials, SeededRandomness(2 * seed))
     drawn_without = without_unit.labels(trials, SeededRandomness(2 * seed + 1))
-    return judged(claim, event, drawn_with, drawn_without)
+    return judge_answers(claim, event, drawn_with, drawn_without)
 
 
 # -- private numbers
@@ -368,12 +389,12 @@ NUMBER_RANGE = (0.0, 10.0)
 
 
 class FloatingNoise(LaplaceMean):
-    """Laplace noise in double precision, by the logarithm of a uniform number."""
+    """Laplace noise in double precision, computed as the logarithm of a uniform number."""
 
     def release(
         self, sums: np.ndarray, members: int, touches: int, source: Randomness
     ) -> np.ndarray:
-        """Released sums, which are not rounded."""
+        """Return released sums that are not rounded; arguments as of ``LaplaceMean``."""
         largest = members * LATTICE_STEPS
         uniform = np.array([source.below(2**53) for _ in sums]) / 2.0**53
         signs = np.array([1 - 2 * source.below(2) for _ in sums])
@@ -382,22 +403,22 @@ class FloatingNoise(LaplaceMean):
 
 
 class UnclippedMembers(NumberVotesModel):
-    """Members whose answers leave the declared range."""
+    """Members whose answers may lie outside of the declared range."""
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
-        """The answers, in steps of the lattice, however many."""
+        """Return each member's answers in steps of the lattice, without clipping them."""
         features = to_integers(phi.astype(np.float64))
         numbers = predict_numbers(features, self.weight[:, 0].numpy(), self.exponents.numpy())
         return np.rint((numbers + 1.0) * MIDDLE).astype(np.int64)
 
 
 class MembersWithRecords(NumberVotesModel):
-    """The mean of the members that have records, whose number depends on the data."""
+    """The mean over the members that have records, whose number depends on the data."""
 
     def sums(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> np.ndarray:
-        """The mean, as a sum of all members' answers."""
+        """Return this mean, multiplied by the number of all members."""
         trained = np.flatnonzero(self.weight[:, 0].numpy().any(axis=1))
         answers = self.labels(self.phi(features))[trained]
         mean = answers.mean(axis=0) if len(answers) else np.full(len(features), MIDDLE)
@@ -405,65 +426,77 @@ class MembersWithRecords(NumberVotesModel):
 
 
 class RangeOfTheRecords(NumberVotesModel):
-    """A model whose range is that of its own records' labels."""
+    """A model whose range of answers is computed from its records' labels."""
 
     @property
     def target(self) -> NumericTarget:
-        """From the least label to the greatest."""
+        """The range from the smallest to the largest label."""
         labels = self.problem.dataset.train.labels
         return NumericTarget(float(labels.min()), float(labels.max()))
 
 
 class OneChangedMember(NumberVotesModel):
-    """A model whose intervals count one changed member for each edit, whatever the relation."""
+    """A model whose intervals suppose that an edit changes one member, under every relation."""
 
     @property
     def touches(self) -> int:
-        """One."""
+        """How many members an edit changes: always 1."""
         return 1
 
 
 def made_up_sums(
     seed: int,
     mechanism: Any = NUMBERS,
-    members: int = 2,
+    changed: int = 1,
     touches: int = 1,
-    told: int | None = None,
     trials: int = 1000,
 ) -> Finding:
-    """What draws say of sums between which ``touches`` members go from one end to the other.
+    """Audit draws of a made-up sum of two members, on two neighbouring datasets.
 
     Args:
         seed: of the draws.
-        mechanism: that releases.
-        members: T.
-        touches: how many members change.
-        told: how many the release believes; None: as many.
-        trials: how many draws choose the event, and how many count it.
+        mechanism: releases the sums.
+        changed: how many members' answers differ, by the whole range.
+        touches: for how many changed members the noise is scaled; fewer than ``changed`` is a
+            violation.
+        trials: how many draws choose the event, and how many are counted.
     """
-    side = NumberSide.without_data(0, members, touches if told is None else told)
-    pair = SumPair(side, replace(side, total=touches * LATTICE_STEPS), members, MADE_UP)
+    side = NumberSide.without_data(0, 2, touches)
+    pair = SumPair(side, replace(side, total=changed * LATTICE_STEPS), MADE_UP)
     return drawn_findings(mechanism, pair, plan_of(seed, trials))[0]
 
 
 def run_of_numbers(
     seed: int, count: int = 20, labels: tuple[float, float] = NUMBER_RANGE, **settings: Any
 ) -> Model:
-    """A small run of numbers, whose members learn the few records that they have by heart."""
+    """Train a small model of numbers, whose members fit their few records almost exactly.
+
+    Args:
+        seed: of the features.
+        count: how many records.
+        labels: the labels, which records have in turn.
+        settings: further arguments of ``agt.fit``.
+    """
     x, _ = crowd(seed, count)
     y = np.resize(labels, count)
     declared = Declared(size=count, features=True, settings=True)
-    by_heart = {"name": "votes", "strength": 1e-4}
-    given = {"members": 8, "certificate": by_heart, "compute": COMPUTE, **settings}
+    weak_regularisation = {"name": "votes", "strength": 1e-4}
+    given = {"members": 8, "certificate": weak_regularisation, "compute": COMPUTE, **settings}
     return fit(x, y, target="numeric", range=NUMBER_RANGE, declared=declared, **given).model
 
 
 def intervals(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
-    """Certified intervals of a small run of numbers; of the findings the worst."""
+    """Audit the certified intervals of a small model of numbers that has a flaw.
+
+    Args:
+        seed: of the data and of the audit.
+        kind: the class of models with the flaw; ``NumberVotesModel`` itself is sound.
+        settings: further arguments of ``run_of_numbers``.
+    """
     model = flawed(kind, run_of_numbers(seed, **settings))
     queries = model.problem.dataset.train.features
     counts = audit_intervals(cast(Model, model), queries, 12, 2, seed)
-    return worst(counts.findings("private numbers", len(queries)).values())
+    return first_violated(counts.findings("private numbers", len(queries)).values())
 
 
 def number_pairs(
@@ -473,7 +506,11 @@ def number_pairs(
     labels: tuple[float, float] = NUMBER_RANGE,
     **settings: Any,
 ) -> Iterator[SumPair]:
-    """The sums of a small run of numbers and of its neighbours, whose models all have a flaw."""
+    """Yield pairs of sums of a small model of numbers and of its neighbours, all with a flaw.
+
+    Each pair is of the query at which the two sums differ most. Arguments as of ``intervals`` and
+    ``run_of_numbers``.
+    """
     model = run_of_numbers(seed, count, labels, **settings)
     x = model.problem.dataset.train.features
     with_unit = replace(NumberLabelling.judged(model, NUMBERS), model=flawed(kind, model))
@@ -484,9 +521,12 @@ def number_pairs(
 
 
 def numbers_of_a_run(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
-    """What is found without draws of a run of numbers and its neighbours; of these the worst."""
+    """Audit what can be known without draws of a small model of numbers that has a flaw.
+
+    Arguments as of ``number_pairs``.
+    """
     source = SeededRandomness(seed)
-    return worst(
+    return first_violated(
         finding
         for pair in number_pairs(seed, kind, **settings)
         for finding in (
@@ -497,13 +537,13 @@ def numbers_of_a_run(seed: int, kind: type[NumberVotesModel], **settings: Any) -
 
 
 def private_numbers(seed: int, **settings: Any) -> Finding:
-    """Private numbers as they are, made up and of small runs; of the findings the worst."""
-    made_up = audit_sums_alone(NUMBERS, 2, plan_of(seed, 500, SURE))[0]
+    """Sound: private numbers as agt releases them, of made-up sums and of small models."""
+    made_up = audit_made_up_sums(NUMBERS, 2, plan_of(seed, 500, SURE))[0]
     trained = [
         numbers_of_a_run(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)
     ]
     drawn = tuple(finding for finding in made_up if finding.outcome is not Outcome.REPORTED)
-    return worst((*drawn, *trained))
+    return first_violated((*drawn, *trained))
 
 
 # -- certificates
@@ -512,19 +552,19 @@ def private_numbers(seed: int, **settings: Any) -> Finding:
 EXTENT = Certificate(
     units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False
 )
-PAIRS = replace(EXTENT, units=0, neighbours=0, bounded=3)  # neighbours with all their bounds alone
-AGAIN = replace(EXTENT, units=0, neighbours=0, again=True)  # the run itself alone
-NOBODY = replace(EXTENT, units=0, neighbours=0)  # no neighbour is trained
+NO_NEIGHBOURS = replace(EXTENT, units=0, neighbours=0)
+ONLY_BOUNDED = replace(NO_NEIGHBOURS, bounded=3)  # only neighbours with all their bounds
+ONLY_AGAIN = replace(NO_NEIGHBOURS, again=True)  # only the run itself is trained again
 ONE_STEP: dict[str, Any] = {"epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
 
 
 @dataclass(frozen=True)
 class OverstatedDistance(BoxModel):
-    """A model whose certificates reach some steps of the grid farther than they should.
+    """A model whose stable distances are some steps of the grid larger than the true ones.
 
     Attributes:
-        more: how many steps; negative: less far.
+        more: how many steps; negative: smaller ones.
     """
 
     more: int
@@ -535,7 +575,7 @@ class OverstatedDistance(BoxModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return those of the model, moved along the grid."""
+        """Return the model's certificates, moved along the grid; arguments as of ``BoxModel``."""
         honest = super().certify(features)
         last_step = len(honest.ks) - 1
         steps = np.clip(np.arange(len(honest.ks)) - self.more, 0, last_step)
@@ -547,16 +587,16 @@ class OverstatedDistance(BoxModel):
 
 @dataclass(frozen=True)
 class StretchedDistance(LinearModel):
-    """A head whose distances are longer than they should be.
+    """A head whose stable distances are a multiple of the true ones.
 
     Attributes:
-        times: how many times as long.
+        times: the multiple.
     """
 
     times: float
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Certify as if a record moved the weights by so much less."""
+        """Certify with the sensitivity divided by ``times``; arguments as of ``LinearModel``."""
         honest = self.trained.sensitivity
         sensitivity = replace(
             honest, rho=honest.rho / self.times, rounding=honest.rounding / self.times
@@ -567,17 +607,17 @@ class StretchedDistance(LinearModel):
 
 @dataclass(frozen=True)
 class CountingProblem(Problem):
-    """A problem whose plan depends on the number of records, whatever was declared.
+    """A problem whose batch plan depends on the number of records, although a size is declared.
 
     Attributes:
-        dealt: the batches depend on it; False: the normaliser is that number.
+        dealt: True: batches depend on the number; False: the normaliser is computed from it.
     """
 
     dealt: bool = False
 
     @property
     def plan(self) -> BatchPlan:
-        """The plan of the records at hand."""
+        """The batch plan, which depends on the number of the present records."""
         plan = super().plan
         if self.dealt:
             return replace(plan, key=f"{plan.key}{self.record_count}")
@@ -587,7 +627,14 @@ class CountingProblem(Problem):
 def boxed(
     seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any
 ) -> BoxModel:
-    """Train a run with boxes, of one step, on given records or made-up ones."""
+    """Train a model with boxes, by default for one step.
+
+    Args:
+        seed: of made-up records.
+        x: [n, ...] features; None: records are made up.
+        y: [n] labels; None: records are made up.
+        settings: further arguments of ``agt.fit``.
+    """
     if x is None or y is None:
         x, y = crowd(seed, 40, 0.3)
     given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
@@ -597,7 +644,7 @@ def boxed(
 
 
 def widened(model: BoxModel, times: float) -> BoxModel:
-    """Return a model whose boxes are some times as wide."""
+    """Return a model whose boxes are ``times`` as wide around the nominal parameters."""
     box = model.box
 
     def stretched_ends(ends: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -612,7 +659,12 @@ def widened(model: BoxModel, times: float) -> BoxModel:
 
 
 def moving_as_far(seed: int, radius: float) -> Finding:
-    """Audit boxes for features that move within 0.05 as if they were for another radius."""
+    """Audit boxes that were computed for features that move by 0.05.
+
+    Args:
+        seed: of the data and of the audit.
+        radius: the claimed radius; 0.05 is sound.
+    """
     model = boxed(seed, relation="perturb", radius=0.05)
     relation = RelationConfig("perturb", radius=radius)
     settings = replace(model.problem.settings, relation=relation)
@@ -621,53 +673,66 @@ def moving_as_far(seed: int, radius: float) -> Finding:
 
 
 def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
-    """Return an object of a kind with a flaw that is otherwise the same as a sound one."""
+    """Return an object of a flawed class with the fields of a sound one.
+
+    Args:
+        kind: a dataclass that inherits from the class of ``sound``, or that class itself.
+        sound: the sound object; it is not changed.
+        flaw: the fields that only ``kind`` has.
+    """
     values = {each.name: getattr(sound, each.name) for each in fields(sound)}  # type: ignore[arg-type]
     return kind(**values, **flaw)
 
 
 def headed(seed: int, **settings: Any) -> LinearModel:
-    """Train a run with a linear head on made-up records."""
+    """Train a linear head on made-up records; ``settings`` are those of ``agt.fit``."""
     head = fitted(*crowd(seed, 60), **settings).linear_head
     assert head is not None
     return head
 
 
 def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT) -> Finding:
-    """Audit a linear head whose distances are too long, in a run of one step."""
+    """Audit a linear head, trained for one step, whose stable distances are too large.
+
+    Args:
+        seed: of the data and of the audit.
+        times: by which factor they are too large.
+        about: the name of the finding that is returned.
+        extent: how much the audit tries.
+    """
     model = headed(seed, **ONE_STEP)
     return audited(flawed(StretchedDistance, model, times=times), seed, about, extent)
 
 
 def counting(seed: int, dealt: bool) -> Finding:
-    """Plant: a head that was trained by a plan of its number of records (``CountingProblem``)."""
+    """Plant: batches or a normaliser that depend on the number of records (``CountingProblem``)."""
     model = headed(seed, batch={"count": 2}, epochs=2, lr=1.0)
     problem = flawed(CountingProblem, model.problem, dealt=dealt)
-    return audited(replace(model, problem=problem), seed, BATCHES, NOBODY)
+    return audited(replace(model, problem=problem), seed, BATCHES, NO_NEIGHBOURS)
 
 
 def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
-    """Return the finding of an audit about one claim."""
+    """Audit a model's certificates, and return the finding with the name ``about``."""
     return Auditor(model, extent, seed).run()[about]
 
 
 def all_audited(model: Model, seed: int) -> Finding:
-    """Attack every claim of a model's certificates; return the worst finding."""
+    """Audit every claim of a model's certificates, and return the first violated finding."""
     extent = replace(EXTENT, bounded=2, again=True)
-    return worst(tuple(Auditor(model, extent, seed).run().values()))
+    return first_violated(Auditor(model, extent, seed).run().values())
 
 
 def box_of_other_products(seed: int) -> Finding:
-    """Plant: boxes by Rump's midpoint-radius products, in a run that is said to use exact ones."""
+    """Plant: boxes by Rump's midpoint-radius products, in a run that records exact products."""
     settings: dict[str, Any] = {"network": (4,), "epochs": 3}
     rump = replace(boxed(seed, **settings), box=boxed(seed, product="rump", **settings).box)
-    return audited(rump, seed, ON_RECORD_AGAIN, AGAIN)
+    return audited(rump, seed, ON_RECORD_AGAIN, ONLY_AGAIN)
 
 
 def memorised_and_certified(seed: int) -> Finding:
-    """Plant: records that a large step learns by heart, and which are called certified.
+    """Plant: records that a large step memorises, and whose stable distances are overstated.
 
-    Each record is alone in a direction.
+    Each record has a feature that no other record has.
     """
     labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
     model = boxed(seed, np.eye(16) * 4, labels, lr=40.0)
@@ -675,7 +740,9 @@ def memorised_and_certified(seed: int) -> Finding:
 
 
 # -- training with noise
-# -----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
+
+NOISE_SIZE = "the size of the noise"
 
 
 @dataclass(frozen=True)
@@ -699,12 +766,12 @@ class QuieterTraining(NoisyTraining):
 
 
 def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTraining:
-    """Return a small training with noise of a linear head, with room for many canaries.
+    """Return a small training with noise, of a linear head with enough parameters for 60 canaries.
 
     Args:
         seed: of the data and of the noise.
         kept: the share of the claimed noise that is added.
-        relation: under which it claims its guarantee.
+        relation: the relation of the claimed guarantee.
     """
     features = np.random.default_rng(seed).normal(size=(20, 60)) / 8
     given = {
@@ -726,12 +793,13 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
 def audited_training(
     seed: int, kept: float, adversary: str | None, canary: str = "signs", confidence: float = 0.95
 ) -> Finding:
-    """Return what bounds say of training that adds a share of its noise.
+    """Audit training that adds a share of its claimed noise, and return one of the findings.
 
     Args:
-        seed: of everything.
-        kept: the share of the claimed noise that is added.
-        adversary: whose bounds count; None: those of all.
+        seed: of the data, the canaries, the coins and the noise.
+        kept: the share of the claimed noise that is added; 1 is sound.
+        adversary: whose lower bounds are judged; None: those of all adversaries; ``NOISE_SIZE``:
+            the finding about the size of the noise is returned instead.
         canary: the kind of canaries.
         confidence: of all bounds together.
     """
@@ -739,19 +807,11 @@ def audited_training(
     effort = TrainingEffort(60, 40, confidence, seed)
     one = trainer.canaries(canary, 1, seed)
     several = trainer.canaries(canary, 60, seed)
-    bounds, _ = audit(trainer, one, effort, several)
-    counted_bounds = [bound for bound in bounds if adversary in (None, bound.adversary)]
-    return judge_training(trainer, one, effort, counted_bounds)
-
-
-def audited_noise(seed: int, kept: float, confidence: float = 0.95) -> Finding:
-    """Return what the size of the noise says of training that adds a share of it."""
-    trainer = noisy(seed, kept)
-    effort = TrainingEffort(60, 40, confidence, seed)
-    one = trainer.canaries("signs", 1, seed)
-    several = trainer.canaries("signs", 60, seed)
-    _, size = audit(trainer, one, effort, several)
-    return size
+    bounds, size = audit_training(trainer, one, effort, several)
+    if adversary == NOISE_SIZE:
+        return size
+    judged_bounds = [bound for bound in bounds if adversary in (None, bound.adversary)]
+    return judge_training(trainer, one, effort, judged_bounds)
 
 
 # -- membership
@@ -759,9 +819,9 @@ def audited_noise(seed: int, kept: float, confidence: float = 0.95) -> Finding:
 
 
 def overstated_labels(seed: int, more: int = 1) -> Finding:
-    """Plant: a linear head whose stable distances are one too long.
+    """Plant: a linear head whose stable distances are too large by ``more``; 0 is sound.
 
-    Labels of queries beside its decision line show who was left out.
+    Labels of queries near its decision boundary change when a unit is left out of training.
     """
     model = fitted(*crowd(seed, 600))
     count = 20_000
@@ -775,21 +835,23 @@ def overstated_labels(seed: int, more: int = 1) -> Finding:
 # -- unlearning
 # --------------------------------------------------------------------------------------------------
 
-ROWS, GONE, SIGMA = 240, 12, 0.005
+ROWS = 240  # records of ``MeanModel``
+GONE = 12  # records that a request asks to erase
+SIGMA = 0.005  # the claimed standard deviation of its noise
 DRAWS = TrialPlan(4_000)
 EXACT = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
 CLOSE = Promise("newton", False, 1.0, 1e-3, True, (Remark("close", {"eps": 1.0, "delta": 1e-3}),))
 
 
 def request(rows: int = GONE) -> Attack:
-    """Return a request for records of one class, which all pull the mean the same way."""
+    """Return an attack that asks to erase records of one class, which move the mean most."""
     return Attack(
         f"an erasure request for {rows} records of one class", (lambda state: np.arange(rows) * 2,)
     )
 
 
 def looking() -> Attack:
-    """Return an attack of two requests: the second has the records answered most wrongly."""
+    """Return an attack of two requests, whose second asks for the most wrongly labelled records."""
 
     def most_wrong(state: ModelState) -> RemovedRows:
         order: np.ndarray = np.argsort(state.visible)
@@ -803,15 +865,16 @@ def looking() -> Attack:
 
 @dataclass
 class MeanModel:
-    """Weights that are the mean of the records of two classes, served with noise; records are
-    removed from the mean.
+    """A model whose weights are the mean of made-up records, released with Gaussian noise.
+
+    Unlearning removes records from the mean. The defaults are sound.
 
     Attributes:
-        seed: of the records, and of the noise.
-        removed: which rows are taken out, of those that are asked for.
-        scale: of the noise, over the claimed one.
-        reused: whether every state has the noise of the first.
-        noisy: False: the weights are served as they are.
+        seed: of the records and of the noise.
+        removed: requested rows -> the rows that unlearning removes.
+        scale: the standard deviation of the noise, divided by the claimed one.
+        reused: whether every state has the noise of the first one.
+        noisy: whether noise is added at all.
     """
 
     seed: int
@@ -826,7 +889,7 @@ class MeanModel:
         self.x = 0.3 * (self.rng.normal(size=(ROWS, 6)) + self.labels[:, None])
 
     def begin(self) -> tuple[ModelState, Unlearn]:
-        """Return the trained model's state, and what removes rows from it."""
+        """Return the trained model's state, and a function that removes further rows from it."""
         first = self.retrained(np.empty(0, dtype=np.int64), self.scale)
         noise = first.released_noise if self.reused else None
         removed_rows: list[int] = []
@@ -840,12 +903,12 @@ class MeanModel:
     def retrained(
         self, rows: RemovedRows, scale: float = 1.0, noise: np.ndarray | None = None
     ) -> ModelState:
-        """Return the state of the mean without these rows.
+        """Return the state of a model that is trained without some rows.
 
         Args:
-            rows: those that are left out.
-            scale: of the noise, over the claimed one.
-            noise: [6] is used in every draw; None: it is drawn anew.
+            rows: the rows that are left out.
+            scale: the standard deviation of the noise, divided by the claimed one.
+            noise: [6] the noise of every draw; None: it is drawn anew.
         """
         values = np.delete(self.x, rows, axis=0).mean(axis=0)
         if not self.noisy:
@@ -869,14 +932,21 @@ class MeanModel:
     def audited(
         self, attacks: Sequence[Attack], claimed: Promise = CLOSE, plan: TrialPlan = DRAWS
     ) -> tuple[Finding, ...]:
-        """The audit of these removals."""
+        """Audit this unlearning, and return the findings; arguments as of ``audit_unlearning``."""
         return audit_unlearning(
             "a mean", self.begin, self.retrained, attacks, lambda: claimed, plan
         )[0]
 
 
 def unlearned(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
-    """The finding of one test of removals with flaws."""
+    """Audit unlearning with flaws, and return the finding with one measure.
+
+    Args:
+        measure: the measure of the finding, such as "epsilon".
+        attack: the requests to erase.
+        seed: of the records and of the noise.
+        flaws: fields of ``MeanModel``.
+    """
     return next(
         finding
         for finding in MeanModel(seed, **flaws).audited([attack])
@@ -885,13 +955,13 @@ def unlearned(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
 
 
 def trained_again(seed: int, kept: int = 0) -> Finding:
-    """Training from those that stay, and so many that asked to go."""
+    """Audit unlearning by retraining that keeps some of the requested records; 0 is sound."""
     return MeanModel(seed, lambda rows: rows[kept:], noisy=False).audited([request(60)], EXACT)[0]
 
 
 def removals(seed: int) -> Finding:
-    """Removals of the records that go, and noise as is claimed."""
-    return worst(
+    """Sound: unlearning that removes the requested records, with the claimed noise."""
+    return first_violated(
         MeanModel(seed).audited([request(), looking()], plan=replace(DRAWS, confidence=SURE))
     )
 
@@ -942,7 +1012,7 @@ PLANTED: dict[str, Plant] = {
     ),
     "fault: a memorised record whose certificate rules memorisation out": (memorised_and_certified),
     "fault: stable distances that are 5 % too large": partial(
-        stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
+        stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NO_NEIGHBOURS
     ),
     ("stable distances that are twice too large, detected on a neighbouring dataset"): partial(
         stretched, times=2.0, about=CERTIFIED_LABELS
@@ -950,12 +1020,14 @@ PLANTED: dict[str, Plant] = {
     "fault: gradient sums divided by the number of private records": partial(counting, dealt=False),
     "fault: batches that depend on the number of records": partial(counting, dealt=True),
     "fault: stable distances that jump between neighbouring datasets": lambda seed: audited(
-        flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
+        flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, ONLY_BOUNDED
     ),
     "fault: parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: (
-        audited(widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS)
+        audited(widened(boxed(seed), 2.0), seed, NESTING_BOXES, ONLY_BOUNDED)
     ),
-    "fault: training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
+    "fault: training whose noise is 20 % too small": partial(
+        audited_training, kept=0.8, adversary=NOISE_SIZE
+    ),
     "fault: training that leaves out its noise": partial(
         audited_training, kept=0.0, adversary=SUMS
     ),
@@ -989,7 +1061,7 @@ PLANTED: dict[str, Plant] = {
     (
         "fault: private numbers whose noise is sized for one changed member, although replacing "
         "a unit changes two"
-    ): partial(made_up_sums, touches=2, told=1),
+    ): partial(made_up_sums, changed=2),
     "fault: private numbers with floating-point noise": partial(
         made_up_sums, mechanism=FloatingNoise(eps=1.0)
     ),
@@ -1011,7 +1083,7 @@ SOUND: dict[str, Plant] = {
     "control: randomized response that draws labels with the budget that it claims": the_budget,
     "control: an attack that is counted as the best of 1,000 events": the_best_of_many,
     "control: released weights whose noise is sized for their sensitivity": partial(
-        half_the_noise, moves=1.0, confidence=SURE
+        half_the_noise, sensitivity=1.0, confidence=SURE
     ),
     "control: released weights whose noise has the claimed size": partial(
         less_noise, share=1.0, confidence=SURE
@@ -1034,7 +1106,7 @@ SOUND: dict[str, Plant] = {
         audited_training, kept=1.0, adversary=None, confidence=SURE
     ),
     "control: training with the claimed noise, tested by the size of the noise": partial(
-        audited_noise, kept=1.0, confidence=SURE
+        audited_training, kept=1.0, adversary=NOISE_SIZE, confidence=SURE
     ),
     "control: stable distances as agt computes them": partial(overstated_labels, more=0),
     "control: a linear model as agt trains it": lambda seed: all_audited(
@@ -1053,26 +1125,29 @@ SOUND: dict[str, Plant] = {
 
 
 COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
-JUDGED = {
+VERDICTS = {
     (True, True): CAUGHT,
     (True, False): "MISSED",
     (False, False): PASSED,
     (False, True): "FALSE ALARM",
 }
-"""(there is a flaw, the auditor says so) -> a word."""
+"""(a violation was planted, the auditor reports one) -> a word."""
 
 
 @schema
 class Selftest(AuditKind):
-    """Runs every planted violation, and sound twins of them, through the auditor."""
+    """Audits every planted violation and all sound code, and judges the auditor by the findings."""
 
     name: ClassVar[str] = "selftest"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse nothing: no run is needed."""
+        """Check nothing, because this audit needs no run."""
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Plant, audit, and judge the auditor."""
+        """Audit all of ``PLANTED`` and ``SOUND``, and return a finding about the auditor for each.
+
+        A table of the plants is printed on the console.
+        """
         plants = [(name, plant, True) for name, plant in PLANTED.items()]
         plants += [(name, plant, False) for name, plant in SOUND.items()]
         findings = []
@@ -1080,13 +1155,11 @@ class Selftest(AuditKind):
         with console.progress("planted violations", "violation") as report:
             for done, (name, plant, is_flawed) in enumerate(plants, 1):
                 start = time.monotonic()
-                finding = _tried(plant, name, given.seed)
+                finding = _audit_plant(plant, name, given.seed)
                 seconds = round(time.monotonic() - start, 3)
-                verdict = of_auditor(name, finding, is_flawed)
-                findings.append(verdict)
-                accused = bool(verdict.found) == is_flawed
-                word = JUDGED[is_flawed, accused]
-                rows.append((name, finding.claim, found(finding), word, seconds))
+                findings.append(judge_auditor(name, finding, is_flawed))
+                verdict = _verdict(finding, is_flawed)
+                rows.append((name, finding.claim, found(finding), verdict, seconds))
                 report(done, len(plants), done, len(plants))
         table = pd.DataFrame(rows, columns=list(COLUMNS))
         shown = [[*row[:-1], f"{row[-1]:.1f}"] for row in rows]
@@ -1094,8 +1167,8 @@ class Selftest(AuditKind):
         return Audited("the auditor itself", None, tuple(findings), tables={"planted": table})
 
 
-def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
-    """Return a plant's finding; an auditor that fails on it found nothing, and cleared nothing."""
+def _audit_plant(plant: Plant, name: str, seed: int) -> Finding:
+    """Return a plant's finding; it is untested if the auditor raises an error of any type."""
     try:
         return plant(seed)
     except Exception as error:
@@ -1104,29 +1177,38 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
         return counterexamples(name, "-", "-", "-", "-", None, why)
 
 
-def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
-    """Return what the finding of a plant says of the auditor, who claims to tell plants apart.
+def _is_right(finding: Finding, is_flawed: bool) -> bool:
+    """Return whether a plant's finding has the outcome that it must have."""
+    return finding.outcome is (Outcome.VIOLATED if is_flawed else Outcome.STANDS)
+
+
+def _verdict(finding: Finding, is_flawed: bool) -> str:
+    """Return the word of ``VERDICTS`` for a plant's finding; an untested one is always wrong."""
+    return VERDICTS[is_flawed, _is_right(finding, is_flawed) == is_flawed]
+
+
+def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
+    """Return the finding about the auditor: it is violated unless the plant's outcome is right.
 
     Args:
-        name: of the plant.
-        finding: of it.
-        flawed: a violation was planted; False: it is a sound twin.
+        name: the name of the plant, a key of ``PLANTED`` or ``SOUND``.
+        finding: the plant's finding.
+        is_flawed: whether the plant has a violation.
     """
-    expected = Outcome.VIOLATED if flawed else Outcome.STANDS
-    right = finding.outcome is expected
-    judgement = JUDGED[flawed, right == flawed]
+    is_right = _is_right(finding, is_flawed)
+    verdict = _verdict(finding, is_flawed)
     claim = "the auditor does not contradict this correct claim"
-    if flawed:
+    if is_flawed:
         claim = "the auditor detects this planted violation"
     return Finding(
         subject=name,
         claim=claim,
         attack=finding.attack,
         effort=finding.effort,
-        outcome=Outcome.STANDS if right else Outcome.VIOLATED,
-        meaning=f"{judgement}. Audited claim: {finding.claim}; {finding.meaning}",
-        measure=JUDGED[flawed, flawed],
+        outcome=Outcome.STANDS if is_right else Outcome.VIOLATED,
+        meaning=f"{verdict}. Audited claim: {finding.claim}; {finding.meaning}",
+        measure=VERDICTS[is_flawed, is_flawed],  # the right verdict
         claimed=1.0,
-        found=float(right),
+        found=float(is_right),
         strength=Strength.CERTAIN,
     )

@@ -51,8 +51,8 @@ from agt.training.ensemble import assign_shards
 from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
-from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import labels_of
+from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
+from agt_audit.neighbours import labels_of, margins_of_labels
 from agt_audit.trials import TrialPlan
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
@@ -941,11 +941,8 @@ class ForgetSets:
         model: Model = state.visible
         margins = model.margins(self.train.features[remaining])
         labels = self.train.labels[remaining]
-        if len(margins) == 1:
-            own_margin = margins[0] * (2 * labels - 1)
-        else:
-            own_margin = margins[labels, np.arange(len(remaining))]
-        return remaining[np.argsort(own_margin, kind="stable")[:count]]
+        smallest_first = np.argsort(margins_of_labels(margins, labels), kind="stable")
+        return remaining[smallest_first[:count]]
 
     def _rows_of_overruled_member(
         self, first: RemovedRows, count: int, state: ModelState
@@ -964,7 +961,6 @@ class ForgetSets:
         return remaining[shard == int(np.argmax(share_overruled))][:count]
 
 
-QUIET = Console(json=True, quiet=True)  # messages about copies of the run would mislead
 NOTES = (
     "each method ran with the code of `agt unlearn` on a copy of the run. The copies were "
     "deleted, and the run was not changed",
@@ -1237,7 +1233,7 @@ class MethodUnderTest:
             self.copy, None, compute, str(ids), "id", self.method, True, False, self.copy.parent
         )
         with run_lock(self.copy):
-            erase(order, QUIET)
+            erase(order, SILENT)
         run = open_run(self.copy, "train")
         removal = Log.of(run).entries[-1].removal
         self.promises.append(removal.promise)
@@ -1261,7 +1257,7 @@ class MethodUnderTest:
         def is_removed(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
             return np.isin(ids, ids_removed) | is_removed_before(ids, units)
 
-        return prepare(self.opened.trained.settings, QUIET, is_removed)
+        return prepare(self.opened.trained.settings, SILENT, is_removed)
 
     def _state(
         self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned"

@@ -1,23 +1,25 @@
-"""agt audit weights: what released weights show of two neighbours.
+"""agt audit weights: whether released weights distinguish two neighbouring datasets better than
+their guarantee allows.
 
-A release either adds Gaussian noise to trained weights, or solves training with a random linear
-term (objective perturbation). Attacks are white box: they know both neighbours' weights or
-problems.
+A mechanism either adds Gaussian noise to trained weights, or trains with a random linear term
+(objective perturbation). The attacker knows the weights, or the training problems, of both
+datasets.
 
 Formal guarantees
-    * Added noise: no test tells theta + N(0, sigma^2 I) from theta' + N(0, sigma^2 I) better than
-      the projection on theta - theta', which is N(0, 1) against N(mu, 1) in units of sigma, with mu
-      = |theta - theta'| / sigma. The threshold is the midpoint, fixed by the weights and not by
-      draws, so it costs no confidence (Lemma 2 of docs/proofs/attack_bounds.md).
-    * Its size: the squares of n coordinates over the claimed variance are chi-squared with n
-      degrees of freedom, and larger noise makes them larger. So they fall below the quantile of a
-      claim that holds with at most the error probability. (Rounding to a lattice adds 2^-48 of the
-      variance.) The linear term of objective perturbation is minus the gradient at the minimiser.
+    * Added noise: no test distinguishes theta + N(0, sigma^2 I) and theta' + N(0, sigma^2 I) better
+      than the projection on theta - theta'. In units of sigma it is N(0, 1) or N(mu, 1), with
+      mu = |theta - theta'| / sigma. The threshold is the midpoint. It depends on no draw, so it
+      costs no confidence (Lemma 2 of docs/proofs/attack_bounds.md).
+    * The size of the noise: the sum of the squares of n coordinates, divided by the claimed
+      variance, is chi-squared with n degrees of freedom if the claim is exact, and larger if there
+      is more noise. So it is below the error-quantile with at most the error probability. (Rounding
+      to a lattice adds 2^-48 of the variance.) The linear term of objective perturbation is minus
+      the gradient at the minimiser.
     * Objective perturbation: a minimiser theta* has the density phi_sigma(grad F(theta*)) det
-      H(theta*) (agt/mechanisms/objective.py), so no test beats the ratio of two such densities,
-      which ``Problems.score`` computes. A bound from draws holds whatever the score is worth.
-    * Of records along one line, the density is that of one number, and the loss is integrated on a
-      grid (``line_loss``): more than ``GRID_ERROR``, relative, beyond the claim is a violation.
+      H(theta*) (agt/mechanisms/objective.py), so no test is better than the ratio of two such
+      densities (``ProblemPair.score``). A bound from draws is valid for any score.
+    * If all records lie on one line, the density is that of one number, and the loss is integrated
+      on a grid (``line_loss``): more than ``GRID_ERROR`` (relative) above the claim is a violation.
 """
 
 import math
@@ -45,7 +47,7 @@ from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import UP, Randomness, bisect, midpoint
-from agt.release import ReleaseTerms, WeightsRelease
+from agt.release import WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import tail_event
@@ -55,15 +57,15 @@ from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import OpenedRun
 
 GRID_POINTS = 40_001
-GRID_ERROR = 1e-4  # relative; more than sums over the grid err by
-# records that draw the minimiser to one side, where an added record of the other class weighs most
-PULLS = (0, 3, 30)
-MAX_DETERMINANTS = 64  # coordinates up to which the score has the determinants, too
+GRID_ERROR = 1e-4  # relative; above the error of sums over the grid
+# numbers of records of one class that are tried: with more of them, an added record of the other
+# class is labelled more wrongly, so its gradient is larger
+LINE_RECORDS = (0, 3, 30)
+MAX_DETERMINANTS = 64  # coordinates up to which a score includes the determinants
 OnDone = Callable[[int], None]
-"""Told how many releases were drawn."""
+"""Is called with the number of releases that were drawn so far."""
 
 
 # -- noise on weights
@@ -71,19 +73,20 @@ OnDone = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Heads:
-    """Two neighbours' weights.
+class WeightPair:
+    """The weights of two models of neighbouring datasets.
 
     Attributes:
-        first: float64.
-        second: float64, of the same shape; it differs.
-        moves: the bound on how far one unit moves the weights, for which the noise is made.
-        where: which datasets, in words.
+        first: the weights on one dataset, float64.
+        second: the weights on the other, of the same shape; they differ from the first.
+        sensitivity: that for which the noise is scaled: the largest l2 distance by which one
+            unit may move the weights.
+        where: a sentence that says which datasets these are; by default, that they are made up.
     """
 
     first: np.ndarray
     second: np.ndarray
-    moves: float
+    sensitivity: float
     where: str = (
         "no data were used: the audit compares two weight vectors that are as far apart as the "
         "sensitivity allows"
@@ -91,42 +94,46 @@ class Heads:
 
     @property
     def distance(self) -> float:
-        """The l2 distance of the weights."""
+        """The l2 distance of the two weights."""
         return float(np.linalg.norm(self.first - self.second))
 
     @classmethod
-    def without_data(cls, width: int) -> "Heads":
-        """Return weights at the distance for which the noise is made."""
+    def without_data(cls, width: int) -> "WeightPair":
+        """Return made-up weights [width] whose distance is the sensitivity, 1."""
         return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
 
 
 def weights_drawn(
-    theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness
+    theta: np.ndarray, sensitivity: float, guarantee: GaussianDP, source: Randomness
 ) -> np.ndarray:
-    """Return released weights, as ``release_weights`` draws them."""
-    return release_weights(theta, moves, guarantee, source).weight
+    """Return the weights that ``release_weights`` draws, without its further results."""
+    return release_weights(theta, sensitivity, guarantee, source).weight
 
 
 def audit_weights(
     mechanism: ReleaseWeights,
-    heads: Heads,
+    heads: WeightPair,
     plan: TrialPlan,
     on_done: OnDone = lambda done: None,
     release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
 ) -> tuple[Finding, ...]:
-    """Return the exact mu of a pair, what releases show of it, and the size of all their noise.
+    """Audit releases of two models' weights with added noise.
 
     Args:
-        mechanism: that releases.
-        heads: both sides' weights.
-        plan: of the draws.
-        on_done: told how many releases of both sides, ``2 plan.trials``, were drawn.
-        release: draws released weights from (weights, moves, guarantee, source).
+        mechanism: the mechanism, with its claim.
+        heads: the weights of both models.
+        plan: how many releases to draw of each side, and how.
+        on_done: called after each of the ``2 plan.trials`` releases.
+        release: draws released weights from (weights, sensitivity, guarantee, randomness).
+
+    Returns:
+        The finding of the exact mu of this pair; those of an attack on the releases; and the one
+        about the size of their noise.
     """
     # two bounds share the error probability
     plan = replace(plan, confidence=(1 + plan.confidence) / 2)
-    sigma = noise_scale(heads.moves, mechanism.guarantee)
-    claimed_sigma = heads.moves / mechanism.mu
+    sigma = noise_scale(heads.sensitivity, mechanism.guarantee)
+    claimed_sigma = heads.sensitivity / mechanism.mu
     direction = (heads.first - heads.second) / heads.distance
     middle = (heads.first + heads.second) / 2
     squares = np.zeros(2 * plan.trials)  # of all noise, in claimed standard deviations
@@ -134,7 +141,7 @@ def audit_weights(
     def draw_scores(theta: np.ndarray, drawn_before: int) -> np.ndarray:
         scores = np.empty(plan.trials)
         for trial in range(plan.trials):
-            released = release(theta, heads.moves, mechanism.guarantee, plan.source)
+            released = release(theta, heads.sensitivity, mechanism.guarantee, plan.source)
             scores[trial] = float(((released - middle) * direction).sum()) / sigma
             index = drawn_before + trial
             squares[index] = float(((released - theta) ** 2).sum()) / claimed_sigma**2
@@ -159,10 +166,13 @@ def audit_weights(
     return (_exact_finding(mechanism, heads, subject), *drawn, size)
 
 
-def _exact_finding(mechanism: ReleaseWeights, heads: Heads, subject: str) -> Finding:
-    """Return what the distance of two neighbours' weights says, compared with the noise."""
-    mu = heads.distance / noise_scale(heads.moves, mechanism.guarantee)
-    share = heads.distance / heads.moves
+def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -> Finding:
+    """Return the finding that compares the distance of two models' weights with the noise.
+
+    Arguments as of ``audit_weights``; the finding's subject begins with ``subject``.
+    """
+    mu = heads.distance / noise_scale(heads.sensitivity, mechanism.guarantee)
+    share = heads.distance / heads.sensitivity
     finding = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
         f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
@@ -181,13 +191,13 @@ def _exact_finding(mechanism: ReleaseWeights, heads: Heads, subject: str) -> Fin
 
 
 def noise_size(subject: str, squares: float, count: int, confidence: float, effort: str) -> Finding:
-    """Return whether noise is as large as claimed.
+    """Return the finding about whether noise has at least the claimed standard deviation.
 
     Args:
-        subject: whose noise, in words.
-        squares: the sum of the squares of independent coordinates, over the claimed variance.
-        count: how many coordinates.
-        confidence: of the verdict.
+        subject: what adds the noise, for the finding.
+        squares: the sum of the squares of independent noises, divided by the claimed variance.
+        count: how many noises, at least 1.
+        confidence: the probability with which noise of the claimed size is not called too small.
         effort: what was drawn, in words.
     """
     error = 1 - confidence
@@ -215,36 +225,55 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
     )
 
 
-def farthest(
+@dataclass(frozen=True)
+class TrainedPair:
+    """A run's head and the head of a neighbouring dataset.
+
+    Attributes:
+        model: the run's head.
+        other: the neighbour's head.
+        heads: the weights of both.
+    """
+
+    model: LinearModel
+    other: LinearModel
+    heads: WeightPair
+
+
+def train_farthest_neighbour(
     model: LinearModel, anchors: np.ndarray, count: int, seed: int
-) -> tuple[LinearModel, Heads] | None:
-    """Return the neighbour of a run whose weights are farthest away, of some that are trained.
+) -> TrainedPair | None:
+    """Train on some neighbouring datasets, and return the one whose weights differ most.
 
     Args:
-        model: of the run.
-        anchors: [n, ...] features, between which added records are put.
-        count: how many neighbouring datasets are trained.
-        seed: of the choice.
+        model: the run's head.
+        anchors: [n, ...] features of records, between which added records are placed.
+        count: how many neighbouring datasets to train on.
+        seed: of the choice of these datasets.
 
     Returns:
-        The neighbour's model, and both sides' weights; None: no neighbour has other weights.
+        The run's head with the neighbour's; None: no neighbour has other weights than the run.
     """
     begin, end = segments(model, anchors, count, np.random.default_rng(seed))
     middle = (begin + (end - begin) / 2).astype(begin.dtype)
     own_weight = model.trained.weight.numpy()
-    best: tuple[LinearModel, Heads] | None = None
+    best: TrainedPair | None = None
     for edit, other in neighbours(model, middle, count):
         head = other.linear_head
         assert head is not None
         where = f"two datasets were used: the run's own data, and the same data {edit}"
-        heads = Heads(own_weight, head.trained.weight.numpy(), model.l2_sensitivity, where)
-        if heads.distance and (best is None or heads.distance > best[1].distance):
-            best = (head, heads)
+        heads = WeightPair(own_weight, head.trained.weight.numpy(), model.l2_sensitivity, where)
+        if heads.distance and (best is None or heads.distance > best.heads.distance):
+            best = TrainedPair(model, head, heads)
     return best
 
 
 def trained_head(mechanism: WeightsMechanism, model: Model) -> LinearModel:
-    """Return the head whose weights a mechanism releases; one beside votes is trained first."""
+    """Return the head whose weights a mechanism releases.
+
+    It is the model itself; or, if the model has no such weights (as votes have none), a head that
+    is trained here on the model's records.
+    """
     head = mechanism.releasable_head(model)
     if head is model:
         return head
@@ -252,18 +281,18 @@ def trained_head(mechanism: WeightsMechanism, model: Model) -> LinearModel:
 
 
 # -- objective perturbation
-# --------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Problems:
-    """Two neighbours' training problems, for objective perturbation.
+class ProblemPair:
+    """The training problems of two neighbouring datasets, for objective perturbation.
 
     Attributes:
-        first: without a linear term.
-        second: without a linear term.
-        shape: their public constants.
-        where: which datasets, in words.
+        first: the problem on one dataset, without the linear term.
+        second: the problem on the other, without the linear term.
+        shape: the public constants of both.
+        where: a sentence that says which datasets these are.
     """
 
     first: ErmWithLinearTerm
@@ -272,24 +301,26 @@ class Problems:
     where: str
 
     @classmethod
-    def line(cls, shape: ProblemConstants, pulls: int, rows: int = 1) -> "Problems":
-        """Return records along one line, and the same with a unit of the other class added.
+    def on_line(cls, shape: ProblemConstants, records: int, rows: int = 1) -> "ProblemPair":
+        """Return a made-up problem with equal records, and the same with a unit added.
+
+        All records have 1 as their first feature, and 0 as all others, so they lie on one line.
 
         Args:
             shape: the public constants.
-            pulls: how many records of class 0 there are on both sides.
-            rows: how many records of class 1 the second side has.
+            records: how many records of class 0 both sides have.
+            rows: how many records of class 1, which are one unit, only the second side has.
         """
-        features = np.zeros((pulls + rows, shape.width))
+        features = np.zeros((records + rows, shape.width))
         features[:, 0] = 1.0
-        labels = np.repeat([0, 1], [pulls, rows])
+        labels = np.repeat([0, 1], [records, rows])
         without_unit = ErmWithLinearTerm.from_labels(
-            features[:pulls], labels[:pulls], shape.strength, shape.clamp
+            features[:records], labels[:records], shape.strength, shape.clamp
         )
         with_unit = ErmWithLinearTerm.from_labels(features, labels, shape.strength, shape.clamp)
         added = "one more record" if rows == 1 else f"{rows} rows of one unit (person)"
         where = (
-            f"no run and no data were used: the audit compares a made-up dataset of {pulls} "
+            f"no run and no data were used: the audit compares a made-up dataset of {records} "
             "records of one class (all with the same features) with the same dataset plus "
             f"{added} of another class"
         )
@@ -298,22 +329,22 @@ class Problems:
     @classmethod
     def of_run(
         cls, model: LinearModel, other: LinearModel, weight_decay: float | None, where: str
-    ) -> "Problems":
-        """Return the problems of a run and of what was trained on a neighbour.
+    ) -> "ProblemPair":
+        """Return the problems of a run's head and of a neighbour's.
 
         Args:
-            model: of the run.
-            other: of the neighbour.
-            weight_decay: of the mechanism; None: the run's own.
-            where: which datasets, in words.
+            model: the run's head.
+            other: the neighbour's head.
+            weight_decay: the mechanism's setting; None: the run's own.
+            where: a sentence that says which datasets these are.
         """
         shape = ProblemConstants.from_head(model, weight_decay)
         return cls(build_problem(model, shape), build_problem(other, shape), shape, where)
 
     def score(self, theta: np.ndarray, tilt: float) -> float:
-        """Return the logarithm of the second side's density over the first's at a minimiser.
+        """Return the log-likelihood ratio of a released minimiser, of the second side to the first.
 
-        Of problems with many coordinates, the determinants are left out.
+        With more than ``MAX_DETERMINANTS`` coordinates, the determinants are left out.
 
         Args:
             theta: the minimiser.
@@ -331,19 +362,22 @@ class Problems:
 
 def audit_objective(
     guarantee: ApproximateDP,
-    problems: Problems,
+    problems: ProblemPair,
     noises: ObjectiveNoises,
     plan: TrialPlan,
     on_done: OnDone = lambda done: None,
 ) -> tuple[Finding, ...]:
-    """Return what releases of a pair show, and the size of their linear terms.
+    """Audit releases by objective perturbation on two datasets.
 
     Args:
-        guarantee: that is claimed.
-        problems: both sides'.
-        noises: that releases draw.
-        plan: of the draws.
-        on_done: told how many releases of both sides, ``4 plan.trials``, were drawn.
+        guarantee: the claimed guarantee.
+        problems: the problems of both sides.
+        noises: the noise scales of the releases.
+        plan: how many releases to draw of each side, and how.
+        on_done: called after each of the ``4 plan.trials`` releases.
+
+    Returns:
+        The findings of an attack on the releases, and the one about the size of their linear terms.
     """
     # two bounds share the error probability
     plan = replace(plan, confidence=(1 + plan.confidence) / 2)
@@ -364,7 +398,7 @@ def audit_objective(
     how = (
         "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
     )
-    subject = objective_words(guarantee)
+    subject = objective_subject(guarantee)
     claim = tested(subject, guarantee, how, problems.where, plan)
     draws = (partial(draw_scores, problems.first), partial(draw_scores, problems.second))
     findings = attacked(draws, claim, plan, None)
@@ -373,32 +407,38 @@ def audit_objective(
     return (*findings, size)
 
 
-def audit_line(guarantee: ApproximateDP, problems: Problems, noises: ObjectiveNoises) -> Finding:
-    """Return what is known without a draw of a pair of problems along one line."""
+def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: ObjectiveNoises) -> Finding:
+    """Return the finding of ``line_loss``, for which nothing is drawn; arguments as there."""
     how = (
         "the probability densities of the released weights under both datasets are integrated "
         "along the only direction in which the records' features are not 0"
     )
     exact = line_loss(guarantee, problems, noises.tilt)
-    return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
+    return exact.finding(
+        f"{objective_subject(guarantee)}: its table", guarantee, how, problems.where
+    )
 
 
-def worst_line(
+def worst_on_line(
     shape: ProblemConstants, noises: ObjectiveNoises, guarantee: ApproximateDP
-) -> Problems:
-    """Return the pair of greatest loss, of a few pairs of problems along one line."""
-    lines = (Problems.line(replace(shape, records=shape.records + pulls), pulls) for pulls in PULLS)
-    return max(lines, key=lambda problems: line_loss(guarantee, problems, noises.tilt).rank)
+) -> ProblemPair:
+    """Return the pair with the largest ``line_loss`` of those with ``LINE_RECORDS`` records."""
+    pairs = (
+        ProblemPair.on_line(replace(shape, records=shape.records + records), records)
+        for records in LINE_RECORDS
+    )
+    return max(pairs, key=lambda problems: line_loss(guarantee, problems, noises.tilt).rank)
 
 
-def line_loss(guarantee: ApproximateDP, problems: Problems, tilt: float) -> Exact:
-    """Return the least eps, at the claim's delta, of the minimisers of a pair along one line.
+def line_loss(guarantee: ApproximateDP, problems: ProblemPair, tilt: float) -> Exact:
+    """Compute the privacy loss of released minimisers, for problems whose records lie on one line.
 
-    The worse of both directions counts.
+    It is the least eps for which both directions are (eps, delta)-DP at the claim's delta, from
+    densities on a grid.
 
     Args:
-        guarantee: that is claimed.
-        problems: as of ``Problems.line``.
+        guarantee: the claimed guarantee.
+        problems: a pair as of ``ProblemPair.on_line``.
         tilt: the standard deviation of the linear term.
     """
     largest = (10 * tilt + len(problems.second.x)) / problems.shape.strength
@@ -418,17 +458,19 @@ def line_loss(guarantee: ApproximateDP, problems: Problems, tilt: float) -> Exac
 def _line_masses(
     side: ErmWithLinearTerm, shape: ProblemConstants, tilt: float, grid: np.ndarray
 ) -> np.ndarray:
-    """Return the probability that a minimiser along one line is near each point of a grid, [n].
+    """Return the probability of each point of a grid as the minimiser's first weight, [n].
 
-    It is the density of the gradient, N(0, tilt^2), times the slope of the gradient.
+    It is proportional to the density N(0, tilt^2) of the gradient, times the gradient's slope, both
+    at that point, and adds up to 1.
 
     Args:
-        side: a problem whose records all have the first feature 1, and the others 0.
+        side: a problem as of ``ProblemPair.on_line``.
         shape: the public constants.
         tilt: the standard deviation of the linear term.
         grid: [n] values of the first weight.
     """
-    wrong_probability = expit(-np.outer((-1.0, 1.0), grid))  # [2, n] of each class
+    # [2, n] the probability of a wrong label, for records of each class
+    wrong_probability = expit(-np.outer((-1.0, 1.0), grid))
     counts = np.array([(side.y < 0).sum(), (side.y > 0).sum()])
     clamped = np.minimum(wrong_probability, shape.clamp)
     gradient = shape.strength * grid + np.array([1.0, -1.0]) * counts @ clamped
@@ -439,8 +481,8 @@ def _line_masses(
     return normalised
 
 
-def objective_words(guarantee: ApproximateDP) -> str:
-    """Return the mechanism with its budget, in words."""
+def objective_subject(guarantee: ApproximateDP) -> str:
+    """Return the name of objective perturbation with a budget, for findings."""
     return f"{ObjectivePerturbation.name} with eps={guarantee.eps:.6g}, delta={guarantee.delta:.6g}"
 
 
@@ -452,83 +494,80 @@ WEIGHTS_WITHOUT_RUN = (
     "you can audit the noise by itself: type `agt audit weights mechanism=release_weights "
     "mechanism.mu=MU`, without run=..."
 )
-STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
-
-
-@dataclass(frozen=True)
-class TrainedPair:
-    """A run's head and what was trained on a neighbour of its data.
-
-    Attributes:
-        model: the run's head.
-        other: the neighbour's.
-        heads: the weights of both.
-    """
-
-    model: LinearModel
-    other: LinearModel
-    heads: Heads
+STRENGTH = 10.0  # the default of Lambda in an audit without a run
 
 
 @dataclass(frozen=True)
 class AddedNoiseAttack:
-    """How releases are told apart that add noise to trained weights."""
+    """The attack on mechanisms that add noise to trained weights.
+
+    Attributes:
+        mechanism: the mechanism.
+        releases_per_trial: how many releases of both sides there are for each of the plan's trials.
+    """
 
     mechanism: ReleaseWeights
     releases_per_trial: ClassVar[int] = 2
 
     def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
-        """Return ``audit_weights`` of a pair."""
+        """Return the findings of ``audit_weights`` about a run and its neighbour."""
         return audit_weights(self.mechanism, pair.heads, plan, on_done)
 
     def without_run(self, width: int, plan: TrialPlan) -> Audited:
-        """Attack two made-up heads at the distance for which the noise is made."""
-        findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
+        """Attack two made-up models with ``width`` weights, whose distance is the sensitivity."""
+        findings = audit_weights(self.mechanism, WeightPair.without_data(width), plan)
         return Audited(self.mechanism.name, None, findings)
 
 
 @dataclass(frozen=True)
 class LinearTermAttack:
-    """How releases are told apart that solve training with a random linear term."""
+    """The attack on objective perturbation, which trains with a random linear term.
+
+    Attributes:
+        mechanism: the mechanism.
+        releases_per_trial: how many releases of both sides there are for each of the plan's trials;
+            half of them choose the event.
+    """
 
     mechanism: ObjectivePerturbation
     releases_per_trial: ClassVar[int] = 4
 
     def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
-        """Return ``audit_objective`` of a pair."""
+        """Return the findings of ``audit_objective`` about a run and its neighbour."""
         mechanism = self.mechanism
         where = pair.heads.where
-        problems = Problems.of_run(pair.model, pair.other, mechanism.weight_decay, where)
+        problems = ProblemPair.of_run(pair.model, pair.other, mechanism.weight_decay, where)
         noises = mechanism.noise_scales(pair.model)
         return audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
 
     def without_run(self, width: int, plan: TrialPlan) -> Audited:
-        """Attack made-up records along a line."""
+        """Attack made-up problems with ``width`` weights, whose records lie on one line."""
         guarantee = self.mechanism.guarantee
         shape = ProblemConstants(self.mechanism.weight_decay or STRENGTH, 1.0, 1, width)
         noises = ObjectiveNoises.from_budget(shape, guarantee.eps, guarantee.delta)
-        line = worst_line(shape, noises, guarantee)
-        by_densities = audit_line(guarantee, line, noises)
-        by_draws = audit_objective(guarantee, line, noises, plan)
+        problems = worst_on_line(shape, noises, guarantee)
+        exact = audit_line(guarantee, problems, noises)
+        drawn = audit_objective(guarantee, problems, noises, plan)
         note = (
             "no run and no data were used: the records are made up. The regularisation strength "
             f"is Lambda = {shape.strength:g} (set by mechanism.weight_decay, for gradient sums "
             "that are divided by B = 1). Gradients are clamped at C = 1"
         )
-        return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
+        return Audited(self.mechanism.name, None, (exact, *drawn), (note,))
 
 
 ATTACKS = {NoiseLaw.ADDED_GAUSSIAN: AddedNoiseAttack, NoiseLaw.LINEAR_TERM: LinearTermAttack}
-"""The law that a mechanism draws by -> how its releases are told apart."""
+"""The law of a mechanism's noise -> the attack on its releases."""
 
 
 @schema
 class WeightsAudit(AuditKind):
-    """Attacks released weights.
+    """Attacks released weights, of a run or made up.
 
     Attributes:
-        trials: releases a side; each draws exact noise for every weight, at some 40 microseconds.
-        neighbours: with a run: how many neighbouring datasets are trained.
+        trials: how many releases of each side are counted. Each draws exact noise for every weight,
+            which takes about 40 microseconds.
+        neighbours: with a run: how many neighbouring datasets to train on.
         width: without a run: how many weights there are.
     """
 
@@ -540,10 +579,11 @@ class WeightsAudit(AuditKind):
     needs_classes: ClassVar[bool] = True
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse what releases no weights, or by a law that there is no attack for.
+        """Check that a mechanism is given whose weights can be attacked here.
 
         Raises:
-            ConfigError: by key.
+            ConfigError: it releases no weights, its law of noise is not in ``ATTACKS``, or it has
+                no budget; or the run cannot be audited. The error names the key.
         """
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
@@ -556,11 +596,11 @@ class WeightsAudit(AuditKind):
             given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Draw weights for both sides, project them, and count.
+        """Attack releases of the run and of a neighbour, or of made-up weights.
 
         Raises:
-            DataMissing: the run's data is not there.
-            ConfigError: the data is not what it was.
+            DataMissing: the run's data is missing.
+            ConfigError: the data was changed.
         """
         # ``check`` refused everything else
         mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))
@@ -569,11 +609,13 @@ class WeightsAudit(AuditKind):
         if given.run is None:
             return attack.without_run(self.width, plan)
         opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
-        terms = ReleaseTerms(conditions=opened.conditions)
+        terms = given.release_terms(opened)
         claim = WeightsRelease.judged(opened.model, mechanism, terms).claim
         releases = attack.releases_per_trial * plan.trials
         with console.progress("releases on both sides", "release") as report:
-            pair = self._trained_pair(opened, mechanism, given.seed)
+            head = trained_head(mechanism, opened.model)
+            anchors = opened.queries.features
+            pair = train_farthest_neighbour(head, anchors, self.neighbours, given.seed)
             if pair is None:
                 sought = "a neighbouring dataset whose model has other weights than the run"
                 findings: tuple[Finding, ...] = (no_pair_found(mechanism, self.neighbours, sought),)
@@ -587,17 +629,3 @@ class WeightsAudit(AuditKind):
             "datasets",
         )
         return Audited.of(opened.trained.finished, findings, notes)
-
-    def _trained_pair(
-        self, opened: OpenedRun, mechanism: WeightsMechanism, seed: int
-    ) -> TrainedPair | None:
-        """Train some neighbours, and return the one whose weights are farthest away.
-
-        None: no neighbour has other weights.
-        """
-        head = trained_head(mechanism, opened.model)
-        pair = farthest(head, opened.queries.features, self.neighbours, seed)
-        if pair is None:
-            return None
-        other, heads = pair
-        return TrainedPair(head, other, heads)

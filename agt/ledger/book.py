@@ -450,6 +450,9 @@ class Book:
     def _apply_debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         """Check a debit, add it to ``debits``, and return the cost of all debits with it.
 
+        ``body`` is not used, because ``Debit.from_entry`` reads it; it is an argument of every
+        method of ``apply``.
+
         Raises:
             AlteredLedger: the debit exceeds the budget; or the ledger does not count its data, its
                 relation or its unit.

@@ -448,7 +448,7 @@ class Ledger:
             return replace(state, second_head="same_disk")
         return state
 
-    def words(self) -> list[str]:
+    def claim_sentences(self) -> list[str]:
         """Return the sentences about this ledger that a claim which it counts must contain."""
         return self.ledger_state_at(self.book.last.number).lines(self.population.unit)
 
@@ -740,35 +740,40 @@ class Ledger:
         return Book.resume(self._oldest_checkpoint, self._read_entry)
 
     def _last_trusted_entry(self) -> float:
-        """Return the number of the last entry that may be trusted without checking the chain.
+        """Return the number of the last entry whose checkpoints may be trusted without the chain.
 
-        Head files decide it, without any checkpoint (Lemma 7 of docs/proofs/ledger.md): an entry
-        may be trusted if a head file contains its hash.
+        A head file that contains the hash of an entry confirms this entry and all before it (Lemma
+        7 of docs/proofs/ledger.md). No checkpoint has a part in this decision.
 
         Returns:
-            0 if no entry may be trusted; infinity if there is no head file to compare with, or if
-            the file is read as a copy.
+            The number; 0 if every entry must be checked; infinity if the ledger has no head file
+            that could confirm an entry, or if the file is read as a copy.
+
+        Raises:
+            AlteredLedger: the first entry was altered, or an entry that a head file records.
         """
         if self._as_copy:
             return inf
         if self._head_lost or self._store.newest("checkpoint", inf) is None:
             return 0
         first_text = self._store.text(1)
+        # If another first entry replaced it, its hash is in no head file of this ledger.
         opening = Entry.read(first_text, 1, None, hash_of(first_text or ""))
         path = str(self._given_head or Book.begin(opening).head)
-        last_trusted = inf
+        if not path:
+            return inf
+        last_confirmed = 0
         visited = set[str]()
-        # The last entry of a head file that is not used any more is the move to the next head
-        # file, which is read in turn.
         while path and path not in visited:
             visited.add(path)
             head = HeadFile(Path(path), opening.hash).read_if_intact()
             if head is None or hash_of(self._store.text(head.count) or "") != head.hash:
-                return 0 if last_trusted == inf else last_trusted
-            last_trusted = head.count
+                break
+            last_confirmed = head.count
+            # The last entry in a head file that is no longer used is the move to the next file.
             last_entry = self._read_entry(head.count, head.hash)
             path = str(last_entry.body["head"]) if last_entry.kind == "head" else ""
-        return last_trusted
+        return last_confirmed
 
     def _read_entry(self, number: int, entry_hash: str) -> Entry:
         """Return the entry with a number and a hash; its link to the entry before is not checked.

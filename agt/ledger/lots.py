@@ -25,13 +25,13 @@ class PaidLot:
 
     Attributes:
         reservation: the payer's reservation of the whole lot.
-        left: how many of its releases ``LotPayer.reserve`` has not handed out yet.
+        unreserved: how many of its releases ``LotPayer.reserve`` has not reserved yet.
         answers: the labels that were drawn from it so far and are not in the ledger yet, by the key
             of the question.
     """
 
     reservation: Reservation
-    left: int
+    unreserved: int
     answers: dict[Any, int] = field(default_factory=dict)
 
 
@@ -54,7 +54,7 @@ class LotPayer:
     holds them. Releases of a lot that are never drawn stay spent.
 
     Attributes:
-        lots: the lots with releases that are not handed out yet, or with answers that are not
+        lots: the lots with releases that are not reserved yet, or with answers that are not
             stored in the ledger yet; in the order of payment.
         newest: the reservation of the newest lot; of size 0 if nothing was paid for.
         reserved: how many releases were paid for in all.
@@ -79,7 +79,7 @@ class LotPayer:
         self.newest = Reservation(0)
         self.reserved = 0
         self.entries = list[int]()
-        # How many releases the budget held after the newest lot; None: not asked yet, or any number
+        # How many releases the budget held after the newest lot; None: any number, or not known yet
         self._budget_left: int | None = None
 
     @property
@@ -88,9 +88,9 @@ class LotPayer:
         return self.payer.name
 
     @property
-    def left(self) -> int:
+    def unreserved(self) -> int:
         """How many releases are paid for and not reserved by ``reserve`` yet."""
-        return sum(lot.left for lot in self.lots)
+        return sum(lot.unreserved for lot in self.lots)
 
     @property
     def at_maximum(self) -> bool:
@@ -109,7 +109,7 @@ class LotPayer:
             features: [n, ...], the queries' features as the model takes them.
         """
         questions = self.payer.questions(labelling, features)
-        if not questions.remembered:
+        if not questions.has_ledger:
             return questions
         labels_in_lots: dict[Any, int] = {}
         for lot in self.lots:
@@ -128,15 +128,15 @@ class LotPayer:
             As many releases as lots and the budget hold, perhaps none: an exhausted budget is no
             error.
         """
-        missing = wanted - self.left
+        missing = wanted - self.unreserved
         if missing > 0:
             self._pay(charged, max(missing, self.size))
         parts: list[tuple[PaidLot, int]] = []
         size = 0
         for lot in self.lots:
-            from_lot = min(lot.left, wanted - size)
+            from_lot = min(lot.unreserved, wanted - size)
             if from_lot > 0:
-                lot.left -= from_lot
+                lot.unreserved -= from_lot
                 size += from_lot
                 parts.append((lot, from_lot))
         return LotReservation(size, self.newest.debit, self.newest.population, tuple(parts))
@@ -159,8 +159,8 @@ class LotPayer:
             return
         self.newest = reservation
         self.reserved += reservation.size
-        # Without a ledger ``keep`` is not called, which would remove used lots.
-        self.lots = deque(lot for lot in self.lots if lot.left or lot.answers)
+        # Without a ledger ``store_answers`` is not called, which would remove used lots.
+        self.lots = deque(lot for lot in self.lots if lot.unreserved or lot.answers)
         self.lots.append(PaidLot(reservation, reservation.size))
         if reservation.debit is not None:
             self.entries.append(reservation.debit.entry.number)
@@ -168,7 +168,9 @@ class LotPayer:
         maximum = MAX_RELEASES if self._budget_left is None else self._budget_left
         self._budget_left = self.payer.remaining(charged.guarantee, maximum)
 
-    def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+    def store_answers(
+        self, reservation: Reservation, answers: Mapping[Any, int]
+    ) -> Mapping[Any, int]:
         """Add drawn labels to their lots, and return the labels that are to be given.
 
         The answers of a lot whose releases are used up are stored in the ledger.
@@ -196,21 +198,21 @@ class LotPayer:
             drawn = dict(islice(remaining_answers, size))
             lot.answers.update(drawn)
             given.update(drawn)
-            if lot.left == 0:
-                stored = self.payer.keep(lot.reservation, lot.answers)
+            if lot.unreserved == 0:
+                stored = self.payer.store_answers(lot.reservation, lot.answers)
                 given.update({key: stored[key] for key in drawn})
                 if lot in self.lots:
                     self.lots.remove(lot)
         return given
 
-    def keep_rest(self) -> None:
+    def store_remaining_answers(self) -> None:
         """Store the answers of all lots that are not used up, because no more questions come.
 
         Releases that were not drawn stay spent.
         """
         for lot in self.lots:
             if lot.answers:
-                self.payer.keep(lot.reservation, lot.answers)
+                self.payer.store_answers(lot.reservation, lot.answers)
                 lot.answers = {}
 
     def account(
@@ -238,4 +240,4 @@ class LotPayer:
         limits = [] if self._budget_left is None else [self._budget_left]
         if self.maximum is not None:
             limits.append(self.maximum - self.reserved)
-        return self.left + min(limits) if limits else None
+        return self.unreserved + min(limits) if limits else None

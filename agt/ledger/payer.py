@@ -2,7 +2,7 @@
 
 payer = LedgerPayer(ledger, people, run.digest)
 reservation = payer.reserve(claim, wanted=1000)  # on the disk when it returns
-payer.keep(reservation, {key: label, ...})       # stored: the same question gets it again
+payer.store_answers(reservation, {key: label, ...})       # stored: the same question gets it again
 """
 
 from collections.abc import Mapping
@@ -64,10 +64,10 @@ class Reservation:
     population: str = ""
     _drawn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
-    def take(self) -> bool:
-        """Mark the releases as drawn, and return whether the caller may draw them.
+    def mark_drawn(self) -> bool:
+        """Mark the releases as drawn; return whether the caller may draw them.
 
-        It is True only for the first call, so that two threads cannot draw the same releases.
+        It is True for the first call only, so that two threads cannot draw the same releases.
         """
         return self._drawn.acquire(blocking=False)
 
@@ -109,7 +109,9 @@ class Payer(Protocol):
             Exhausted: not even one release fits into the budget.
         """
 
-    def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+    def store_answers(
+        self, reservation: Reservation, answers: Mapping[Any, int]
+    ) -> Mapping[Any, int]:
         """Store labels that were drawn, and return the labels that are to be given.
 
         Args:
@@ -147,7 +149,7 @@ class Payer(Protocol):
 
 @dataclass(frozen=True)
 class NoPayer:
-    """A payer without a ledger: every question is new, everything is granted, nothing is stored.
+    """A payer without a ledger: every question is new, each release is paid, no answer is stored.
 
     Attributes:
         uncounted: why no ledger counts the releases; None for a simulation, which none needs to
@@ -169,10 +171,12 @@ class NoPayer:
         """Return a reservation of all ``wanted`` releases, which nothing counts."""
         return Reservation(wanted)
 
-    def earlier(self, charged: Charged) -> None:
+    def find_earlier(self, charged: Charged) -> None:
         """Return None, because nothing records what was paid for before."""
 
-    def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+    def store_answers(
+        self, reservation: Reservation, answers: Mapping[Any, int]
+    ) -> Mapping[Any, int]:
         """Return the answers as they are; they are not stored."""
         return answers
 
@@ -298,7 +302,7 @@ class LedgerPayer:
         debit = self.ledger.debit(self._charge(charged), wanted)
         return Reservation(debit.size, debit, self.name)
 
-    def earlier(self, charged: Charged) -> Reservation | None:
+    def find_earlier(self, charged: Charged) -> Reservation | None:
         """Return a reservation for the first debit with the same charge; None if there is none.
 
         It is for a release whose process was killed after the debit and before anything was drawn.
@@ -310,7 +314,9 @@ class LedgerPayer:
                 return Reservation(debit.size, debit, self.name)
         return None
 
-    def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+    def store_answers(
+        self, reservation: Reservation, answers: Mapping[Any, int]
+    ) -> Mapping[Any, int]:
         """Store labels that were drawn in the ledger, and return the labels that are to be given.
 
         Without a debit there are no new labels: the answers are returned as they are.

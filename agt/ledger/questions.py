@@ -77,12 +77,12 @@ class Questions:
     known: Mapping[Any, int]
 
     @property
-    def remembered(self) -> bool:
-        """Whether a ledger keeps the answers."""
+    def has_ledger(self) -> bool:
+        """Whether a ledger stores the answers, so that a question gets its first answer again."""
         return not isinstance(self.keys, range)
 
     @cached_property
-    def new(self) -> np.ndarray | range:
+    def new_rows(self) -> np.ndarray | range:
         """[m], row numbers of queries that need a new answer, in ascending order.
 
         Of several queries that ask the same question, it has the first.

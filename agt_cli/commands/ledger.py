@@ -398,7 +398,7 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
         CheckError: it is another ledger than the one that was here (``check_same_ledger``).
     """
     book = ledger.book
-    words = [*ledger.words(), *clock_warnings(book)]
+    words = [*ledger.claim_sentences(), *clock_warnings(book)]
     head = str(book.last.head)
     for line in [*words, f"head: {head}"]:
         console.say(line)

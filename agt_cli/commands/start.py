@@ -278,7 +278,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         ),
         ahead,
     )
-    stability = scoring.stability(model, planned.evidence, test.features, settings.counted)
+    stability = scoring.measure_stability(model, planned.evidence, test.features, settings.counted)
     summary = Summary(
         table=settings.file.name,
         dataset=settings.dataset_file,

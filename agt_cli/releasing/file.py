@@ -185,7 +185,7 @@ def _say(
     for line in written.lines:
         console.say(line)
     if writer.table:
-        for line in writer.table.naming:
+        for line in writer.table.record_id_warnings:
             console.note(line)
         console.say(f"labels: {record.folder / writer.table.file}")
     words = claim.lines()

@@ -162,7 +162,7 @@ def _pay(
             )
         record.environment(draw=draw)
         charged = NoisyWeights(stands_for(noise.epsilon, noise.delta))
-        reservation = payer.earlier(charged)
+        reservation = payer.find_earlier(charged)
         before = spent_before(record).get("ledger")
         if before and reservation is None:
             entry = before["entry"]

@@ -90,7 +90,7 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
             if session.over or muted():
                 break
     finally:
-        session.lots.keep_rest()
+        session.lots.store_remaining_answers()
     return session.close()
 
 
@@ -348,8 +348,8 @@ class Session:
             self.write_spent()
         words = claim.lines()
         first = words[0]
-        if self.lots.left:
-            unused = self.lots.left
+        if self.lots.unreserved:
+            unused = self.lots.unreserved
             words.append(
                 f"labels that were paid for in advance (reserve={self.lots.size}) but never "
                 f"requested: {unused}. Their cost is not refunded"

@@ -141,7 +141,7 @@ class LabelWriter(ReleaseWriter):
 
     def write(self, drawn: Iterable[np.ndarray], claim: Claim) -> Written:
         questions = self.release.questions
-        if not questions.remembered:
+        if not questions.has_ledger:
             return Written(self._labels_file.write(drawn))
         (labels,) = drawn  # a ledger's answers come in one piece
         result = self._labels_file.write([labels])

@@ -111,7 +111,7 @@ class Scoring(ABC):
         """
 
     @abstractmethod
-    def stability(
+    def measure_stability(
         self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
     ) -> Stability:
         """Return how much answers to queries can change when training records change.
@@ -230,7 +230,7 @@ class ClassScoring(Scoring):
         voted = size_is_public and (len(self.classes) == 2 or certificates_only)
         return ["certificate=votes" if voted else "certificate=stability"]
 
-    def stability(
+    def measure_stability(
         self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
     ) -> Stability:
         """Return the median stable distance, rounded down.
@@ -346,7 +346,7 @@ class NumberScoring(Scoring):
         members = [] if size_is_public else [f"ensemble.members={MEMBERS_WITHOUT_SIZE}"]
         return ["certificate=votes", *members]
 
-    def stability(
+    def measure_stability(
         self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
     ) -> Stability:
         """Return the median width of the intervals that hold for k edits of the training data.

@@ -93,7 +93,7 @@ def _claims_of(ledger: Ledger) -> tuple[str, ...]:
         f"all releases that this ledger ever pays for are together ({allowance.eps:g}, "
         f"{allowance.delta:g})-differentially private, for neighbouring datasets under "
         f"relation={population.relation}",
-        *ledger.words(),
+        *ledger.claim_sentences(),
     )
 
 

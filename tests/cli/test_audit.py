@@ -301,7 +301,7 @@ REFUSED = {
     ("certificate", "audit.farthest=0"): "audit.farthest",
     ("certificate", "audit.seconds=0"): "audit.seconds",
     ("membership", "audit.shadows=5"): "audit.shadows: must be a multiple of 2, got 5",
-    ("dpsgd", "audit.trainer=opacus"): "audit.trainer",
+    ("dpsgd", "audit.canary=record"): "audit.canary",
     ("dpsgd",): "was trained without noise",
     ("unlearning", "audit.releases=10"): "audit.releases",
     ("unlearning", "audit.records=1000"): "audit.records=1000",

@@ -137,7 +137,7 @@ def test_without_a_run_by_its_own_settings(agt: Agt, words: tuple[str, ...]) -> 
 def test_no_neighbour_is_no_mistake_of_the_settings(
     agt: Agt, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "farthest", lambda *about: None)
+    monkeypatch.setattr(weights, "train_farthest_neighbour", lambda *about: None)
     said = agt(
         "audit",
         "weights",

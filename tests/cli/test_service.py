@@ -26,7 +26,7 @@ from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP
 from agt.models.box import BoxModel
-from agt_audit.mechanism import unpaid
+from agt_audit.mechanism import is_wrong_cost
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt, Said
@@ -133,7 +133,7 @@ def test_the_counter_stands_at_what_the_auditor_works_out(
         ask(points(rows), f"mechanism={name}", budget, "-q").ended(0)
         paid.append((guarantee, new))
         with Ledger.open(path) as ledger:
-            assert not unpaid(ledger.book.spent, *paid)
+            assert not is_wrong_cost(ledger.book.spent, *paid)
 
 
 def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> None:

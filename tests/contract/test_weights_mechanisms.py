@@ -244,7 +244,7 @@ def outcomes_of(kind: Kind, mechanism: WeightsMechanism) -> set[Outcome]:
     """What a recorded release and its replay on three neighbours say."""
     head = head_for(kind)
     queries = head.problem.dataset.train.features[:20]
-    replayed = ReplayedRelease(head, queries, cast(Any, mechanism), conditions=head.conditions)
+    replayed = ReplayedRelease(head, queries, cast(Any, mechanism))
     return {finding.outcome for finding in replayed.findings(3, np.random.default_rng(0))}
 
 

@@ -71,18 +71,18 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
         ledger.admit(AdmittedTable("accounts", "e" * 32))
         assert (
             "in each of the tables customers, accounts, each record is one customer. The units "
-            "of all" in ledger.words()[0]
+            "of all" in ledger.claim_sentences()[0]
         )
     tables = [AdmittedTable("visits", DATA, unit=CUSTOMER)]
     with Ledger.create(tmp_path / "b.ledger", people(), tables=tables) as ledger:
         assert ledger.unit == "one customer (up to 4 records)"
         line = "the records of one unit (up to 4) have the same value in column customer"
-        assert line in ledger.words()[0]
+        assert line in ledger.claim_sentences()[0]
         ledger.admit(AdmittedTable("accounts", "e" * 32), "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
         assert (
             "in the table accounts, each record is one customer; in the table more, a unit is one "
-            "customer, and the records" in ledger.words()[0]
+            "customer, and the records" in ledger.claim_sentences()[0]
         )
         assert ledger.unit == (
             "one customer (at most 4 of the records in visits, 1 of the records in accounts, 2 of "
@@ -95,7 +95,7 @@ def test_claims_say_that_a_table_is_about_other_people(tmp_path: Path) -> None:
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
         assert (
             "The people of this ledger are not those in the other ledgers of the same folder"
-            in ledger.words()[0]
+            in ledger.claim_sentences()[0]
         )
 
 
@@ -120,11 +120,11 @@ def test_claims_say_where_the_second_head_was(tmp_path: Path) -> None:
     with new(tmp_path, head=old) as ledger:
         path = ledger.path
         ledger.move_head(new_head)
-        words = ledger.words()
+        words = ledger.claim_sentences()
         assert any(
             re.match(rf"entry 3 \(of \S+\) moved the head file from {old}", w) for w in words
         )
     new_head.unlink()
     Ledger.replace_head(path, last)
     with Ledger.open(path) as ledger:
-        assert any("entry 4 created a new head file" in line for line in ledger.words())
+        assert any("entry 4 created a new head file" in line for line in ledger.claim_sentences())

@@ -16,7 +16,7 @@ from agt.errors import ConfigError
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt_audit import neighbours
-from agt_audit.certificate import Auditor, Certificate, share_words
+from agt_audit.certificate import Auditor, Certificate, share_of_bound_text
 from agt_audit.model_bounds import bounds_of, flips_to_rival, scores_of
 from agt_audit.neighbours import (
     AttackSettings,
@@ -285,7 +285,7 @@ def test_refusals_are_counted_and_farther_than_the_data() -> None:
     ],
 )
 def test_only_the_bound_itself_is_all_of_the_way(share: float, figure: str) -> None:
-    assert share_words(share).startswith(f"{figure} ")
+    assert share_of_bound_text(share).startswith(f"{figure} ")
 
 
 def test_a_limit_is_shared_among_the_attacks() -> None:

@@ -28,15 +28,15 @@ from agt.numeric import SeededRandomness
 from agt_audit.mechanism import (
     NeighbourPair,
     Side,
-    audit_alone,
+    audit_made_up_pairs,
     audit_pair,
     audit_quantile,
     exact_loss,
     expected_bound,
+    is_wrong_cost,
     neighbouring_pairs,
     search,
     square_of_responses,
-    unpaid,
 )
 from agt_audit.pairs import neighbours
 from agt_audit.trials import TrialPlan
@@ -104,7 +104,7 @@ class TestExactly:
 
     def test_an_audit_as_it_is_called_sees_a_table_of_twice_the_delta(self) -> None:
         """``agt audit mechanism`` has no draws that would: a chance of 1e-5 is met by nobody."""
-        findings, _ = audit_alone(
+        findings, _ = audit_made_up_pairs(
             RandomizedResponse(eps=1.0, delta=1e-5), range(101), plan(trials=50)
         )
         assert not findings[0].violated
@@ -113,7 +113,7 @@ class TestExactly:
     def test_an_audit_as_it_is_called_works_out_what_answers_cost(
         self, given: dict[str, Any]
     ) -> None:
-        findings, _ = audit_alone(RandomizedResponse(**given), range(101), plan(trials=50))
+        findings, _ = audit_made_up_pairs(RandomizedResponse(**given), range(101), plan(trials=50))
         assert findings[-1].measure == "differences"
         assert not findings[-1].violated
 
@@ -153,13 +153,13 @@ class TestDraws:
         """Of two pairs each has its share of the error probability; the table of all pairs
         stands beside.
         """
-        findings, losses = audit_alone(
+        findings, losses = audit_made_up_pairs(
             RandomizedResponse(eps=0.7, classes=5), range(20), plan(choosing="fixed")
         )
         assert len(losses) == 20
         assert all(finding.confidence == pytest.approx(0.975) for finding in findings[1:-1])
         assert not any(finding.violated for finding in findings)
-        gap, _ = audit_alone(SmoothCauchy(eps=1.0), (0, 50), plan(trials=10_000))
+        gap, _ = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), plan(trials=10_000))
         bounds = [f.found for f in gap if f.violated and f.strength is Strength.CONFIDENT]
         assert bounds == [pytest.approx(5.6, abs=0.6)]
 
@@ -226,6 +226,6 @@ def test_a_debit_is_the_cost_by_a_formula_of_the_auditors_own(
     spent = replace(
         cost, **{name: getattr(cost, name) * Decimal(share) for name, share in times.items()}
     )
-    assert unpaid(spent, (guarantee, size)) is wrong
+    assert is_wrong_cost(spent, (guarantee, size)) is wrong
     other = Lot(PureDP(2.0), 2).cost
-    assert wrong or not unpaid(spent.plus(other), (guarantee, size), (PureDP(2.0), 2))
+    assert wrong or not is_wrong_cost(spent.plus(other), (guarantee, size), (PureDP(2.0), 2))

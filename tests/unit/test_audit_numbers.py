@@ -20,7 +20,7 @@ from agt_audit.neighbours import other_label, tried_label
 from agt_audit.numbers import (
     NumberSide,
     SumPair,
-    audit_sums_alone,
+    audit_made_up_sums,
     exact_sum_loss,
     law_finding,
     made_up_pairs,
@@ -48,7 +48,7 @@ RANGE = NumericTarget(0.0, 10.0)
 
 def pair_of_sums(first: int, second: int, members: int = 2, touches: int = 1) -> SumPair:
     side = NumberSide.without_data(first, members, touches)
-    return SumPair(side, replace(side, total=second), members, "made up")
+    return SumPair(side, replace(side, total=second), "made up")
 
 
 def number_pair(model: Any, other: Any) -> NumberPair:
@@ -108,7 +108,7 @@ class TestPublished:
 
 def test_an_audit_without_a_run_attacks_both_kinds_of_edits() -> None:
     plan = TrialPlan(100, confidence=0.9999, source=SeededRandomness(0))
-    findings, losses = audit_sums_alone(NUMBERS, 2, plan)
+    findings, losses = audit_made_up_sums(NUMBERS, 2, plan)
     assert {finding.outcome for finding in findings} <= {
         Outcome.STANDS,
         Outcome.REPORTED,
@@ -171,7 +171,7 @@ class TestReplay:
     def test_private_numbers_are_not_accused(self, relation: str) -> None:
         model = run_of_numbers(0, relation=relation)
         queries = model.problem.dataset.train.features
-        release = ReplayedRelease(model, queries, NUMBERS, conditions=model.conditions)
+        release = ReplayedRelease(model, queries, NUMBERS)
         findings = list(release.findings(2, np.random.default_rng(0)))
         assert {finding.outcome for finding in findings} == {Outcome.STANDS}
         assert max(finding.found or 0.0 for finding in findings[1::2]) > 0
@@ -181,7 +181,7 @@ class TestReplay:
         _, other = list(neighbours(model, model.problem.dataset.train.features, 2))[1]
         sides: list[Any] = [flawed(RangeOfTheRecords, side) for side in (model, other)]
         queries = model.problem.dataset.train.features
-        release = ReplayedRelease(sides[0], queries, NUMBERS, conditions=model.conditions)
+        release = ReplayedRelease(sides[0], queries, NUMBERS)
         published, _ = release.pair(sides[1], "", np.random.default_rng(0))
         assert published.outcome is Outcome.VIOLATED
 

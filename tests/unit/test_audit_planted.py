@@ -58,11 +58,15 @@ def error_not_shared(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_neighbour_held_for_one_k(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(certificate, "ks_apart", lambda edit, relation: 1)
+    patch.setattr(certificate, "edit_distance", lambda edit, relation: 1)
 
 
 def distances_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(certificate, "torn", lambda one, two, symmetric: np.zeros(len(one[0]), bool))
+    patch.setattr(
+        certificate,
+        "inconsistent_distances",
+        lambda own, other, symmetric: np.zeros(len(own[0]), bool),
+    )
 
 
 def boxes_not_compared(patch: pytest.MonkeyPatch) -> None:

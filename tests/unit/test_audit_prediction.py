@@ -22,10 +22,10 @@ from agt_audit.events import LabelEvent, event_of, event_of_sum
 from agt_audit.neighbours import retrained, without
 from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import (
-    alike,
     deciding_records,
     edited,
-    names_into,
+    names_in_shard,
+    similar_queries,
 )
 from agt_audit.selftest import COMPUTE, crowd, fitted
 
@@ -87,7 +87,7 @@ def pair(heads: tuple[Model, Model, np.ndarray]) -> LabellingPair:
 def test_trials_are_distinct_and_seen_alike(heads: tuple[Model, Model, np.ndarray]) -> None:
     models = pair(heads)
     queries = between_roots(models, heads[2], np.random.default_rng(0))[:1]
-    rows = alike(models, queries, 500, np.random.default_rng(1))
+    rows = similar_queries(models, queries, 500, np.random.default_rng(1))
     assert len(np.unique(rows, axis=0)) == 500
     assert (models.evidence(rows) == models.evidence(queries)).all()
 
@@ -99,7 +99,7 @@ def test_a_query_whose_neighbourhood_is_not_alike_is_refused() -> None:
         evidence=lambda queries: np.array([[next(numbers) for _ in queries]] * 4)
     )
     with pytest.raises(ConfigError, match="last digits"):
-        alike(restless, np.ones((1, 3)), 10, np.random.default_rng(0))  # type: ignore[arg-type]
+        similar_queries(restless, np.ones((1, 3)), 10, np.random.default_rng(0))  # type: ignore[arg-type]
 
 
 def test_the_law_is_the_mechanisms(heads: tuple[Model, Model, np.ndarray]) -> None:
@@ -140,7 +140,7 @@ QUERIES = np.random.default_rng(1).normal(size=(40, WIDTH))
 @pytest.mark.parametrize("hashes", [False, True])
 def test_names_go_where_they_are_meant_to(hashes: bool) -> None:
     config = EnsembleConfig(members=7)
-    names = list(islice(names_into(3, config, hashes), 40))
+    names = list(islice(names_in_shard(3, config, hashes), 40))
     assert len(set(names)) == 40
     assert (assign_shards(np.array(names), config) == 3).all()
     assert all(bool(CONTENT.fullmatch(name)) is hashes for name in names)

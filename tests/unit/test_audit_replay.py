@@ -54,7 +54,7 @@ def trained(classes: int = 2, n: int = 60, **settings: Any) -> Model:
 
 def replayed(model: Model, mechanism: Any, count: int = 1, seed: int = 0) -> list[Finding]:
     queries = model.problem.dataset.train.features[:20]
-    release = ReplayedRelease(model, queries, mechanism, conditions=model.conditions)
+    release = ReplayedRelease(model, queries, mechanism)
     return list(release.findings(count, np.random.default_rng(seed)))
 
 

@@ -111,7 +111,7 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
         assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, (
             "admitting twice is admitting once"
         )
-        (line, _) = ledger.words()
+        (line, _) = ledger.claim_sentences()
         assert "customers, accounts" in line
         assert "e" * 8 not in line, "claims hold no digests of data"
 
@@ -165,7 +165,7 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         assert ledger.book.last.number == 2
         ledger.admit(other, "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
-        (line, _) = ledger.words()
+        (line, _) = ledger.claim_sentences()
         assert ledger.book.last.body["declared"] == line, "the chain holds what claims say"
         counted = [(table.name, table.rows) for table in ledger.ledger_state_at(4).tables]
         assert counted == [("visits", 4), ("accounts", 1), ("more", 2)]
@@ -305,7 +305,7 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
         tmp_path / "b.ledger", people(), tables=[named(names[::-1], "b", apart=True)]
     ) as ledger:
         assert ledger.ledger_state_at(2).tables[0].apart
-        assert ledger.book.last.body["declared"] == ledger.words()[0]
+        assert ledger.book.last.body["declared"] == ledger.claim_sentences()[0]
     with Ledger.create(
         tmp_path / "c.ledger", people(), tables=[named([f"x{name}" for name in names], "c")]
     ) as ledger:
@@ -601,7 +601,7 @@ def test_an_older_copy_is_refused_where_there_is_a_second_head(tmp_path: Path) -
     path = lots(tmp_path, head=tmp_path / "away" / "loans.head")
     older = path.read_bytes()
     with Ledger.open(path) as ledger:
-        assert ledger.words()[-1] == sentences.SAME_DISK
+        assert ledger.claim_sentences()[-1] == sentences.SAME_DISK
         ledger.debit(charge(), 5)
     path.write_bytes(older)
     for head in (None, tmp_path / "away" / "loans.head", tmp_path / "away"):
@@ -618,7 +618,7 @@ def test_without_one_an_older_copy_passes_and_that_is_said(tmp_path: Path) -> No
     with Ledger.open(path) as ledger:
         noted = ledger.debit(charge(), 5).head
         assert ledger.verify(noted).last.number == noted.count
-        assert ledger.words()[-1] == sentences.NO_HEAD
+        assert ledger.claim_sentences()[-1] == sentences.NO_HEAD
     path.write_bytes(older)
     with (
         Ledger.open(path) as ledger,

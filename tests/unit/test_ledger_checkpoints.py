@@ -118,7 +118,7 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
             assert getattr(ours, name) == getattr(theirs, name), name
         assert ours.checkpoint_body() == theirs.checkpoint_body()
         assert short.stored(list(answers)) == answers
-        assert short.words() == whole.words()
+        assert short.claim_sentences() == whole.claim_sentences()
         left = whole.population.allowance.max_lot_size(theirs.spent, charge().guarantee, 1000)
         assert short.debit(charge(), 1000).size == left
         with pytest.raises(Exhausted):

@@ -220,10 +220,10 @@ def test_a_declaration_outlives_a_checkpoint(
         ledger.declare("a" * 16)
         for _ in range(8):
             ledger.debit(charge(1e-4), 1)
-        kept = ledger.words()
+        kept = ledger.claim_sentences()
     with Ledger.open(tmp_path / "loans.ledger") as ledger:
         assert ledger.book.checkpoint
-        assert (ledger.book.declared, ledger.words()) == (["a" * 16], kept)
+        assert (ledger.book.declared, ledger.claim_sentences()) == (["a" * 16], kept)
         ledger.verify()
 
 

@@ -50,7 +50,7 @@ def test_each_part_makes_another_question() -> None:
 def test_new_known_and_repeated() -> None:
     keys = [b"a", b"b", b"a", b"c", b"b", b"d"]
     questions = Questions(keys, {b"b": 1})
-    assert questions.new.tolist() == [0, 3, 5], "the first of each, in their order"
+    assert questions.new_rows.tolist() == [0, 3, 5], "the first of each, in their order"
     labels = questions.labels({b"a": 0, b"c": 2})
     assert labels.tolist() == [0, 1, 0, 2, 1, UNANSWERED]
     counts = questions.counts(labels)
@@ -59,7 +59,7 @@ def test_new_known_and_repeated() -> None:
         "stored": 2,
         "unanswered": 1,
     }
-    assert [*Questions(range(3), {}).new] == [0, 1, 2]
+    assert [*Questions(range(3), {}).new_rows] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,9 @@ class Remembering:
         self.budget -= size
         return Reservation(size)
 
-    def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+    def store_answers(
+        self, reservation: Reservation, answers: Mapping[Any, int]
+    ) -> Mapping[Any, int]:
         self.calls.append("keep")
         assert len(answers) <= reservation.size
         self.answers.update(answers)
@@ -298,7 +300,7 @@ def test_lots_are_paid_as_they_are_used_up_and_remembered_when_they_are() -> Non
     ]
     for number, release in enumerate(asked):
         release.reserve()
-        assert (lots.reserved, lots.left) == (2, 1 - number)
+        assert (lots.reserved, lots.unreserved) == (2, 1 - number)
         assert len(payer.answers) == 0
         assert drawn_labels_of(release) == [1]
     assert len(payer.answers) == 2, "the lot is used up"
@@ -316,10 +318,10 @@ def test_what_was_drawn_on_an_open_lot_is_repeated_and_remembered_at_the_end() -
         release = judged_labels(AnyRows(), ROWS[:1], RESPONSE, payer=lots)
         release.reserve()
         assert drawn_labels_of(release) == [1]
-    assert (lots.left, len(payer.answers)) == (2, 0)
-    lots.keep_rest()
+    assert (lots.unreserved, len(payer.answers)) == (2, 0)
+    lots.store_remaining_answers()
     assert len(payer.answers) == 1
-    assert lots.left == 2, "it stays spent"
+    assert lots.unreserved == 2, "it stays spent"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +341,7 @@ def test_a_ledger_is_charged_the_guarantee_that_is_claimed(
     with Ledger.create(tmp_path / "a.ledger", population, tables=[table]) as ledger:
         payer = LedgerPayer(ledger, ProtectedPeople(table, "add_remove"), "sha256:" + "a" * 64)
         debit = payer.reserve(charged, 1).debit
-        assert payer.earlier(charged) == Reservation(1, debit, "people")
+        assert payer.find_earlier(charged) == Reservation(1, debit, "people")
     assert debit is not None
     assert debit.charge.guarantee == guarantee
     assert debit.charge.output == output.value
@@ -373,7 +375,7 @@ def test_a_reserved_release_cannot_be_pickled() -> None:
 def test_what_was_paid_for_is_drawn_by_one_of_many_threads() -> None:
     reservation = Reservation(1)
     with ThreadPoolExecutor(8) as threads:
-        taken = list(threads.map(lambda _: reservation.take(), range(64)))
+        taken = list(threads.map(lambda _: reservation.mark_drawn(), range(64)))
     assert sum(taken) == 1
 
 
@@ -411,7 +413,7 @@ def test_releases_that_were_reserved_from_one_lot_are_drawn_in_any_order() -> No
     assert drawn_labels_of(second) == [1]
     assert drawn_labels_of(first) == [1]
     assert len(payer.answers) == 2
-    assert lots.left == 0
+    assert lots.unreserved == 0
 
 
 def test_lots_refuse_fewer_answers_than_were_reserved_and_reservations_of_another_payer() -> None:
@@ -419,9 +421,9 @@ def test_lots_refuse_fewer_answers_than_were_reserved_and_reservations_of_anothe
     claim = judged_labels(AnyRows(), ROWS, RESPONSE, payer=lots).claim
     reservation = lots.reserve(claim, 2)
     with pytest.raises(ValueError, match="1 answers for 2 reserved"):
-        lots.keep(reservation, {b"one key": 1})
+        lots.store_answers(reservation, {b"one key": 1})
     with pytest.raises(TypeError, match="not a reservation of a LotPayer"):
-        lots.keep(Reservation(1), {b"one key": 1})
+        lots.store_answers(Reservation(1), {b"one key": 1})
 
 
 def test_nothing_is_certified_where_nothing_was_reserved() -> None:
