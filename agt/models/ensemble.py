@@ -23,7 +23,7 @@ from agt.data.digests import fingerprint
 from agt.data.records import Records
 from agt.distributed import group
 from agt.facts import Fact, proved
-from agt.models.model import Model, ModelDefaults
+from agt.models.model import Model
 from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
@@ -40,7 +40,7 @@ _MARGIN_BYTES = 40  # of working memory for each query, member and edit of a vot
 
 
 @dataclass(frozen=True)
-class EnsembleModel(ModelDefaults):
+class EnsembleModel(Model):
     """An ensemble: models that are trained on disjoint parts of the data and answer by vote.
 
     A part of the data is called a shard. A public hash of a record's id decides its shard, and all
