@@ -58,11 +58,10 @@ from agt.models.store import (
     read_tensors,
     write_tensors,
 )
-from agt.models.votes_recipe import VotesRecipe
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
-from agt.settings import RECIPE, schema
+from agt.settings import schema
 from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
@@ -756,16 +755,6 @@ class VotesKind(VotesConfig, VotingKind):
     def trains_ridge_members(self) -> bool:
         """True if members are ridge regressions."""
         return self.learner == "ridge"
-
-    def with_recipe(self, recipe: VotesRecipe) -> VotingKind:
-        """Return the settings with the recipe's strength if the strength was left at "recipe".
-
-        Args:
-            recipe: the default settings of votes on data of this kind.
-        """
-        if self.strength != RECIPE:
-            return self
-        return replace(self, strength=recipe.strength)
 
     def check_numbers(self, settings: Settings) -> None:
         """Raise ConfigError unless members are ridge regressions, which give numbers."""

@@ -6,9 +6,9 @@ touches, and the margin of the vote gives the certificate.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from agt.models.votes_recipe import VotesRecipe
 from agt.numeric import signed_margins
 from agt.problem import Settings
 from agt.relations import RELATIONS
-from agt.settings import BatchConfig, TrainingConfig
+from agt.settings import RECIPE, BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
 from agt.training.loop import OnProgress, row_reporter
@@ -45,8 +45,13 @@ class VotingKind(ClosedFormKind):
     """A kind of certificate for an ensemble whose members vote, which is handled as one model.
 
     The members have no certificates of their own.
+
+    Attributes:
+        strength: the factor of the regulariser of agt's own members; a learner of the user's own
+            does not read it. "recipe" is replaced by a number before training.
     """
 
+    strength: float | Literal["recipe"]
     bounded: ClassVar[BoundedQuantity] = "vote counts"
     covers_retraining = True
 
@@ -85,6 +90,16 @@ class VotingKind(ClosedFormKind):
         if RELATIONS[relation].counts_label_flips:
             return 1
         return recipe.members(size, caution)
+
+    def with_recipe(self, recipe: VotesRecipe) -> Self:
+        """Return the settings with the recipe's strength if the strength was left at "recipe".
+
+        Args:
+            recipe: the default settings of votes on data of this kind.
+        """
+        if self.strength != RECIPE:
+            return self
+        return replace(self, strength=recipe.strength)  # type: ignore[type-var]
 
     def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError unless there are several members that vote by their labels.
