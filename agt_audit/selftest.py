@@ -418,7 +418,7 @@ class OneChangedMember(NumberVotesModel):
     """A model whose intervals count one changed member for each edit, whatever the relation."""
 
     @property
-    def touches(self) -> int:
+    def members_per_edit(self) -> int:
         """One."""
         return 1
 

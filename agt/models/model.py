@@ -16,6 +16,7 @@ from agt.errors import ConfigError
 from agt.messages import Message
 from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
+from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan
 from agt.training.loop import OnProgress
 from agt.training.noise import NoisePlan
@@ -76,6 +77,14 @@ class Model(ABC):
     def settings(self) -> Settings:
         """All settings that the model was trained with."""
         return self.problem.settings
+
+    @property
+    def members_per_edit(self) -> int:
+        """How many members of an ensemble one edit of the data can change.
+
+        It is 2 if an edit replaces a record, because the old and the new one may be in two shards.
+        """
+        return RELATIONS[self.settings.relation.name].members_changed_per_edit
 
     @property
     @abstractmethod

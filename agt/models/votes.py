@@ -731,9 +731,8 @@ class FlipModel(VotesModel):
         ]
         distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
         flips_to_win = np.stack(flips_of_members, axis=1)  # [C, T, n]
-        members_per_edit = RELATIONS[self.settings.relation.name].members_changed_per_edit
         vote = certified_vote(
-            labels, distances, classes, touches=members_per_edit, edits_to_win=flips_to_win
+            labels, distances, classes, touches=self.members_per_edit, edits_to_win=flips_to_win
         )
         return labels, distances, vote
 

@@ -299,12 +299,10 @@ class Votes(ClosedFormModel):
         settings = self.settings
         dataset = self.problem.dataset
         facts = self.member_facts
-        # The number of members whose shards one edit can change.
-        members_per_edit = RELATIONS[settings.relation.name].members_changed_per_edit
-        in_shards = shards_fact(settings.ensemble.members, members_per_edit)
+        in_shards = shards_fact(settings.ensemble.members, self.members_per_edit)
         votes_change = proved("vote_changes")
-        if members_per_edit != 1:
-            votes_change = proved("votes_change", touches=members_per_edit)
+        if self.members_per_edit != 1:
+            votes_change = proved("votes_change", touches=self.members_per_edit)
         evidence_of = {
             # every k is certified
             "a": evidence(proved("every_k_counted")),
@@ -414,8 +412,7 @@ class Votes(ClosedFormModel):
         report = row_reporter(on_progress, count)
         blocks = group().map_blocks(count, ROWS, labels_of_rows, report)
         labels = np.concatenate(list(blocks), axis=1)
-        members_per_edit = RELATIONS[relation].members_changed_per_edit
-        vote = plain_vote(count_votes(labels, classes), touches=members_per_edit)
+        vote = plain_vote(count_votes(labels, classes), touches=self.members_per_edit)
         if ks is not None:
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)
