@@ -39,7 +39,7 @@ MAX_OPTIMAL_QUERIES = 10**9
 _ROUND_UP = 1 + 2**-50  # as a factor, it exceeds the error of a few roundings of double precision
 
 # For a larger mu of all queries together, UP does not cover rounding; eps would be about mu^2 / 2.
-_MAX_TOTAL_MU = 1e5
+MAX_TOTAL_MU = 1e5
 
 G = TypeVar("G", bound=PureDP | ApproximateDP | GaussianDP)
 
@@ -270,10 +270,10 @@ def _binomial_tail(trials: int, rate: float, successes: int) -> float:
 def _gaussian_delta(eps: float, mu: float) -> float:
     """Return the delta for which a mu-GDP mechanism is (eps, delta)-DP, rounded up.
 
-    Above ``_MAX_TOTAL_MU`` the rounding error is not bounded, and 1 is returned, which is always
+    Above ``MAX_TOTAL_MU`` the rounding error is not bounded, and 1 is returned, which is always
     true.
     """
-    if mu > _MAX_TOTAL_MU:
+    if mu > MAX_TOTAL_MU:
         return 1.0
     return mills_delta(eps, mu)
 
@@ -372,7 +372,7 @@ def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
         return None
     # Lemma 4 of docs/proofs/composition.md: Q queries, each mu-GDP, are mu sqrt(Q)-GDP together.
     total_mu = guarantee.mu * math.sqrt(queries) * _ROUND_UP
-    if total_mu > _MAX_TOTAL_MU:
+    if total_mu > MAX_TOTAL_MU:
         return None
 
     def is_within_delta(eps: float) -> bool:
