@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -41,6 +40,7 @@ from agt.release import LabelRelease, ReleaseTerms, WeightsRelease
 from agt.settings import (
     Accounting,
     Counting,
+    check_number,
     plain_of,
 )
 from agt.store.folder import NewFolder
@@ -357,8 +357,7 @@ class Fitted:
                 f"mechanism={mechanism!r} is not a mechanism that releases weights: give one "
                 "that does, such as agt.ReleaseWeights(mu=1.0)"
             )
-        if isinstance(delta, bool) or not isinstance(delta, Real):
-            raise ConfigError(f"delta={delta!r}: give a number")
+        check_number(delta, "delta")
         with naming_settings(FIT_ARGUMENTS):
             terms = ReleaseTerms(
                 conditions=self.conditions, delta=delta, randomness=SystemRandomness()

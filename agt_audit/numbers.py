@@ -48,7 +48,7 @@ class NumberSide:
     def of_query(cls, labelling: NumberLabelling, total: int) -> "NumberSide":
         """Return the side of a model whose answers to a query have the sum ``total``."""
         model = labelling.model
-        return cls(total, model.settings.ensemble.members, model.touches, model.mean_of)
+        return cls(total, model.settings.ensemble.members, model.members_per_edit, model.mean_of)
 
     @classmethod
     def without_data(cls, total: int, members: int, touches: int) -> "NumberSide":

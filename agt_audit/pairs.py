@@ -143,7 +143,7 @@ class NumberPair:
         Args:
             evidence: [2, m], as ``evidence`` returns it.
         """
-        sensitivity = self.with_unit.model.touches * LATTICE_STEPS
+        sensitivity = self.with_unit.model.members_per_edit * LATTICE_STEPS
         ratio = math.exp(-self.with_unit.mechanism.eps / sensitivity)
         events: list[AnswerEvent] = []
         for own_sum, other_sum in evidence.T.tolist():

@@ -439,7 +439,7 @@ class OneChangedMember(NumberVotesModel):
     """A model whose intervals suppose that an edit changes one member, under every relation."""
 
     @property
-    def touches(self) -> int:
+    def members_per_edit(self) -> int:
         """How many members an edit changes: always 1."""
         return 1
 

@@ -47,7 +47,7 @@ from agt.store.folder import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.training.objective import Objective
 from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_step_increase
-from agt.unlearning.sisa import answerable, availability, retrain_affected, spread_requests
+from agt.unlearning.sisa import answerable, retrain_affected
 from agt_cli.report.figures import LINES
 from agt_cli.runs.prepare import Prepared, RunSettings
 
@@ -697,6 +697,53 @@ def _timed(trained: Removing, removals: int, anew: bool) -> float:
     return float(np.median(taken))
 
 
+def spread_requests(members: int, requests: int) -> np.ndarray:
+    """Return how many removal requests affect each member if an adversary spreads them evenly.
+
+    The adversary knows the public key that assigns units to shards, and requests the removal of one
+    unit of each shard in turn.
+
+    Args:
+        members: T, the number of members.
+        requests: the number of requests, each to remove one unit.
+
+    Returns:
+        [T] int64.
+    """
+    return np.bincount(np.arange(requests) % members, minlength=members)
+
+
+def answered_at_random(
+    distances: np.ndarray,
+    labels: np.ndarray,
+    shard_of_units: np.ndarray,
+    requests: int,
+    rng: np.random.Generator,
+    classes: int = 2,
+    draws: int = 100,
+) -> float:
+    """Return the mean share of queries that are answered while random removal requests wait.
+
+    Args:
+        distances: [T, n] the stable distances of the members' labels, as in ``answerable``.
+        labels: [T, n] the members' labels, as in ``answerable``.
+        shard_of_units: [units] the index of the member that each unit belongs to
+            (``training.ensemble.assign_shards``).
+        requests: the number of pending requests, at most the number of units. A draw of requests is
+            of different units, chosen uniformly.
+        rng: draws the units.
+        classes: C, the number of classes.
+        draws: how often requests are drawn.
+    """
+    members = len(labels)
+    shares = []
+    for _ in range(draws):
+        shards_of_requests = rng.choice(shard_of_units, size=requests, replace=False)
+        pending = np.bincount(shards_of_requests, minlength=members)
+        shares.append(float(answerable(distances, labels, pending, classes).mean()))
+    return float(np.mean(shares))
+
+
 WITH, WITHOUT = "with certificates", "without"
 AT_RANDOM, SPREAD = "at random", "spread by the key"
 
@@ -754,11 +801,8 @@ def answered_while_waiting(
         seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
         if key["who"] == AT_RANDOM:
             number = min(key["requests"], len(home))
-            share = float(
-                availability(
-                    seen, labels, home, (number,), np.random.default_rng(0), classes, draws
-                )[0]
-            )
+            rng = np.random.default_rng(0)
+            share = answered_at_random(seen, labels, home, number, rng, classes, draws)
         else:
             share = float(
                 answerable(seen, labels, spread_requests(members, key["requests"]), classes).mean()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError
 from agt.messages import Message
 
 # The allowance for the error of a computed sigmoid, in units of roundoff: twice its largest error,
@@ -234,17 +234,9 @@ def find_loss(name: str, classes: int) -> Loss:
         classes: the number of classes of the data.
 
     Raises:
-        ConfigError: no loss has this name; or the loss has one output, which can only tell two
-            classes apart, and the data have another number of classes.
+        ConfigError: the loss has one output, which can only tell two classes apart, and the data
+            have another number of classes.
     """
-    if name not in LOSSES:
-        raise ConfigError(
-            Message(
-                "{config:training.loss}: unknown value '{name}'{hint}",
-                name=name,
-                hint=nearest(name, LOSSES),
-            )
-        )
     loss = LOSSES[name]
     if loss.one_output and classes != 2:
         raise ConfigError(

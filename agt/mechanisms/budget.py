@@ -21,15 +21,13 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import MAX_QUERIES, smallest_holding, total
+from agt.mechanisms.composition import MAX_QUERIES, MAX_TOTAL_MU, smallest_holding, total
 from agt.mechanisms.enclosures import ROUND_DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, delta_of_pure
 from agt.numeric import bisect, midpoint, mills_delta, next_up, printed_decimal, whole_midpoint
 from agt.release_settings import TotalBudget
 from agt.settings import STRICT
-
-_MAX_TOTAL_MU = 1e5  # beyond, rounding errors exceed the allowance of mills_delta
 
 # 50 digits hold the sum of 10^12 releases of any eps exactly; what they do not hold is rounded up.
 _EXACT = Context(prec=50, rounding=ROUND_CEILING)
@@ -255,7 +253,7 @@ class Allowance(TotalBudget):
             """Return whether mu-GDP is (eps, delta)-DP with the budget's eps."""
             return mills_delta(self.eps, mu) <= delta
 
-        largest_within, _ = bisect(is_within_delta, 0.0, _MAX_TOTAL_MU, midpoint)
+        largest_within, _ = bisect(is_within_delta, 0.0, MAX_TOTAL_MU, midpoint)
         return largest_within
 
     @cached_property

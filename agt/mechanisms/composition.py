@@ -39,7 +39,7 @@ MAX_OPTIMAL_QUERIES = 10**9
 _ROUND_UP = 1 + 2**-50  # as a factor, it exceeds the error of a few roundings of double precision
 
 # For a larger mu of all queries together, UP does not cover rounding; eps would be about mu^2 / 2.
-_MAX_TOTAL_MU = 1e5
+MAX_TOTAL_MU = 1e5
 
 G = TypeVar("G", bound=PureDP | ApproximateDP | GaussianDP)
 
@@ -216,7 +216,7 @@ def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
         no_leak_logarithm = queries * math.log1p(-guarantee.delta)
         leak = min(1.0, -math.expm1(no_leak_logarithm) * (1 + UP))
     if queries <= MAX_OPTIMAL_QUERIES or eps >= queries * guarantee.eps * _ROUND_UP:
-        delta_without_leak = pure_delta(PureDP(guarantee.eps), queries, eps)
+        delta_without_leak = pure_delta(guarantee.eps, queries, eps)
     else:
         # The optimal bound is not tested for so many. Together the releases are mu-GDP, too.
         total_mu = math.sqrt(squared_mu(guarantee.eps, queries)) * _ROUND_UP
@@ -227,26 +227,17 @@ def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
     return min(1.0, total_delta * _ROUND_UP)
 
 
-def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
-    """Return the delta for which Q pure-DP queries together are (eps, delta)-DP, rounded up.
+def pure_delta(query_eps: float, queries: int, eps: float) -> float:
+    """Return the delta for which Q queries of delta = 0 are together (eps, delta)-DP, rounded up.
 
     It is the optimal composition bound, which randomized response attains.
 
     Args:
-        guarantee: of each query.
+        query_eps: the eps of each query, which has no delta of its own.
         queries: Q, at least 1.
         eps: of all queries together, at least 0. If it is at least Q times the query's eps, delta
             is 0.
-
-    Raises:
-        ConfigError: the guarantee has a delta of its own, which this bound would ignore.
     """
-    if not isinstance(guarantee, PureDP):
-        raise ConfigError(
-            "this function only adds up guarantees that are eps-DP with delta = 0, but each "
-            f"query is {guarantee}: use the function 'total' instead"
-        )
-    query_eps = guarantee.eps
     if eps >= queries * query_eps * _ROUND_UP:
         return 0.0
     # Lemma 1 of docs/proofs/composition.md: delta = P(J >= j) - exp(eps) P(Q - J >= j), where J
@@ -279,10 +270,10 @@ def _binomial_tail(trials: int, rate: float, successes: int) -> float:
 def _gaussian_delta(eps: float, mu: float) -> float:
     """Return the delta for which a mu-GDP mechanism is (eps, delta)-DP, rounded up.
 
-    Above ``_MAX_TOTAL_MU`` the rounding error is not bounded, and 1 is returned, which is always
+    Above ``MAX_TOTAL_MU`` the rounding error is not bounded, and 1 is returned, which is always
     true.
     """
-    if mu > _MAX_TOTAL_MU:
+    if mu > MAX_TOTAL_MU:
         return 1.0
     return mills_delta(eps, mu)
 
@@ -355,11 +346,11 @@ def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | No
         remaining = difference * (1 - UP)
     if remaining < 0:
         return None
-    pure = PureDP(guarantee.eps)
+    query_eps = guarantee.eps
 
     def is_within_delta(eps: float) -> bool:
         """Return whether the queries together are (eps, remaining delta)-DP."""
-        return pure_delta(pure, queries, eps) <= remaining
+        return pure_delta(query_eps, queries, eps) <= remaining
 
     largest_eps = queries * guarantee.eps * _ROUND_UP  # basic composition: delta is 0 there
     return smallest_holding(is_within_delta, 0.0, largest_eps)
@@ -381,7 +372,7 @@ def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
         return None
     # Lemma 4 of docs/proofs/composition.md: Q queries, each mu-GDP, are mu sqrt(Q)-GDP together.
     total_mu = guarantee.mu * math.sqrt(queries) * _ROUND_UP
-    if total_mu > _MAX_TOTAL_MU:
+    if total_mu > MAX_TOTAL_MU:
         return None
 
     def is_within_delta(eps: float) -> bool:

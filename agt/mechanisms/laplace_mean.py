@@ -141,7 +141,7 @@ class LaplaceMean:
             means=(answers - target.low) / target.width,
             numbers=(inside - target.low) / target.width,
             members=model.settings.ensemble.members,
-            touches=model.touches,
+            touches=model.members_per_edit,
         )
         return rmse_as_share * target.width
 
@@ -217,7 +217,7 @@ class NumberLabelling(AnyLabelling):
         """
         members = self.model.settings.ensemble.members
         sums = self.model.sums(features, on_progress)
-        return self.mechanism.release(sums, members, self.model.touches, randomness)
+        return self.mechanism.release(sums, members, self.model.members_per_edit, randomness)
 
     def published(self, labels: np.ndarray) -> np.ndarray:
         """Return the numbers [n] float64 that are published for drawn sums [n]."""

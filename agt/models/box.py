@@ -24,7 +24,7 @@ from agt.errors import ConfigError
 from agt.facts import Fact, not_held, proved
 from agt.models.heads import HeadBuilder, describe_layers
 from agt.models.kind import CertificateKind
-from agt.models.model import ModelDefaults
+from agt.models.model import Model
 from agt.models.shares import logistic_shares
 from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class BoxModel(ModelDefaults):
+class BoxModel(Model):
     """A trained network, with bounds on the parameters that training on other datasets would give.
 
     For each k of a grid, the bounds contain the parameters of every training on a dataset that
@@ -57,12 +57,17 @@ class BoxModel(ModelDefaults):
         head: the layers; the parameters stored in them are not used.
         box: the nominal parameters (the result of training on the data itself), and for each k a
             lower and an upper bound on every parameter.
-        plan: which records were in which batch of training.
+        batch_plan: which records were in which batch of training.
     """
 
     head: nn.Sequential
     box: Box
-    plan: BatchPlan
+    batch_plan: BatchPlan
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The plan of the batches that the network was trained on."""
+        return self.batch_plan
 
     @property
     def boxed_network(self) -> "BoxModel":

@@ -21,7 +21,7 @@ from agt.errors import ConfigError
 from agt.messages import Message
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
-from agt.models.model import ModelDefaults
+from agt.models.model import Model
 from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, FileReader, read_tensors
 from agt.numeric import labels_of, signed_margins
@@ -175,7 +175,7 @@ class ClosedFormKind(CertificateKind):
 
 
 @dataclass(frozen=True)
-class ClosedFormModel(ModelDefaults):
+class ClosedFormModel(Model):
     """The base class of trained models whose stable distances are computed by a formula.
 
     A stable distance is the number of edits of the training data that a query's label withstands.

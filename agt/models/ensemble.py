@@ -23,7 +23,7 @@ from agt.data.digests import fingerprint
 from agt.data.records import Records
 from agt.distributed import group
 from agt.facts import Fact, proved
-from agt.models.model import Model, ModelDefaults
+from agt.models.model import Model
 from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
@@ -40,7 +40,7 @@ _MARGIN_BYTES = 40  # of working memory for each query, member and edit of a vot
 
 
 @dataclass(frozen=True)
-class EnsembleModel(ModelDefaults):
+class EnsembleModel(Model):
     """An ensemble: models that are trained on disjoint parts of the data and answer by vote.
 
     A part of the data is called a shard. A public hash of a record's id decides its shard, and all
@@ -137,7 +137,7 @@ class EnsembleModel(ModelDefaults):
         """
         # Condition b (records are selected independently): which member a record trains depends on
         # the record's own id only.
-        in_shards = shards_fact(len(self.members), self._members_per_edit)
+        in_shards = shards_fact(len(self.members), self.members_per_edit)
         vote_facts: dict[str, tuple[Fact, ...]] = {"b": (in_shards,)}
         if self._clip is not None:
             # Condition c (public constants): the clip level is public.
@@ -167,14 +167,6 @@ class EnsembleModel(ModelDefaults):
     def _clip(self) -> float | None:
         """The absolute value at which members' margins are clipped; None for a vote of labels."""
         return self.settings.ensemble.margin_clip
-
-    @property
-    def _members_per_edit(self) -> int:
-        """How many members one edit of the data can change, according to the neighbour relation.
-
-        It is 2 if an edit replaces a record, because the old and the new one may be in two shards.
-        """
-        return RELATIONS[self.settings.relation.name].members_changed_per_edit
 
     def check(self, features: np.ndarray) -> None:
         """Raise an error if the members cannot be applied to queries.
@@ -210,7 +202,7 @@ class EnsembleModel(ModelDefaults):
         # zeros stand for these.
         no_distances = np.zeros_like(member_labels)
         vote = certified_vote(
-            member_labels, no_distances, self.problem.classes, touches=self._members_per_edit
+            member_labels, no_distances, self.problem.classes, touches=self.members_per_edit
         )
         return vote.prediction
 
@@ -379,7 +371,7 @@ class EnsembleModel(ModelDefaults):
                     single_edits = member.counting_single_edits.envelope(features[rows], ks)
                     envelope = single_edits.at_every_k(MAX_MARGIN_EDITS)
                 envelopes.append(envelope)
-            return margin_vote(envelopes, clip, touches=self._members_per_edit)
+            return margin_vote(envelopes, clip, touches=self.members_per_edit)
 
         # The processes of a distributed job share the blocks.
         votes = group().map_blocks(len(features), queries_at_once, vote_on)

@@ -34,7 +34,6 @@ from agt.models.store import (
 )
 from agt.numeric import logits_of, next_up
 from agt.problem import Problem
-from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
@@ -243,11 +242,11 @@ class LinearModel(ClosedFormModel):
         certificates become those of ``add_remove``, bit for bit: training, rho and rounding depend
         on the relation only through the number of rows that one edit changes.
         """
-        relation = self.settings.relation
-        one_edit_changes_one_unit = RELATIONS[relation.name].members_changed_per_edit == 1
+        one_edit_changes_one_unit = self.members_per_edit == 1
         if one_edit_changes_one_unit:
             return self
-        sensitivity = replace(self.trained.sensitivity, records_per_edit=relation.unit_rows)
+        unit_rows = self.settings.relation.unit_rows
+        sensitivity = replace(self.trained.sensitivity, records_per_edit=unit_rows)
         trained = replace(self.trained, sensitivity=sensitivity)
         return replace(self, trained=trained)
 

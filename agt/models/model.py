@@ -1,8 +1,9 @@
 """The interface of trained models, the same for every kind of certificate."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from agt.errors import ConfigError
 from agt.messages import Message
 from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
+from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan
 from agt.training.loop import OnProgress
 from agt.training.noise import NoisePlan
@@ -51,20 +53,41 @@ class RemovableWeights:
     gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class Model(Protocol):
+@dataclass(frozen=True)
+class Model(ABC):
     """What every trained model offers, whichever kind of certificate it was trained for.
 
     Labels are indices of classes, 0 to C - 1. Queries and records are arrays [n, ...] on the scale
     of the features in the problem's dataset. The stable distance of a query is the largest number
     of edits of the training records that cannot change its label; the relation of the settings
     defines what one edit (one unit of k) is.
+
+    What is not abstract has a default: that of a single model that was trained without noise, has
+    no feature map, and does not support removing records. A subclass overrides it where it differs.
+
+    Attributes:
+        problem: the training records and all settings.
+        instant: True if certifying a query takes no longer than predicting its label.
     """
 
-    @property
-    def problem(self) -> Problem:
-        """The training records and all settings."""
+    problem: Problem
+    instant: ClassVar[bool] = False
 
     @property
+    def settings(self) -> Settings:
+        """All settings that the model was trained with."""
+        return self.problem.settings
+
+    @property
+    def members_per_edit(self) -> int:
+        """How many members of an ensemble one edit of the data can change.
+
+        It is 2 if an edit replaces a record, because the old and the new one may be in two shards.
+        """
+        return RELATIONS[self.settings.relation.name].members_changed_per_edit
+
+    @property
+    @abstractmethod
     def conditions(self) -> tuple[Condition, ...]:
         """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
 
@@ -73,67 +96,80 @@ class Model(Protocol):
         """
 
     @property
+    @abstractmethod
     def plan(self) -> BatchPlan:
         """The plan of the batches that the model was trained on."""
 
     @property
     def noise(self) -> NoisePlan | None:
-        """The noise that training added to its steps; None if it added none."""
+        """The noise that training added to its steps; None, the default: it added none."""
+        return None
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What a report says about removing records later; empty if nothing is promised."""
+        """What a report says about removing records later; empty, the default: nothing."""
+        return ()
 
     @property
     def linear_head(self) -> "LinearModel | None":
-        """The model itself if it is a single linear head, whose weights can be released; or None.
+        """The model itself if it is a single linear head, whose weights can be released.
 
-        None is returned for every other model.
+        None, the default, for every other model.
         """
+        return None
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """The model itself if it is a single network with bounds on each parameter; or None.
+        """The model itself if it is a single network with bounds on each parameter.
 
-        The bounds hold after edits of the training records. Training may add noise to its steps.
+        None, the default, for every other model. The bounds hold after edits of the training
+        records. Training may add noise to its steps.
         """
+        return None
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """The linear head that a release of weights may train on the records itself; or None.
+        """The linear head that a release of weights may train on the records itself.
 
         Such a release adds noise to the sums or to the objective that it minimises. A linear head
         returns itself, a model of votes an untrained head on the same records, and any other model
-        None.
+        None, the default.
         """
+        return None
 
     @property
     def shard_votes(self) -> "Votes | None":
-        """The model itself if its members are handled as one model, and vote; or None.
+        """The model itself if its members are handled as one model, and vote.
 
         Each member depends on its own shard of the records alone, so that a few members can be
-        trained again without the others.
+        trained again without the others. None, the default: the model has no members, or each is a
+        model of its own.
         """
+        return None
 
     @property
     def number_votes(self) -> "NumberVotes | None":
-        """The model itself if its labels are numbers, certified by intervals; or None."""
+        """The model itself if its labels are numbers, certified by intervals.
+
+        None, the default: labels are classes.
+        """
+        return None
 
     @property
-    def instant(self) -> bool:
-        """True if certifying a query takes no longer than predicting its label."""
-
-    @property
+    @abstractmethod
     def metrics(self) -> dict[str, float | int | str]:
         """Facts about the model by name, such as its number of parameters, for a run's metrics."""
 
+    @abstractmethod
     def save(self, store: FileWriter) -> None:
         """Write the files that ``load`` of the model's kind reads back."""
 
     @property
+    @abstractmethod
     def max_distance(self) -> int:
         """A public upper bound on every stable distance, k of the grid and difference of votes."""
 
+    @abstractmethod
     def check(self, features: np.ndarray) -> None:
         """Raise an error for queries that the model cannot answer.
 
@@ -148,9 +184,11 @@ class Model(Protocol):
             UnsoundError: a query is not finite in the model's precision.
         """
 
+    @abstractmethod
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Return the labels [n] int64 of queries [n, ...], without noise."""
 
+    @abstractmethod
     def margins(self, features: np.ndarray) -> np.ndarray:
         """Return the signed margins of queries, which are 0 on the decision boundaries.
 
@@ -165,13 +203,16 @@ class Model(Protocol):
     def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
         """Return ``margins`` of queries that were certified, to the same bits.
 
-        What the certificates tell about the queries is not computed again.
+        What the certificates tell about the queries is not computed again; by default they tell
+        nothing.
 
         Args:
             features: [n, ...] the queries.
             certificates: of these queries, as ``certify`` of this model returned them.
         """
+        return self.margins(features)
 
+    @abstractmethod
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return each class's probability, or its fraction of an ensemble's votes, [n, C].
 
@@ -181,6 +222,7 @@ class Model(Protocol):
             features: [n, ...] the queries.
         """
 
+    @abstractmethod
     def certify(
         self,
         features: np.ndarray,
@@ -198,32 +240,42 @@ class Model(Protocol):
 
     @property
     def member_models(self) -> "tuple[Model, ...]":
-        """The models of an ensemble's members, or the model itself if it is a single model."""
+        """The models of an ensemble's members; by default the model itself, a single model."""
+        return (self,)
 
     @property
     def counting_single_edits(self) -> "Model":
         """This model with certificates in which one edit removes or adds one unit.
 
-        It differs from the model only if one unit of k does both, as under ``substitute``.
+        It differs from the model only if one unit of k does both, as under ``substitute``. By
+        default it is the model itself, whose certificates count single edits or can count no
+        others.
         """
+        return self
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
         """The function from raw features [n, ...] to the public features [n, w] of the head.
 
-        None: the head takes the raw features.
+        None, the default: the head takes the raw features.
         """
+        return None
 
     @property
     def removable_weights(self) -> RemovableWeights | None:
         """The weights from which records can be removed without training again.
 
-        None: this kind of certificate has no such method.
+        None, the default: this kind of certificate has no such method.
         """
+        return None
 
     @property
     def stores_noise(self) -> bool:
-        """True if the noise of the training is stored, for ``retrained_with_same_noise``."""
+        """True if the noise of the training is stored, for ``retrained_with_same_noise``.
+
+        False, the default: training added no noise, or its noise is not stored.
+        """
+        return False
 
     def retrained_with_same_noise(self, problem: Problem) -> "Model":
         """Train on another problem with the same random noise as this model's training.
@@ -232,8 +284,13 @@ class Model(Protocol):
             problem: other records, such as those of a neighbouring dataset, with equal settings.
 
         Raises:
-            ConfigError: the noise is not stored (``stores_noise`` is False).
+            ConfigError: the noise is not stored (``stores_noise`` is False), as by default.
         """
+        certificate = self.settings.certificate.name
+        raise ConfigError(
+            f"certificate={certificate} does not store the random draws of its training, so "
+            "agt cannot repeat the training with the same draws"
+        )
 
     def with_problem(self, problem: Problem) -> Self:
         """Return a model with the same parameters and another problem.
@@ -241,17 +298,19 @@ class Model(Protocol):
         Args:
             problem: for example this model's own problem without its training records.
         """
+        return replace(self, problem=problem)
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether the public rows of a dataset give this model's feature map, bit for bit.
 
-        A model without a feature map returns True.
+        A model without a feature map returns True, as by default.
         """
+        return True
 
-    def save_shards(self, writer: FileWriter) -> None:
+    def save_shards(self, writer: FileWriter) -> None:  # noqa: B027  # a default, not a duty
         """Write which records each member of an ensemble was trained on.
 
-        A single model writes nothing.
+        A single model writes nothing, as by default.
         """
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
@@ -260,6 +319,7 @@ class Model(Protocol):
         Returns:
             [T, 1, n] for two classes, else [T, C, n]. Members that only vote have margins 1 and -1.
         """
+        return np.stack([member.margins(features) for member in self.member_models])
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on each query's margin of class 1 after k edits of the training records.
@@ -271,135 +331,7 @@ class Model(Protocol):
             ks: the numbers of edits; None: all that such an ensemble uses.
 
         Raises:
-            ConfigError: this kind of certificate has no bounds on margins.
-        """
-
-
-@dataclass(frozen=True)
-class ModelDefaults:
-    """Defaults for the methods of ``Model``, which a subclass overrides where it differs.
-
-    They are those of a single model that was trained without noise, has no feature map, and does
-    not support removing records.
-
-    Attributes:
-        problem: the training records and all settings.
-    """
-
-    problem: Problem
-    instant: ClassVar[bool] = False
-
-    @property
-    def settings(self) -> Settings:
-        """All settings that the model was trained with."""
-        return self.problem.settings
-
-    @property
-    def noise(self) -> NoisePlan | None:
-        """None: training added no noise to its steps."""
-        return None
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """An empty tuple: nothing is promised about removing records later."""
-        return ()
-
-    @property
-    def linear_head(self) -> "LinearModel | None":
-        """None: the model is not a single linear head."""
-        return None
-
-    @property
-    def boxed_network(self) -> "BoxModel | None":
-        """None: the model is not a single network with bounds on each parameter."""
-        return None
-
-    @property
-    def release_head(self) -> "LinearModel | None":
-        """None: the model has no linear head that a release could train itself."""
-        return None
-
-    @property
-    def shard_votes(self) -> "Votes | None":
-        """None: the model has no members, or each is a model of its own."""
-        return None
-
-    @property
-    def number_votes(self) -> "NumberVotes | None":
-        """None: labels are classes."""
-        return None
-
-    def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
-        """Return the margins of queries; certificates tell nothing about them.
-
-        Args:
-            features: [n, ...] the queries.
-            certificates: of these queries; they are not used.
-        """
-        return self.margins(features)  # type: ignore[attr-defined]  # of a subclass
-
-    @property
-    def member_models(self) -> tuple[Model, ...]:
-        """The model itself, as the only member."""
-        return (self,)  # type: ignore[return-value]  # a subclass has the rest of Model
-
-    @property
-    def counting_single_edits(self) -> Self:
-        """The model itself: its certificates already count single edits, or can count no others."""
-        return self
-
-    @property
-    def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """None: the head takes the raw features."""
-        return None
-
-    @property
-    def removable_weights(self) -> RemovableWeights | None:
-        """None: records cannot be removed without training again."""
-        return None
-
-    @property
-    def stores_noise(self) -> bool:
-        """False: training added no noise, or its noise is not stored."""
-        return False
-
-    def retrained_with_same_noise(self, problem: Problem) -> Model:
-        """Raise ConfigError: this kind of certificate does not store the noise of its training.
-
-        Args:
-            problem: not read.
-        """
-        certificate = self.settings.certificate.name
-        raise ConfigError(
-            f"certificate={certificate} does not store the random draws of its training, so "
-            "agt cannot repeat the training with the same draws"
-        )
-
-    def with_problem(self, problem: Problem) -> Self:
-        """Return a model with the same parameters and another problem."""
-        return replace(self, problem=problem)
-
-    def has_features_of(self, dataset: Dataset) -> bool:
-        """Return True: the model has no feature map that could differ from the dataset's."""
-        return True
-
-    def save_shards(self, writer: FileWriter) -> None:
-        """Write nothing: the model is not an ensemble."""
-
-    def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return the margins of each of the T members for queries [n, ...].
-
-        Returns:
-            [T, 1, n] for two classes, else [T, C, n].
-        """
-        return np.stack([member.margins(features) for member in self.member_models])
-
-    def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
-        """Raise ConfigError: this kind of certificate has no bounds on margins.
-
-        Args:
-            features: not read.
-            ks: not read.
+            ConfigError: this kind of certificate has no bounds on margins, as by default.
         """
         raise ConfigError(
             Message(

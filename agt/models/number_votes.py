@@ -18,7 +18,6 @@ from agt.errors import ConfigError
 from agt.models.linear import LinearModel
 from agt.models.number_head import NumberHead
 from agt.models.voting import Votes
-from agt.relations import RELATIONS
 from agt.settings import RelationName
 from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress, row_reporter
@@ -171,12 +170,6 @@ class NumberVotes(Votes):
         return {**super().constants, "low": self.target.low, "high": self.target.high}
 
     @property
-    def touches(self) -> int:
-        """The number of members whose shards one edit can change."""
-        relation = self.settings.relation.name
-        return RELATIONS[relation].members_changed_per_edit
-
-    @property
     def release_head(self) -> LinearModel | None:
         """The untrained linear head on the same records and feature map, for noisy sums.
 
@@ -208,13 +201,15 @@ class NumberVotes(Votes):
 
         def ordered_answers(rows: slice) -> OrderedAnswers:
             """Return the sorted answers to a block of the queries."""
-            return OrderedAnswers.from_members(self.labels(self.phi(features[rows])), self.touches)
+            return OrderedAnswers.from_members(
+                self.labels(self.phi(features[rows])), self.members_per_edit
+            )
 
         report = row_reporter(on_progress, len(features))
         parts = [*group().map_blocks(len(features), ROWS, ordered_answers, report)]
         if not parts:
             no_answers = np.empty((self.settings.ensemble.members, 0), dtype=np.int32)
-            parts = [OrderedAnswers.from_members(no_answers, self.touches)]
+            parts = [OrderedAnswers.from_members(no_answers, self.members_per_edit)]
         ordered = OrderedAnswers.concatenate(parts)
         return NumberCertificates(self.settings.relation.name, self.target, ordered)
 
@@ -223,8 +218,8 @@ class NumberVotes(Votes):
     ) -> np.ndarray:
         """Return the sum of the members' answers to each query, [n] int64, from 0 to T N.
 
-        One edit moves each sum by at most ``touches`` N, where N = ``LATTICE_STEPS`` (Lemma 5 of
-        docs/proofs/numbers.md).
+        One edit moves each sum by at most ``members_per_edit`` N, where N = ``LATTICE_STEPS``
+        (Lemma 5 of docs/proofs/numbers.md).
 
         Args:
             features: [n, ...] the queries.

@@ -38,10 +38,9 @@ from agt.models.store import (
     read_tensors,
     write_tensors,
 )
-from agt.models.votes_recipe import VotesRecipe
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
-from agt.settings import RECIPE, FeaturesConfig, schema
+from agt.settings import FeaturesConfig, schema
 from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import LATTICE_STEPS
@@ -537,16 +536,6 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
         The regulariser's strength is among them, because the learner has its own settings.
         """
         return {**super().unread_settings, "certificate.strength": "own learner"}
-
-    def with_recipe(self, recipe: VotesRecipe) -> VotingKind:
-        """Return the settings with a number for the strength, which is recorded but not read.
-
-        Args:
-            recipe: the default settings of votes on data of this kind.
-        """
-        if self.strength != RECIPE:
-            return self
-        return replace(self, strength=recipe.strength)
 
     @property
     def normalises_records(self) -> bool:

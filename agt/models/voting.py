@@ -6,9 +6,9 @@ touches, and the margin of the vote gives the certificate.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from agt.models.votes_recipe import VotesRecipe
 from agt.numeric import signed_margins
 from agt.problem import Settings
 from agt.relations import RELATIONS
-from agt.settings import BatchConfig, TrainingConfig
+from agt.settings import RECIPE, BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
 from agt.training.loop import OnProgress, row_reporter
@@ -45,8 +45,13 @@ class VotingKind(ClosedFormKind):
     """A kind of certificate for an ensemble whose members vote, which is handled as one model.
 
     The members have no certificates of their own.
+
+    Attributes:
+        strength: the factor of the regulariser of agt's own members; a learner of the user's own
+            does not read it. "recipe" is replaced by a number before training.
     """
 
+    strength: float | Literal["recipe"]
     bounded: ClassVar[BoundedQuantity] = "vote counts"
     covers_retraining = True
 
@@ -85,6 +90,16 @@ class VotingKind(ClosedFormKind):
         if RELATIONS[relation].counts_label_flips:
             return 1
         return recipe.members(size, caution)
+
+    def with_recipe(self, recipe: VotesRecipe) -> Self:
+        """Return the settings with the recipe's strength if the strength was left at "recipe".
+
+        Args:
+            recipe: the default settings of votes on data of this kind.
+        """
+        if self.strength != RECIPE:
+            return self
+        return replace(self, strength=recipe.strength)  # type: ignore[type-var]
 
     def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError unless there are several members that vote by their labels.
@@ -284,12 +299,10 @@ class Votes(ClosedFormModel):
         settings = self.settings
         dataset = self.problem.dataset
         facts = self.member_facts
-        # The number of members whose shards one edit can change.
-        members_per_edit = RELATIONS[settings.relation.name].members_changed_per_edit
-        in_shards = shards_fact(settings.ensemble.members, members_per_edit)
+        in_shards = shards_fact(settings.ensemble.members, self.members_per_edit)
         votes_change = proved("vote_changes")
-        if members_per_edit != 1:
-            votes_change = proved("votes_change", touches=members_per_edit)
+        if self.members_per_edit != 1:
+            votes_change = proved("votes_change", touches=self.members_per_edit)
         evidence_of = {
             # every k is certified
             "a": evidence(proved("every_k_counted")),
@@ -399,8 +412,7 @@ class Votes(ClosedFormModel):
         report = row_reporter(on_progress, count)
         blocks = group().map_blocks(count, ROWS, labels_of_rows, report)
         labels = np.concatenate(list(blocks), axis=1)
-        members_per_edit = RELATIONS[relation].members_changed_per_edit
-        vote = plain_vote(count_votes(labels, classes), touches=members_per_edit)
+        vote = plain_vote(count_votes(labels, classes), touches=self.members_per_edit)
         if ks is not None:
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)

@@ -227,7 +227,9 @@ class RemovalProblem:
         derivative_bound = 1.0
         if self.config.loss == "least_squares":
             derivative_bound = next_up(1 + self.minimiser_norm_bound)
-        return _linear_loss(self.outputs, self.objective.smoothness, derivative_bound)
+        return LinearLoss.of_separate_logits(
+            self.outputs, derivative_bound, self.objective.smoothness
+        )
 
     def weight_norm_bound(self, allowed: float) -> float:
         """Return an upper bound on the l2 norm of each output's computed weights.
@@ -411,34 +413,6 @@ class RemovalProblem:
 def _damaged(finding: str) -> UnsoundError:
     """Return the error that says what is wrong with a stored state."""
     return UnsoundError(altered("the stored state for later removals", finding, "train again"))
-
-
-def _linear_loss(outputs: int, smoothness: float, derivative_bound: float) -> LinearLoss:
-    """Return the constants of a removable head's loss that certificates depend on.
-
-    Args:
-        outputs: J, which is 1 for two classes. With more classes, each output is one class against
-            the others.
-        smoothness: the largest second derivative of the loss in a logit.
-        derivative_bound: the largest absolute first derivative of the loss in a logit.
-    """
-    if outputs == 1:
-        return LinearLoss(
-            kind="binary",
-            outputs=1,
-            derivative_bound=derivative_bound,
-            smoothness=smoothness,
-            margin_factor=1.0,
-            all_classes_factor=1.0,
-        )
-    return LinearLoss(
-        kind="one_vs_all",
-        outputs=outputs,
-        derivative_bound=derivative_bound,
-        smoothness=smoothness,
-        margin_factor=2.0,  # a margin is the difference of two classifiers' logits
-        all_classes_factor=next_up(math.sqrt(outputs)),  # the classes' distances add in squares
-    )
 
 
 def removal_budget(config: RemovalConfig, strength: float) -> float | None:

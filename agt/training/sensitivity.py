@@ -100,23 +100,37 @@ class LinearLoss:
                 margin_factor=root_two,  # the norm of (v, -v), for a difference of two logits
                 all_classes_factor=1.0,
             )
-        derivative_bound = min(training.clip, 1.0)
-        if classes == 2:
+        outputs = 1 if classes == 2 else classes
+        return cls.of_separate_logits(outputs, min(training.clip, 1.0), smoothness=0.25)
+
+    @classmethod
+    def of_separate_logits(
+        cls, outputs: int, derivative_bound: float, smoothness: float
+    ) -> "LinearLoss":
+        """Return a loss that is a sum of one loss for each logit.
+
+        Args:
+            outputs: J, which is 1 for two classes. With more classes, each output is one class
+                against the others.
+            derivative_bound: the largest absolute first derivative of the loss in a logit.
+            smoothness: the largest second derivative of the loss in a logit.
+        """
+        if outputs == 1:
             return cls(
                 kind="binary",
                 outputs=1,
                 derivative_bound=derivative_bound,
-                smoothness=0.25,
+                smoothness=smoothness,
                 margin_factor=1.0,
                 all_classes_factor=1.0,
             )
         return cls(
             kind="one_vs_all",
-            outputs=classes,
+            outputs=outputs,
             derivative_bound=derivative_bound,
-            smoothness=0.25,
+            smoothness=smoothness,
             margin_factor=2.0,  # a margin is the difference of two classifiers' logits
-            all_classes_factor=next_up(math.sqrt(classes)),  # their distances add in squares
+            all_classes_factor=next_up(math.sqrt(outputs)),  # the classes' distances add in squares
         )
 
 

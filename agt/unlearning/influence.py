@@ -31,7 +31,6 @@ from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.models.voting import Votes
 from agt.problem import Problem
-from agt.relations import RELATIONS
 from agt.training.ensemble import assign_shards
 from agt.unlearning.minimiser_influence import MinimisersWithout, is_loss_covered
 from agt.unlearning.sisa import retrain_affected
@@ -275,8 +274,8 @@ class AnsweredModel:
         remaining = neighbour.problem.dataset.train
         labels = members.labels.copy()
         labels[affected] = votes.retrained_labels(remaining, affected, members.phi)
-        touches = RELATIONS[self.problem.settings.relation.name].members_changed_per_edit
-        vote = plain_vote(count_votes(labels, self.problem.classes), touches=touches)
+        counts = count_votes(labels, self.problem.classes)
+        vote = plain_vote(counts, touches=votes.members_per_edit)
         return self._compare_labels(vote.prediction, "members", len(affected))
 
     @cached_property

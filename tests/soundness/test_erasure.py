@@ -25,7 +25,7 @@ from agt.unlearning.newton import (
     worst_step_increase,
 )
 from agt.unlearning.sentences import Remark
-from agt.unlearning.sisa import answerable, availability, reasons_not_covered, spread_requests
+from agt.unlearning.sisa import answerable, reasons_not_covered
 
 # -- certified removal
 
@@ -590,21 +590,6 @@ def test_it_takes_in_what_the_votes_own_distance_allows(classes: int) -> None:
         assert mask[allowed].all()
         more += int((mask & ~allowed).sum())
     assert more > 0, "and more than that"
-
-
-def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() -> None:
-    labels, home = np.zeros((4, 10), dtype=int), np.repeat(np.arange(4), 25)
-    everywhere = spread_requests(4, 4)
-    assert everywhere.tolist() == [1, 1, 1, 1]
-    assert not answerable(np.zeros_like(labels), labels, everywhere).any()
-    assert answerable(np.ones_like(labels), labels, everywhere).all()
-    assert spread_requests(4, 6).tolist() == [2, 2, 1, 1]
-    rng = np.random.default_rng(0)
-    counts = [0, 1, 4, 100]
-    offline = availability(np.zeros_like(labels), labels, home, counts, rng)
-    online = availability(np.full_like(labels, 25), labels, home, counts, rng)
-    assert offline[0] == offline[1] == 1 > offline[2] > offline[3] == 0
-    assert (online == 1).all()
 
 
 def test_counts_that_are_none_are_refused() -> None:

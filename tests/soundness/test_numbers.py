@@ -93,10 +93,10 @@ def check_every_pair(
 @pytest.mark.parametrize(("relation", "touches"), [("add_remove", 1), ("substitute", 2)])
 def test_every_edit_of_a_small_universe(relation: str, touches: int) -> None:
     votes = model(relation)
-    assert votes.touches == touches
+    assert votes.members_per_edit == touches
     answers = answers_on_every_subset(votes)
     assert len(answers[()]) == MEMBERS
-    pairs, changed = check_every_pair(answers, relation, votes.touches)
+    pairs, changed = check_every_pair(answers, relation, votes.members_per_edit)
     assert pairs > 900
     assert changed > 500  # the test would show nothing if answers never moved
 

@@ -92,10 +92,9 @@ def test_what_is_made_for_classes_refuses_numbers(certificate: str) -> None:
         fitted(certificate=certificate, members=1)
 
 
-@pytest.mark.parametrize("settings", [{"relation": "flip"}, {"learner": "logistic"}])
-def test_settings_that_are_made_for_classes_refuse_numbers(settings: Any) -> None:
+def test_a_relation_that_is_made_for_classes_refuses_numbers() -> None:
     with pytest.raises(agt.ConfigError, match="numeric"):
-        fitted(**settings)
+        fitted(relation="flip")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ def test_noise_covers_as_many_members_as_an_edit_changes(relation: str, touches:
     assert votes is not None
     observed: Any = Observed()
     sums = votes.sums(X[:3])
-    agt.LaplaceMean(eps=0.5).release(sums, 6, votes.touches, observed)
+    agt.LaplaceMean(eps=0.5).release(sums, 6, votes.members_per_edit, observed)
     assert [draw.law for draw in observed.draws] == ["geometric"] * 3
     assert {draw.public for draw in observed.draws} == {(0.5, touches * LATTICE_STEPS, 1)}
     assert [draw.private for draw in observed.draws] == [[total] for total in sums.tolist()]

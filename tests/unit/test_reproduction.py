@@ -41,9 +41,11 @@ from agt_cli._experiments.removal import (
     SPREAD,
     WITH,
     WITHOUT,
+    answered_at_random,
     budget,
     published,
     removing,
+    spread_requests,
 )
 from agt_cli._experiments.reproduce import KINDS, Section, render
 from agt_cli._experiments.runs import Runs, dealt, left_out
@@ -62,6 +64,7 @@ from agt.relations import RELATIONS
 from agt.settings import BatchConfig, default_n_max
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
+from agt.unlearning.sisa import answerable
 from agt_audit.neighbours import retrained
 from agt_cli._experiments import certified, runs as kept
 from agt_cli.report.console import Console
@@ -532,6 +535,24 @@ def test_the_attack_goes_by_the_records_gradients(tmp_path: Path) -> None:
         np.testing.assert_allclose(
             found, (expit(phi @ weight.T)[:, 0] - records.labels) * pull, rtol=1e-5
         )
+
+
+def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() -> None:
+    labels, home = np.zeros((4, 10), dtype=int), np.repeat(np.arange(4), 25)
+    everywhere = spread_requests(4, 4)
+    assert everywhere.tolist() == [1, 1, 1, 1]
+    assert not answerable(np.zeros_like(labels), labels, everywhere).any()
+    assert answerable(np.ones_like(labels), labels, everywhere).all()
+    assert spread_requests(4, 6).tolist() == [2, 2, 1, 1]
+
+    def shares(distance: int) -> list[float]:
+        distances, rng = np.full_like(labels, distance), np.random.default_rng(0)
+        counts = (0, 1, 4, 100)
+        return [answered_at_random(distances, labels, home, count, rng) for count in counts]
+
+    offline = shares(0)
+    assert offline[0] == offline[1] == 1 > offline[2] > offline[3] == 0
+    assert shares(25) == [1, 1, 1, 1]
 
 
 @pytest.mark.sweep
