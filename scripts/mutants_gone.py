@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = "tests/mutants.yaml"
 WENT_WITH = {
     "audit-single-label": "agt audit prediction: the rules of the ledger",
-    "logistic-without-its-own-sign": "certificate.learner=logistic",
     "published-as-the-page-says": "agt verify of the sentences of report.md",
     "slack-uncharged": "features.map=fourier, features known up to rounding",
     "slices-*": "ensemble.slices",
