@@ -134,7 +134,7 @@ def fit(
             ``erm``, ``removal``: a linear head in closed form. ``votes``: an ensemble of small
             models. None: ``votes`` with a ``learner``, else ``stability`` for a linear classifier
             and ``box`` for a network.
-        learner: for ``votes``, how each member is trained: ``ridge``, a deterministic
+        learner: for ``votes``, how each member is trained: ``ridge``, ``logistic``, a deterministic
             scikit-learn estimator, or a function (x, y) that returns a function labelling rows.
             None: ridge.
         features: a public feature map in front of a linear head: ``relu``, ``landmarks``,

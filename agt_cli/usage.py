@@ -80,12 +80,6 @@ _NO_CROSSES = (
     "adds features made from pairs of columns"
 )
 
-_NO_LOGISTIC = (
-    "logistic members of votes were removed, because ridge members are as accurate at the same "
-    "stable distance. Leave the setting out, or give a learner of your own, such as "
-    "certificate.learner._target_=sklearn.linear_model.LogisticRegression"
-)
-
 _NO_TRIALS = (
     "tuning on private records was removed. Choose settings on rows that are declared public "
     "(agt tune with tune.public=...), or train with training=recipe, which needs no tuning"
@@ -139,7 +133,6 @@ OLD_SPELLINGS = {
     "certificate.features.map=crosses": _NO_CROSSES,
     "certificate.features.order": _NO_CROSSES,
     "certificate.features.weight": _NO_CROSSES,
-    "certificate.learner=logistic": _NO_LOGISTIC,
     "tune.private": _NO_TRIALS,
     "tune.trials": _NO_TRIALS,
     "tune.trials.mean": _NO_TRIALS,

@@ -86,8 +86,8 @@ class VotesConfig(CertificateConfig):
 
     Attributes:
         features: the public feature map that all members share.
-        learner: each member is a ridge regression. ``logistic`` is that of models of earlier
-            versions, which are read but not trained again.
+        learner: each member is a ridge regression, or a logistic regression of each class against
+            the others.
         strength: the factor of each member's regulariser, which is added to the sum of the losses
             over its shard; features have a norm of at most 1. "recipe" is replaced by a number
             before training (agt/models/votes_recipe.py).
@@ -147,7 +147,8 @@ class OwnVotesConfig(CertificateConfig):
         """Raise ValueError unless the settings name a learner."""
         if not isinstance(self.learner.get("_target_"), str):
             raise ValueError(
-                "learner: give ridge, or the full name of your own learner in learner._target_"
+                "learner: give ridge, logistic, or the full name of your own learner in "
+                "learner._target_"
             )
 
     @classmethod

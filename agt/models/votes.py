@@ -37,7 +37,7 @@ from agt.data.arrays import ROWS
 from agt.data.digests import fingerprint
 from agt.data.records import Records
 from agt.distributed import group
-from agt.errors import Superseded, UnsoundError, altered
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, proved
 from agt.messages import Message
 from agt.models.closed_form import read_features
@@ -69,9 +69,9 @@ from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, row_reporter
 from agt.training.ridge import (
     INFLUENCE_BITS,
+    LEARNERS,
     encode_targets,
     fit_number_ridge,
-    fit_ridge,
     label_influence,
     predict_labels,
     predict_numbers,
@@ -241,8 +241,9 @@ class VotesModel(Votes):
             features: [n, width] the integer features of the member's shard.
             labels: [n] the labels.
         """
+        learn = LEARNERS[self.config.learner]
         targets = encode_targets(labels, self.problem.classes)
-        return {"weight": fit_ridge(features, targets, self.config.member_strength)}
+        return {"weight": learn(features, targets, self.config.member_strength)}
 
     def _training_arrays(
         self, shards: Iterable[Records], count: int, on_progress: OnProgress
@@ -253,19 +254,7 @@ class VotesModel(Votes):
             shards: the members' shards.
             count: the number of shards.
             on_progress: called when the arrays after a member's are asked for: it is trained then.
-
-        Raises:
-            Superseded: the members are those of an earlier version, logistic regressions.
         """
-        if self.config.learner != "ridge":
-            raise Superseded(
-                Message(
-                    "{config:certificate.learner}={learner}: earlier versions of agt trained such "
-                    "members, but this version does not. Use ridge or a learner of your own, or "
-                    "train this model again with the version that made it",
-                    learner=self.config.learner,
-                )
-            )
         for finished, shard in enumerate(shards, start=1):
             yield _to_integer_features(self.phi(shard.features)), shard.labels
             on_progress(Progress(step=finished, steps=count, done=finished, total=count))
@@ -758,13 +747,26 @@ class VotesKind(VotesConfig, VotingKind):
     """
 
     def covers_changed_labels(self) -> bool:
-        """Return True: the proofs cover edits of labels of ridge regressions."""
-        return True
+        """Return whether the proofs cover edits of labels: they do for ridge regressions."""
+        return self.learner == "ridge"
 
     @property
     def trains_ridge_members(self) -> bool:
-        """True: members are ridge regressions."""
-        return True
+        """True if members are ridge regressions."""
+        return self.learner == "ridge"
+
+    def check_numbers(self, settings: Settings) -> None:
+        """Raise ConfigError unless members are ridge regressions, which give numbers."""
+        super().check_numbers(settings)
+        if self.learner != "ridge":
+            raise ConfigError(
+                Message(
+                    "{config:certificate.learner}={learner} gives classes, but "
+                    "{config:dataset.target}=numeric: use ridge, or a learner of your own that "
+                    "gives numbers",
+                    learner=self.learner,
+                )
+            )
 
     def erasure_methods(self, settings: Settings) -> tuple[str, ...]:
         """Return the names of the methods that can erase records from a trained model.
@@ -781,7 +783,7 @@ class VotesKind(VotesConfig, VotingKind):
         """Return these settings with another learner of the members.
 
         Args:
-            learner: ``ridge``, or an estimator or a function of the user's own.
+            learner: ``ridge``, ``logistic``, or an estimator or a function of the user's own.
 
         Returns:
             The settings; and the learner if it is the user's own, else None.

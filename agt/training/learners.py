@@ -184,7 +184,7 @@ class Learner:
         if not is_estimator and not callable(instance):
             raise ConfigError(
                 f"learner={implementation!r} cannot be used as a learner: give ridge, "
-                "an estimator with fit and predict, or a function"
+                "logistic, an estimator with fit and predict, or a function"
             )
         return cls(instance)
 

@@ -16,6 +16,8 @@ EXACT_SUM_ROWS = 256
 FEATURE_EXPONENT = -22  # features are integers times 2^-22
 WEIGHT_BITS = 28  # rows of integer weights have l2 norm below 2^28
 INFLUENCE_BITS = 29  # the norms of the rows of ``label_influence`` add up to less than 2^29
+LOGISTIC_STEPS = 100  # iterations of ``fit_logistic``
+SCORE_LIMIT = 64.0  # ``fit_logistic`` clips scores to [-64, 64], so that exp does not overflow
 
 
 def encode_targets(labels: np.ndarray, classes: int) -> np.ndarray:
@@ -133,6 +135,52 @@ def _ridge_weights(
     return np.ascontiguousarray(solution.T), 0
 
 
+def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarray:
+    """Fit logistic regression to one shard's records, and round the weights to integers.
+
+    It minimises sum_i log(1 + exp(-s_i W x_i)) + strength |W|^2 for each output, where s_i is the
+    sign of record i's target. With several classes, each output is one class against the others.
+    ``LOGISTIC_STEPS`` times, W becomes the minimiser of a quadratic upper bound that touches the
+    objective at W (Boehning and Lindsay 1988), which is a ridge regression of strength 8
+    ``strength``.
+
+    Args:
+        rows: [n, w] features in units of 2^-22: integers stored as float64. n may be 0.
+        targets: [n, J] targets (``encode_targets``), of which only the sign counts.
+        strength: factor of the regulariser, at least 1e-6; a public constant.
+
+    Returns:
+        [J, w] int32, W times a positive factor, rounded. It depends only on the arguments, to the
+        last bit (Lemma 3 of docs/proofs/ridge.md).
+    """
+    from agt.training.ridge_compiled import (
+        combine_rows,
+        scaled_residuals,
+        solve_positive_definite,
+    )
+
+    x = np.ldexp(rows, FEATURE_EXPONENT)
+    signs = np.where(targets > 0, 1.0, -1.0)
+    ridge_strength = 8 * strength
+    gram = _smaller_gram(rows)
+    identity = np.eye(len(gram))
+    inverse = solve_positive_definite(gram, identity, ridge_strength)
+    scores = np.zeros_like(signs)
+    for _ in range(LOGISTIC_STEPS):
+        working_targets = scores + scaled_residuals(scores, signs)
+        if len(rows) <= rows.shape[1]:  # the inverse is of A A^T, which is the smaller matrix
+            # Scores are A A^T (A A^T + ridge_strength I)^-1 working_targets.
+            dual = combine_rows(inverse, working_targets).T
+            weight = combine_rows(x, dual)
+            scores = working_targets - ridge_strength * dual
+        else:
+            feature_target_sums = combine_rows(x, working_targets).T
+            weight = combine_rows(inverse, feature_target_sums)
+            scores = combine_rows(x.T, weight.T).T
+        scores = np.clip(scores, -SCORE_LIMIT, SCORE_LIMIT)
+    return round_to_lattice(weight)
+
+
 def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
     """Return how much each record's target adds to the weights of ``fit_ridge``, as integers.
 
@@ -144,12 +192,12 @@ def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
         strength: factor of the regulariser, at least 1e-6; a public constant.
 
     Returns:
-        [n, w] int32. The lengths of its rows add up to less than 2^29 (1 + 2^-20) (Lemma 4 of
+        [n, w] int32. The lengths of its rows add up to less than 2^29 (1 + 2^-20) (Lemma 5 of
         docs/proofs/ridge.md).
 
     Formal guarantees:
         - Changing one label changes a query's score by a whole multiple of the dot product of the
-          record's row with the query, without rounding (Lemma 5 of docs/proofs/ridge.md).
+          record's row with the query, without rounding (Lemma 6 of docs/proofs/ridge.md).
         - The result depends only on the arguments, to the last bit.
     """
     from agt.training.ridge_compiled import combine_rows, solve_positive_definite
@@ -185,6 +233,10 @@ def sum_of_row_lengths(influence: np.ndarray) -> float:
     """
     largest_entries = np.abs(influence).max(axis=1, initial=0.0)
     return math.fsum(largest_entries) * math.sqrt(influence.shape[1])
+
+
+LEARNERS = {"ridge": fit_ridge, "logistic": fit_logistic}
+"""``certificate.learner`` -> the function that trains one member."""
 
 
 def _smaller_gram(rows: np.ndarray) -> np.ndarray:
@@ -233,7 +285,7 @@ def round_to_lattice(weight: np.ndarray) -> np.ndarray:
         weight: [J, w] float64. NaN and infinite entries count as 0.
 
     Returns:
-        [J, w] int32, whose rows have l2 norm below 2^28 (Lemma 3 of docs/proofs/ridge.md).
+        [J, w] int32, whose rows have l2 norm below 2^28 (Lemma 4 of docs/proofs/ridge.md).
     """
     integers, _ = _rounded_and_shift(weight)
     return integers
@@ -256,11 +308,11 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return each member's label of each query.
 
     Scores are exact integers, so a label does not depend on the other members and queries of the
-    call (Lemma 3 of docs/proofs/ridge.md). If scores are equal, the smaller class wins.
+    call (Lemma 4 of docs/proofs/ridge.md). If scores are equal, the smaller class wins.
 
     Args:
         queries: [n, w] features in units of 2^-22: integers stored as float64.
-        weight: [T, J, w] int32, the weights of T members (``fit_ridge``).
+        weight: [T, J, w] int32, the weights of T members (``fit_ridge``, ``fit_logistic``).
 
     Returns:
         [T, n] int16, from 0 to classes - 1.

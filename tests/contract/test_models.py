@@ -112,6 +112,9 @@ EXAMPLES = {
         certificate="stability", members=3, relation="flip", **TRAINED["stability"]
     ),
     "votes under flip": Example.of(3, certificate="votes", members=4, relation="flip"),
+    "votes of logistic regressions": Example.of(
+        3, certificate="votes", members=9, learner="logistic"
+    ),
     "votes on random features": Example.of(3, certificate="votes", members=9, features="relu"),
     "box of images": Example.of(shape=(2, 3, 3), **{**TRAINED["box"], "network": POOLED}),
 }

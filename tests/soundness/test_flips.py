@@ -314,6 +314,7 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
     [
         ({"certificate": "removal"}, "certificate=votes learner=ridge"),
         ({"certificate": "box"}, "certificate=votes learner=ridge"),
+        ({"learner": "logistic", "members": 3}, "certificate=votes learner=ridge"),
         ({"certificate": "votes", "unit_rows": 2}, "unit_rows=2"),
         ({"certificate": "votes", "units": ["a", "a", "b", "c", "d", "e"]}, "'a' has 2 rows"),
     ],

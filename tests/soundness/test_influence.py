@@ -81,6 +81,7 @@ def influences(model: Model, constants_are_public: bool = True) -> list[Influenc
 
 KINDS = {
     "votes": {"certificate": "votes", "members": 7},
+    "logistic votes": {"certificate": {"name": "votes", "learner": "logistic"}, "members": 5},
     "flips": {"certificate": "votes", "members": 3, "relation": "flip"},
     "erm": {"certificate": "erm", "weight_decay": 0.1},
     "erm, not clamped": {"certificate": "erm", "weight_decay": 0.05, "clip": 1.0},

@@ -7,7 +7,6 @@ And votes of linear heads under substitute, whose members count single edits.
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from agt.certificates.margin_votes import margin_vote
 from agt.certificates.stability import ClosedFormCertificates
 from agt.certificates.votes import Vote, certified_vote, plain_vote
 from agt.data.records import Records
-from agt.errors import Superseded
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.planning import QueryEvidence
@@ -31,14 +29,16 @@ from agt.models.ensemble import EnsembleModel, vote_certificates
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
-from agt.store.folder import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.training.ridge import (
+    SCORE_LIMIT,
     encode_targets,
+    fit_logistic,
     fit_ridge,
     predict_labels,
     round_to_lattice,
 )
+from agt.training.ridge_compiled import scaled_residuals
 from agt.training.settings import EnsembleConfig
 from agt_audit.neighbours import retrained
 
@@ -91,12 +91,14 @@ def test_it_is_the_certified_vote_of_members_whose_distances_are_0(
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, 3, pytest.param(-3, id="3-logistic")])
 def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
     """Of 7 records, all subsets trained: no label changes within its distance, and neighbours'
     distances by 1 at most.
     """
-    model = trained(7, classes, 6, relation=relation)
+    model = trained(
+        7, abs(classes), 6, relation=relation, learner="ridge" if classes > 0 else "logistic"
+    )
     everybody, size = records(model), 7
     some = (everybody.take(np.flatnonzero(mask >> np.arange(size) & 1)) for mask in range(2**size))
     known = [retrained(model.problem, each).certify(QUERIES) for each in some]
@@ -107,10 +109,11 @@ def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
     )
 
 
+@pytest.mark.parametrize("learner", ["ridge", "logistic"])
 # fewer and more records than coordinates
 @pytest.mark.parametrize(("n", "width"), [(300, 100), (300, 3)])
-def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int) -> None:
-    kind = {"name": "votes", "strength": 1e-6}  # so that roundings show
+def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int, learner: str) -> None:
+    kind = {"name": "votes", "strength": 1e-6, "learner": learner}  # so that roundings show
     model = trained(n, 3, 6, width, certificate=kind)
     everybody, ensemble = records(model), model.settings.ensemble
     home = assign_shards(everybody.units, ensemble)
@@ -249,27 +252,36 @@ def test_it_is_ridge_regression(n: int, width: int, classes: int) -> None:
     assert np.linalg.norm(found, axis=1).max() < 2**28
 
 
-def test_logistic_members_of_an_earlier_version_are_read_and_certified_but_not_trained(
-    tmp_path: Path,
-) -> None:
-    model = trained(40, 3, 7)
-    kind = replace(model.config, learner="logistic")
-    settings = replace(model.problem.settings, certificate=kind)
-    problem = replace(model.problem, settings=settings)
-    writer = NewFolder(tmp_path / "model", "agt.save")
-    replace(model, config=kind, problem=problem).save(writer)
-    writer.finish()
-    earlier = kind.load(problem, Folder.open(tmp_path / "model", "agt.save"))
-    found, expected = earlier.certify(QUERIES), model.certify(QUERIES)
-    assert np.array_equal(found.prediction, expected.prediction)
-    assert np.array_equal(found.stable_distance, expected.stable_distance)
-    for train in (
-        lambda: kind.fit(problem),
-        lambda: earlier.with_members_retrained(records(model), [0]),
-        lambda: earlier.retrained_labels(records(model), [0], earlier.phi(QUERIES)),
-    ):
-        with pytest.raises(Superseded, match=r"certificate\.learner=logistic"):
-            train()
+@pytest.mark.parametrize(("n", "width"), [(8, 20), (400, 5), (0, 5), (1, 5)])
+@pytest.mark.parametrize("strength", [1e-6, 0.5])
+def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
+    """As the minimiser of Newton's method, where 100 steps are enough; without records every
+    class scores alike.
+    """
+    rng = np.random.default_rng(n)
+    rows = np.rint(2.0**22 * normalised(rng.normal(size=(n, width))))
+    targets = encode_targets(rng.integers(0, 3, size=n), 3)
+    found, x, signs = fit_logistic(rows, targets, strength), rows * 2.0**-22, 2 * targets - 1
+    assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 2**28
+    if not n or strength < 0.1:
+        assert found.any() == (n > 0)
+        return
+    expected = np.zeros((3, width))
+    for _ in range(50):
+        for c in range(3):
+            chance = 1 / (1 + np.exp(signs[:, c] * (x @ expected[c])))
+            slope = 2 * strength * expected[c] - x.T @ (signs[:, c] * chance)
+            curve = x.T @ (x * (chance * (1 - chance))[:, None]) + 2 * strength * np.eye(width)
+            expected[c] -= np.linalg.solve(curve, slope)
+    factor = np.abs(found).max() / np.abs(expected).max()
+    assert found / factor == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
+
+
+def test_the_exponential_of_logistic_regression() -> None:
+    scores = np.linspace(-SCORE_LIMIT, SCORE_LIMIT, 2001)[:, None]
+    for sign in (1.0, -1.0):
+        pulls = scaled_residuals(scores, np.full_like(scores, sign))
+        assert pulls == pytest.approx(4 * sign / (1 + np.exp(sign * scores)), rel=1e-9)
 
 
 def test_what_votes_are_not_proved_for_is_refused() -> None:
@@ -279,7 +291,7 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
             "members=1 and vote=labels",
             lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes"),
         ),
-        (agt.errors.ConfigError, r"rigde.*ridge", lambda: trained(learner="rigde")),
+        (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (
             agt.errors.ConfigError,
             "certificate=erm cannot",

@@ -92,9 +92,10 @@ def test_what_is_made_for_classes_refuses_numbers(certificate: str) -> None:
         fitted(certificate=certificate, members=1)
 
 
-def test_a_relation_that_is_made_for_classes_refuses_numbers() -> None:
+@pytest.mark.parametrize("settings", [{"relation": "flip"}, {"learner": "logistic"}])
+def test_settings_that_are_made_for_classes_refuse_numbers(settings: Any) -> None:
     with pytest.raises(agt.ConfigError, match="numeric"):
-        fitted(relation="flip")
+        fitted(**settings)
 
 
 @pytest.mark.parametrize(

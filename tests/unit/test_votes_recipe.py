@@ -101,6 +101,7 @@ def test_vectors_and_images_have_a_member_for_100_records_and_a_strength_of_0_1(
 @pytest.mark.parametrize(
     "override",
     [
+        "certificate.learner=logistic",
         "certificate.learner={_target_: sklearn.tree.DecisionTreeClassifier}",
         "dataset.target=numeric",
     ],
