@@ -31,7 +31,7 @@ from agt.models.box import BoxModel
 from agt.relations import RELATIONS
 from agt.settings import STRICT, Count, Positive
 from agt.training.loop import Progress, train
-from agt_cli.report.figures import DARKEST, LINES, Grid
+from agt_cli.report.figures import DARKEST, LINES, Grid, power_words
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import DpSgd
@@ -488,10 +488,11 @@ def certified_by_k(
         draw = lines(
             "k",
             "certified_fraction",
-            "k",
+            "k: number of changed records",
             FRACTION,
             log=False,
             panels="claim",
+            share=True,
         )
         points = rows[["k", "certified_fraction", "series", "claim", "profile", "variant"]]
         points = points.assign(method=rows["variant"])
@@ -684,7 +685,7 @@ def half_certified(
         measured = table.assign(**{RATIO: table[HALF] / paper.iloc[0] if len(paper) else np.nan})
         band = rows.groupby(["profile", "k"], sort=False)["certified_fraction"]
         points = band.agg(certified_fraction="median", low="min", high="max").reset_index()
-        xlabel = "k: records added or removed in all"
+        xlabel = "k: records added or removed"
         draw = lines(
             "k",
             "certified_fraction",
@@ -694,6 +695,7 @@ def half_certified(
             level=0.5,
             level_name="half",
             steps=True,
+            share=True,
         )
         caption = (
             "Certified fraction of the test records against k: median and range over "
@@ -874,7 +876,8 @@ def plane_maps(
             within_decade = (1, 2, 5) if lowest_power >= -3 else (1,)
             powers = [10.0**power for power in range(lowest_power, 0)]
             ends = [step * power for power in powers for step in within_decade] + [1.0]
-            scale, shades = (ends, {end: f"{end:g}" for end in ends}), (DARKEST, 0.0)
+            in_words = power_words if lowest_power < -4 else "{:g}".format
+            scale, shades = (ends, {end: in_words(end) for end in ends}), (DARKEST, 0.0)
             label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
             what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
         draw = partial(

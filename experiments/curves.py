@@ -6,7 +6,6 @@ Same style as the command's own figures (agt_cli/report/figures.py).
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from agt_cli.report.figures import (
     line_styles,
     log_ticks,
     ordered,
+    wrapped,
 )
 from agt_cli.report.record import RunRecord
 
@@ -139,7 +139,7 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(chart.xlabel)
         for axes in drawn[::across]:
-            axes.set_ylabel(fill(chart.ylabel, 36))
+            axes.set_ylabel(wrapped(chart.ylabel, 3))
         if chart.inside:
             drawn[0].legend(loc="upper right")
         else:

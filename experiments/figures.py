@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
@@ -22,10 +21,20 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
-from agt_cli.report.figures import COLOURS, LINES, MARKERS, drawing, ends, keys, log_ticks
+from agt_cli.report.figures import (
+    ACROSS,
+    COLOURS,
+    LINES,
+    MARKERS,
+    drawing,
+    ends,
+    keys,
+    log_ticks,
+    wrapped,
+)
 from agt_cli.report.record import RunRecord
 
-from .curves import Curves, curves
+from .curves import MOST_ACROSS, Curves, curves
 
 Draw = Callable[[RunRecord, pd.DataFrame, str], None]
 """Called with the record, the data and the name of the files."""
@@ -86,18 +95,22 @@ def marks(
     categories, parts = list(data[y].unique()), list(data.groupby(panels, sort=False))
     several = data[series].nunique() > 1
     beside = several and len(parts) == 1
-    width = 2.2 + 2.3 * len(parts) + 1.6 * beside
-    with drawing(record, name, data, (width, 1.6 + 0.42 * len(categories))) as figure:
-        places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
+    across = len(parts) if len(parts) <= MOST_ACROSS else ACROSS
+    down = math.ceil(len(parts) / across)
+    size = (2.2 + 2.3 * across + 1.6 * beside, 0.6 + down * (1.0 + 0.42 * len(categories)))
+    with drawing(record, name, data, size) as figure:
+        grid = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True)
+        places = list(grid.ravel())[: len(parts)]
+        for axes in grid.ravel()[len(parts) :]:
+            axes.set_axis_off()
         for axes, (value, part) in zip(places, parts, strict=True):
             heights = [categories.index(one) for one in part[y]]
             _draw_marks(axes, part, x, heights, series, start)
             axes.set_yticks(range(len(categories)), [in_words(str(one)) for one in categories])
-            axes.set(
-                title=fill(panel.format(value), 26),
-                xlabel=xlabel,
-                xscale="log" if log else "linear",
-            )
+            axes.set(title=wrapped(panel.format(value), 2.2), xscale="log" if log else "linear")
+        for axes in places[-across:]:
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel(xlabel)
         places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
         whole = bool((data[x] % 1 == 0).all())
         if log:
@@ -367,15 +380,16 @@ def planes(
         list(data.groupby(["profile", "claim"], sort=False)),
     )
     with drawing(
-        record, name, mapped, (1.5 + 1.7 * len(panels), 0.45 + 1.45 * len(lines))
+        record, name, mapped, (1.8 + 1.7 * len(panels), 0.9 + 1.45 * len(lines))
     ) as figure:
         axes = figure.subplots(len(lines), len(panels), squeeze=False, sharex="col", sharey="col")
         for places, ((profile, claim), of_line) in zip(axes, lines, strict=True):
             for place, panel in zip(places, panels, strict=True):
                 _draw_plane(place, of_line[of_line["panel"] == panel], value, colours, norm)
-            places[0].set_ylabel(f"{claim}\n{in_words(str(profile))}\nx2", fontsize=8)
+            places[0].set_ylabel("x2", fontsize=8)
+            _name_row(places[0], f"{claim},\n{in_words(str(profile))}")
         for place, panel in zip(axes[0], panels, strict=True):
-            place.set_title(fill(panel, 22), fontsize=8)
+            place.set_title(wrapped(panel, 2), fontsize=8)
         for place in axes[-1]:
             place.set_xlabel("x1", fontsize=8)
         keys(figure, list(axes.ravel()), markerscale=1.6, fontsize=8)
@@ -384,6 +398,23 @@ def planes(
         bar.ax.minorticks_off()
         bar.ax.tick_params(length=0, labelsize=8)
         bar.set_label(label, fontsize=8)
+
+
+def _name_row(axes: Axes, name: str) -> None:
+    """Write what a row of panels is of at the left of its first panel, beside the axis' name."""
+    axes.annotate(
+        name,
+        (0, 0.5),
+        xycoords=axes.yaxis.label,
+        xytext=(-4, 0),
+        textcoords="offset points",
+        rotation="vertical",
+        ha="right",
+        va="center",
+        multialignment="center",
+        fontsize=8,
+        fontweight="bold",
+    )
 
 
 def _draw_plane(

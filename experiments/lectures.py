@@ -336,7 +336,7 @@ def gradients_and_noise(
             "share of coordinates in a bin",
             log=False,
             ylog=True,
-            looks={"gradient": {**steps, "linestyle": "-"}, "noise": {**steps, "linestyle": "-"}},
+            looks={"gradient": {**steps, "linestyle": "-"}, "noise": {**steps, "linestyle": "--"}},
         )
         caption = (
             "Coordinates of the mean of clipped gradients before the first step, and the noise "
@@ -408,7 +408,13 @@ def private_means(
 
     def shown(rows: pd.DataFrame) -> Shown:
         points = rows.rename(columns={"way": "series"}).drop(columns="profile")
-        draw = lines("users", "squared error", "n", "mean squared error of the mean", ylog=True)
+        draw = lines(
+            "users",
+            "squared error",
+            "n, the number of users",
+            "mean squared error of the mean",
+            ylog=True,
+        )
         caption = f"Mean squared error of a mean of n numbers at eps = {eps:g}, {draws:,} draws."
         note = (
             "By the formula: of bits exact, with the variance 1/4 of a fair bit where the lecture "

@@ -32,9 +32,8 @@ from agt.certificates.box import Certificates
 from agt_cli.report.certification_md import Subject
 from agt_cli.report.markdown import DPI, clip
 from agt_cli.report.number_md import NumberSubject
-from agt_cli.report.quality import rate_words
+from agt_cli.report.quality import NO_BREAK, rate_words
 from agt_cli.report.record import RunRecord, csv_bytes
-from agt_cli.report.sections_md import within
 
 STYLE: dict[str, Any] = {
     "font.size": 10,
@@ -78,6 +77,8 @@ LEVELS = 8
 BINS = 12
 TRAINING_POINTS = 400  # drawn on a map, at most: the colours behind them stay visible
 WIDTH = 5.2  # inches: as wide as a phone shows without scrolling
+LETTERS_PER_INCH = 12  # of text along a figure
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -138,13 +139,16 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
             axes.plot(k, table[column], label=name, **LOOKS[column], **marks)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set(
-            xlabel=f"k: {subject.counted_edits}",
+            xlabel=wrapped(f"k: {subject.counted_edits}", WIDTH),
             ylabel=f"fraction of {subject.queries}",
             ylim=(0, 1.02),
         )
         ends([axes], "x")
         keys(figure, [axes])
-        headline(figure, _keeps(subject, table), subject.about)
+        row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
+        share = _percent(float(row["certified_fraction"]))
+        finding = f"Certified at k = {int(row['k']):,}: {share} of the predictions"
+        headline(figure, finding, subject.about)
     changes = subject.counted_edits
     caption = f"Fraction of the answers that are certified, against k ({changes})."
     if is_cut:
@@ -187,7 +191,8 @@ def intervals(
         panels = figure.subplots(1 if labels is None else 2, squeeze=False)[:, 0]
         panels[0].plot(table["k"], table["width_median"], "o-", color="black", label="median")
         panels[0].plot(table["k"], table["width_mean"], "v--", color="#d94801", label="mean")
-        panels[0].set(xlabel=f"k: {subject.counted_edits}", ylabel="width of the interval")
+        xlabel = wrapped(f"k: {subject.counted_edits}", WIDTH)
+        panels[0].set(xlabel=xlabel, ylabel="width of the interval")
         panels[0].legend()
         if labels is not None:
             shown = np.linspace(0, len(labels) - 1, min(len(labels), TRAINING_POINTS))
@@ -226,12 +231,9 @@ def _lines(table: pd.DataFrame) -> dict[str, str]:
     return lines
 
 
-def _keeps(subject: Subject, table: pd.DataFrame) -> str:
-    """Return in a sentence how many predictions no dataset within a small k changes."""
-    row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
-    share = rate_words(row["certified_fraction"])
-    changes = within(subject.relation, int(row["k"]))
-    return f"{share} of the predictions stay the same with {changes}"
+def _percent(share: float) -> str:
+    """Return a share in percent, for a heading: "38.7%"; "100%" is all and no less."""
+    return f"{float(rate_words(share)):.1%}".replace(".0%", "%")
 
 
 def between(values: pd.Series, words: Callable[[float], str]) -> str:
@@ -264,24 +266,22 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
     data = pd.DataFrame({"stable_distance_from": edges, "right": right, "wrong": wrong})
     if labels is None:
         data = data.rename(columns={"right": "queries"}).drop(columns="wrong")
-    with drawing(record, "stable_distances", data, (WIDTH, 1.6 + 0.22 * len(edges))) as figure:
+    filled = np.flatnonzero(right + wrong)
+    drawn = slice(filled[0], filled[-1] + 1) if len(filled) else slice(1)
+    names = _names(edges)[drawn]
+    with drawing(record, "stable_distances", data, (WIDTH, 2.1 + 0.22 * len(names))) as figure:
         axes = figure.subplots()
-        _bars(axes, right, wrong, None if labels is None else "right prediction")
-        axes.set_yticks(np.arange(len(edges)), _names(edges))
+        _bars(axes, right[drawn], wrong[drawn], None if labels is None else "right prediction")
+        axes.set_yticks(np.arange(len(names)), names)
         axes.set(
             ylabel="stable distance, in k",
-            xlabel=f"number of {subject.queries}; k: {subject.counted_edits}",
+            xlabel=wrapped(f"number of {subject.queries} (k: {subject.counted_edits})", WIDTH),
         )
         ends([axes], "x")
         if labels is not None:
             keys(figure, [axes])
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
-        share = "All" if (stable >= middle).all() else "Half"
-        headline(
-            figure,
-            f"{share} of the predictions stay the same at every k up to {middle:,}",
-            subject.about,
-        )
+        headline(figure, f"Median stable distance: {middle:,}", subject.about)
     return {"stable_distances": "Number of queries at each stable distance."}
 
 
@@ -298,6 +298,7 @@ def _bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | None) -
     bars = axes.barh(heights, right, 0.8, color="#2c7fb8", label=label)
     # an empty bar chart would still enter the legend, in a colour of its own
     if wrong.any():
+        edge_widths = np.where(wrong > 0, 1.0, 0.0)  # no stroke where there is no bar
         bars = axes.barh(
             heights,
             wrong,
@@ -305,6 +306,7 @@ def _bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | None) -
             left=right,
             color="white",
             edgecolor="black",
+            linewidth=edge_widths,
             hatch="/////",
             label="wrong prediction",
         )
@@ -358,12 +360,8 @@ def plane_map(
         )
         keys(figure, [axes], markerscale=1.6)
         level = next(edge for edge in edges if edge >= min(COMMON, edges[-1]))
-        share = rate_words(float((certificates.stable_distance >= level).mean()))
-        headline(
-            figure,
-            f"in {share} of the shown part of the plane, the label stays the same at k = {level:,}",
-            subject.about,
-        )
+        share = _percent(float((certificates.stable_distance >= level).mean()))
+        headline(figure, f"Certified at k = {level:,}: {share} of the plane shown", subject.about)
     return {
         "plane_map": (
             "Regions of equal stable distance, the decision boundary, and the training points."
@@ -408,7 +406,7 @@ def _colour_bar(
     bar.ax.set_yticklabels(_names(edges))
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
-    bar.set_label(f"stable distance (k:\n{subject.counted_edits})")
+    bar.set_label(f"stable distance\n{wrapped(f'(k: {subject.counted_edits})', 3)}")
 
 
 def _edges(ks: tuple[int, ...], most: int) -> list[int]:
@@ -440,20 +438,26 @@ def _names(edges: list[int]) -> list[str]:
     return [*spans, f"≥ {edges[-1]}"]
 
 
+def wrapped(text: str, inches: float) -> str:
+    """Return text in lines of so many inches, none of which breaks an equation such as k = 25."""
+    unbroken = text.replace(" = ", f"{NO_BREAK}={NO_BREAK}")
+    return fill(unbroken, int(LETTERS_PER_INCH * inches))
+
+
 def headline(figure: Figure, finding: str, about: str) -> None:
     """Write above the axes what the figure shows, and what it is of.
 
     It is text, whatever signs are in it.
     """
-    letters = int(13.5 * figure.get_figwidth())
-    lines = [fill(line, letters) for line in (finding, about) if line]
+    lines = [wrapped(line, figure.get_figwidth()) for line in (finding, about) if line]
     if lines:
         figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
 
 
 def columns_of(names: Iterable[str], width: float) -> int:
     """Return how many names fit beside one another below a figure of so many inches."""
-    return max(1, int(width * 12 / (8 + max(len(clip(name)) for name in names))))
+    longest_line = max(len(clip(line)) for name in names for line in name.split("\n"))
+    return max(1, int(width * LETTERS_PER_INCH / (8 + longest_line)))
 
 
 def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: Any) -> None:
@@ -538,7 +542,7 @@ def _only_tick(drawn: Sequence[Axes], name: str, value: float) -> None:
         axis = getattr(axes, f"{name}axis")
         if axis.get_scale() == "log":
             axes.set(**{f"{name}lim": (value / 2, value * 2)})
-        axis.set_ticks([value])
+        axis.set_ticks([value], labels=[f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"])
         axis.set_ticks([], minor=True)
 
 
@@ -670,12 +674,28 @@ def ordered(
 
 
 def log_ticks(axis: Axis, values: pd.Series) -> None:
-    """Set few and round ticks of a logarithmic axis, with numbers as people write them."""
+    """Set few and round ticks of a logarithmic axis, with numbers as people write them.
+
+    There are at least two ticks, unless all values are one.
+    """
     positive = values[values > 0]
-    decades = np.log10(positive.max() / positive.min())
-    axis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    low, high = float(positive.min()), float(positive.max())
+    steps = (1,) if high / low > 100 else (1, 2, 5)
+    locator: LogLocator | MaxNLocator = LogLocator(subs=steps)
+    ticks = np.asarray(locator.tick_values(low, high))
+    if ((ticks >= low) & (ticks <= high)).sum() < 2:
+        locator = MaxNLocator(4, steps=[1, 2, 5, 10])
+    axis.set_major_locator(locator)
+    in_words = power_words if low < 1e-4 else "{:,.10g}".format
+    axis.set_major_formatter(FuncFormatter(lambda value, _: in_words(value)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def power_words(value: float) -> str:
+    """Return a positive number by its power of ten: "10⁻⁵", "2·10⁻⁵"."""
+    mantissa, exponent = f"{value:.10e}".split("e")
+    power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
+    return power if float(mantissa) == 1 else f"{float(mantissa):g}·{power}"
 
 
 def line_styles(names: list[str]) -> dict[str, dict[str, Any]]:
@@ -688,6 +708,8 @@ def line_styles(names: list[str]) -> dict[str, dict[str, Any]]:
     for index, name in enumerate(names):
         mechanism = next((known for known in STYLES if name.startswith(known)), "")
         style = STYLES.get(mechanism) or LINES[index % len(LINES)]
+        if not mechanism and index >= len(LINES):
+            style = style | {"markerfacecolor": "white"}
         if mechanism and used[mechanism]:
             dashes = [style["linestyle"], *(dash for dash in DASHES if dash != style["linestyle"])]
             linestyle = dashes[used[mechanism] % len(dashes)]

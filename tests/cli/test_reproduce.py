@@ -14,6 +14,8 @@ import yaml
 from agt_cli._experiments.kinds import Entry, Profile, Published, experiment_names, load_experiment
 from agt_cli._experiments.reproduce import KINDS
 from agt_cli._experiments.runs import Runs, signature
+from legibility import faults
+from matplotlib.figure import Figure
 from synthetic import refused
 
 from agt.errors import ConfigError
@@ -239,6 +241,30 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
     }
     overview = (folder.parent / "overview.md").read_text()
     assert "Blobs, reproduced" in overview
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_figure_of_the_papers_can_be_read_in_print(
+    name: str, agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[list[str]] = []
+    whole = Figure.savefig
+
+    def check(self: Figure, *arguments: Any, **more: Any) -> None:
+        found.append(faults(self))
+        whole(self, *arguments, **more)
+
+    monkeypatch.setattr(Figure, "savefig", check)
+    agt("reproduce", name, "profile=smoke", "compute.threads=1", "-q").ended(0)
+    assert found
+    assert [fault for of_figure in found for fault in of_figure] == []
+
+
+def test_smoke_makes_every_kind_of_figure() -> None:
+    experiments = map(load_experiment, experiment_names())
+    artifacts = [artifact for each in experiments for artifact in each.artifacts]
+    assert {one.kind for one in artifacts if one.smoke is not None} == set(KINDS)
 
 
 def test_a_forecast_and_progress_are_said_and_what_lacks_data_is_left_out(

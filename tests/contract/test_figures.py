@@ -9,12 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from agt_cli._experiments.curves import Curves, _styles, curves
-from agt_cli._experiments.figures import batches_by_depth, named_points
+from agt_cli._experiments.figures import batches_by_depth, marks, named_points
+from legibility import faults
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
+from agt.certificates.box import Certificates
+from agt.relations import RELATIONS
+from agt.settings import RelationConfig
 from agt_cli.report import figures
-from agt_cli.report.certification_md import COLUMN_TITLES
+from agt_cli.report.certification_md import COLUMN_TITLES, Subject
 from agt_cli.report.figures import (
     BINS,
     COLOURS,
@@ -170,18 +175,7 @@ def test_axes_end_with_the_data_and_no_label_meets_another(
     assert names == ["noise-free $1$", *(f"mechanism {i}" for i in range(8, -1, -1))], (
         "the highest line first"
     )
-    figure.draw_without_rendering()
-    boxes = [
-        text.get_window_extent()
-        for one in axes
-        for text in (*one.get_xticklabels(), one.title)
-        if text.get_text()
-    ]
-    boxes += [
-        text.get_window_extent() for text in (*figure.legends[0].get_texts(), figure._suptitle)
-    ]  # type: ignore[attr-defined]
-    for place, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+    assert faults(figure) == []
 
 
 def test_an_axis_of_names_ends_with_them(tmp_path: Path, drawn: list[Figure]) -> None:
@@ -344,3 +338,108 @@ def test_legends_have_the_words_of_the_table() -> None:
     for column, title in COLUMN_TITLES.items():
         if column != "k":
             assert title.removeprefix("accuracy: ") in figures.LINE_NAMES[column]
+
+
+def subject_of(relation: str, certificates: Certificates) -> Subject:
+    needed = {"perturb": {"radius": 0.125}}
+    return Subject(
+        dataset="a table with a name of some length (synthetic)",
+        queries="test records",
+        relation=RelationConfig(name=relation, unit_rows=5, **needed.get(relation, {})),
+        conditions=(),
+        classes=("left", "right"),
+        certificates=certificates,
+        labelled=True,
+    )
+
+
+WORDIEST = sorted(RELATIONS, key=lambda name: len(RELATIONS[name].describe_counted(5, 0.125)))[-2:]
+
+
+@pytest.mark.parametrize("relation", ["add_remove", *WORDIEST])
+def test_figures_of_a_certification_can_be_read_whatever_k_counts(
+    relation: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    ks = tuple(range(41))
+    grid = Grid.around(np.array([[-1.0, -1.0], [1.0, 1.0]]), 12)
+    # the stable distance grows with the distance from the line between the classes
+    margin = grid.points.sum(axis=1)
+    certified = np.abs(margin)[None] * 18 >= np.array(ks)[:, None]
+    prediction = (margin > 0).astype(np.int64)
+    certificates = Certificates(ks, relation, prediction, certified)  # type: ignore[arg-type]
+    subject = subject_of(relation, certificates)
+    labels = np.roll(prediction, 3)
+    table = pd.DataFrame(certificates.table(labels))
+    with RunRecord(tmp_path / "run", "certify", {}) as record:
+        figures.curve(record, subject, table)
+        figures.histogram(record, subject, labels)
+        figures.plane_map(
+            record, subject, grid, certificates, margin[None], grid.points[::5], prediction[::5]
+        )
+    assert len({*map(id, drawn)}) == 3
+    assert [fault for figure in drawn for fault in faults(figure)] == []
+
+
+def test_a_histogram_has_no_rows_beyond_its_data(tmp_path: Path, drawn: list[Figure]) -> None:
+    distances = np.array([22, 23, 37])
+    ks = tuple(range(41))
+    certified = distances[None] >= np.array(ks)[:, None]
+    certificates = Certificates(ks, "remove", np.zeros(3, dtype=np.int64), certified)
+    with RunRecord(tmp_path / "run", "certify", {}) as record:
+        figures.histogram(record, subject_of("remove", certificates), None)
+    rows = [bar.get_width() for bar in drawn[-1].axes[0].patches]
+    assert rows[0] > 0
+    assert rows[-1] > 0
+    assert sum(rows) == 3
+    assert len(pd.read_csv(tmp_path / "run" / "figures" / "stable_distances.csv")) > len(rows)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0066, 0.0145), (1e-12, 1.0), (3e-6, 4e-6), (2, 150), (40, 60)]
+)
+def test_a_logarithmic_axis_has_several_ticks(
+    low: float, high: float, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    rows = [{"x": x, "y": y, "series": "one"} for x, y in ((1.0, low), (2.0, high))]
+    chart = Curves("c", "x", "y", "x", "y", log=False, ylog=True)
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, chart, pd.DataFrame(rows))
+    assert faults(drawn[-1]) == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_marks_in_several_panels_can_be_read(
+    count: int, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    panels = [f"a method of so many words, part {place}" for place in range(count)]
+    rows = [
+        {"panel": panel, "query": f"query {query}", "series": series, "k": k, "low": k, "high": k}
+        for panel in panels
+        for query in (1, 2)
+        for series, k in (("at least", query), ("at most", 40 * query))
+    ]
+    words = {"series": "series", "panels": "panel", "xlabel": "records changed", "panel": "{}"}
+    with RunRecord(tmp_path / "run", "reproduce", {}) as record:
+        marks(record, pd.DataFrame(rows), "marks", x="k", y="query", log=True, **words)
+    assert faults(drawn[-1]) == []
+    assert drawn[-1].get_figwidth() < 10
+
+
+def test_what_cannot_be_read_is_found() -> None:
+    figure = Figure(figsize=(4, 3))
+    first, second, empty = figure.subplots(1, 3)
+    first.plot([1, 2], [1, 2], color="0.30", label="one")
+    first.plot([1, 2], [2, 1], color="0.32", label="other")
+    first.legend(loc="center")
+    first.set(xlabel="x", ylabel="y")
+    second.plot([1, 2], [1, 2])
+    second.yaxis.set_major_locator(NullLocator())
+    second.set_xticks([1.5])
+    empty.set(xlabel="x", ylabel="y")
+    figure.suptitle("a heading\n= 25", x=0.99)
+    found = faults(figure)
+    kinds = ("leaves", "equals sign", "empty", "no name", "one tick", "covers", "in grey")
+    assert [kind for kind in kinds if not any(kind in fault for fault in found)] == []
+    for words in ("here", "there"):
+        first.text(1, 1, words)
+    assert any("overlaps" in fault for fault in faults(figure))
