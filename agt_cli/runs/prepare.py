@@ -564,7 +564,7 @@ def write_trained(
     record.environment(
         data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
     )
-    key = HashKey.made(record.place)
+    key = HashKey.read_or_create(record.place)
     record.environment(
         data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
     )
@@ -572,7 +572,7 @@ def write_trained(
     model.save_shards(record)
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
-        file.writelines(Index.made(prepared.loaded.train, key).parts)
+        file.writelines(Index.from_records(prepared.loaded.train, key).parts)
     asked = asked_for_train_accuracy(dataset, settings)
     if len(asked) < len(dataset.train):
         record.add_metrics(train_accuracy_records=len(asked))
