@@ -201,7 +201,7 @@ def _without_dashes(option: str) -> str:
 
 def _first_keys(config: str) -> list[str]:
     """Return the first parts of the keys that a primary configuration has, as its file says."""
-    text = (config_files.config_dir() / f"{config}.yaml").read_text(encoding="utf-8")
+    text = "\n".join(config_files.primary_lines(config))
     return [*config_files.groups(config), *re.findall(r"^(\w+):", text, re.MULTILINE)]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import TextWrapper
 
-from agt_cli.config_files import _lines, groups, options, summary
+from agt_cli.config_files import groups, included_files, options, primary_lines, summary
 from agt_cli.renamed import with_new_name
 from agt_cli.usage import COMMANDS, FLAGS, Word, bare_words, words_of
 
@@ -175,15 +175,12 @@ def _is_part(name: str, word: str) -> bool:
 
 
 def _primary_settings(config: str) -> list[tuple[str, str]]:
-    """Return the settings of a primary file, and of those that it includes."""
-    lines = _lines(config)
-    included = [
-        line.removeprefix("  - ").strip()
-        for line in lines
-        if line.startswith("  - ") and ":" not in line and "_self_" not in line
-    ]
-    below = [row for part in included for row in _primary_settings(part)]
-    return [*below, *_settings(lines)]
+    """Return (setting, meaning) for each setting of a primary file.
+
+    The settings of the files that it includes come first.
+    """
+    of_included = [row for name in included_files(config) for row in _primary_settings(name)]
+    return [*of_included, *_settings(primary_lines(config))]
 
 
 def _keys_of(name: str, group: str, option: str) -> list[tuple[str, str]]:
