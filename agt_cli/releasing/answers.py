@@ -94,7 +94,7 @@ class PortableAnswers:
             answers = release.numbers
             names = public_names(queries.ids)
             table = NumberTable(names, (), number_of=None, target=numbers)
-        for line in [*outside_lines(queries), *id_lines(queries), *table.naming]:
+        for line in [*outside_lines(queries), *id_lines(queries), *table.name_warnings]:
             console.note(line)
         mismatches = queries.population_mismatches
         if mismatches and not self.force:

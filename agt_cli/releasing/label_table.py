@@ -69,7 +69,7 @@ class LabelTable:
         return f"labels{self.suffix}"
 
     @property
-    def naming(self) -> list[str]:
+    def name_warnings(self) -> list[str]:
         """Warnings about the column record_id: one if it has row numbers, none if it has ids."""
         if not isinstance(self.names, Mapped):  # only ``row_numbers`` returns a ``Mapped`` array
             return []

@@ -23,7 +23,7 @@ from agt.models.model import Model
 from agt.provenance import surroundings
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
-from agt_cli.choices import naming
+from agt_cli.choices import with_public_rows
 from agt_cli.command_settings.on_run import LINES
 from agt_cli.configuration import digest_of
 from agt_cli.process import current_team
@@ -109,7 +109,7 @@ class TrainedRun:
         use_threads(self.settings.compute)
         finished, choices = (
             self.finished,
-            naming(self.settings.choices, self.settings.training.chosen_from),
+            with_public_rows(self.settings.choices, self.settings.training.chosen_from),
         )
         run = (
             None

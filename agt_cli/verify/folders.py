@@ -31,7 +31,7 @@ from agt.store.json_text import as_json, parse_json
 from agt.store.manifest import HASH, MANIFEST_FILE, Manifest, read_digest, unseal_manifest
 from agt.store.reading import MAX_TEXT_BYTES, Broken, file_kind, open_plain
 from agt.targets import is_own_code
-from agt_cli.choices import naming
+from agt_cli.choices import with_public_rows
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
 from agt_cli.runs.pending import ABSTAINED_FILE
@@ -587,7 +587,7 @@ def _model_of(record: Record) -> Model | None:
             "the model was not checked, because config.yaml asks for more than "
             f"{MAX_STEPS:,} training steps, the most that agt verify checks"
         )
-    choices = naming(settings.choices, settings.training.chosen_from)
+    choices = with_public_rows(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
     if kept is None:
         record.findings.unchecked(
