@@ -796,7 +796,7 @@ class JobTable:
         """Write sweep.csv in the sweep's folder."""
         write_atomic(self.sweep / "sweep.csv", csv_bytes(self.rows()))
 
-    def say(self, console: Console) -> None:
+    def print_to(self, console: Console) -> None:
         """Print what a person reads first; errors were lines of their own."""
         rows = self.rows()
         settings = list(rows.columns)[
