@@ -58,7 +58,7 @@ _SBATCH = (
     "setup",
 )
 
-_SLURM = {
+_SLURM: dict[str, Any] = {
     **dict.fromkeys(_SBATCH),
     "signal_delay_s": 120,
     "max_num_timeout": 0,
