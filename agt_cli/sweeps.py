@@ -151,8 +151,9 @@ class Job:
             return 0
         recorded: Mapping[str, Any] = self.run.status if self.run else self.result
         code = recorded.get("exit_code")
-        is_known = self.state == "failed" and isinstance(code, int)
-        return int(code) if is_known else AgtError.exit_code
+        if self.state == "failed" and isinstance(code, int):
+            return code
+        return AgtError.exit_code
 
     def as_json(self, command: str) -> dict[str, Any]:
         """Return what --json prints about the job.
@@ -787,7 +788,7 @@ class JobTable:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return what --json prints: the jobs of this and of earlier calls, and the table's path."""
+        """Return what --json prints: the jobs of this and of earlier calls, and the table."""
         return {
             "sweep": str(self.sweep),
             "table": str(self.sweep / "sweep.csv"),
