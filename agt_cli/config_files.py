@@ -144,17 +144,13 @@ def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
         if key == "experiment":
             names += [name for name in value.split(",") if not is_own("experiment", name)]
     paths = [folder / "experiment" / f"{name}.yaml" for folder in folders for name in names]
-    return [path for path in paths if path.is_file() and not _names_its_package(path)]
+    return [path for path in paths if path.is_file() and not _names_package(path)]
 
 
-def _names_its_package(path: Path) -> bool:
-    """Return whether a line ``# @package`` is among the comments at the beginning of a file."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("# @package"):
-            return True
-        if line.strip() and not line.startswith("#"):
-            return False
-    return False
+def _names_package(path: Path) -> bool:
+    """Return whether ``# @package`` is among the comments at the beginning of a file."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return re.match(r"(#.*\n|[^\S\n]*\n)*# @package", text) is not None
 
 
 def is_own(group: str, option: str) -> bool:

@@ -1,6 +1,6 @@
 """Settings of a network that have no default, named all at once if they are missing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -76,6 +76,15 @@ def check_network(config: Mapping[str, Any], also: str = "") -> None:
         f"{named}: agt has no default training settings for a network: use a linear model "
         f"(model=linear), or add {settings}, with numbers that are chosen on public data{more}"
     )
+
+
+def message_of_error(check: Callable[[], object]) -> str:
+    """Return the message of the ConfigError that a function raises; empty: it raises none."""
+    try:
+        check()
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def missing_path(model: object) -> str:

@@ -22,7 +22,7 @@ from agt.settings import (
 from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, missing_path, missing_words
+from agt_cli.networks import check_network, message_of_error, missing_path, missing_words
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_open, check_resumed_folder
@@ -37,8 +37,15 @@ PARTS: dict[str, type[Any]] = {
 }
 """Parts of a training configuration that have one class of settings each."""
 TRAINING_KEYS = (
-    *("dataset", "model", "certificate", "noise", "resume", *PARTS),
-    *("output_dir", "data_dir", "ledger"),
+    "dataset",
+    "model",
+    "certificate",
+    "noise",
+    "resume",
+    *PARTS,
+    "output_dir",
+    "data_dir",
+    "ledger",
 )
 """All keys of a training configuration."""
 
@@ -105,7 +112,9 @@ def check_training(config: Mapping[str, Any]) -> None:
                 check_open(run)
         return
     if missing_words(config):
-        check_network(config, _error_of_model(config) or missing_path(config.get("model")))
+        model = config.get("model")
+        error = message_of_error(lambda: read_own_part(model, "model"))
+        check_network(config, error or missing_path(model))
     check_parts(config)
     check_table_of_dataset(config.get("dataset"))
 
@@ -140,15 +149,6 @@ def check_parts(config: Mapping[str, Any]) -> None:
     model = read_own_part(config.get("model"), "model")
     if model is not None and not model.linear and not kind.takes_hidden_layers:
         raise no_hidden_layers(kind.name, model.hidden)
-
-
-def _error_of_model(config: Mapping[str, Any]) -> str:
-    """Return the message about a wrong setting of one of agt's models; empty: none is wrong."""
-    try:
-        read_own_part(config.get("model"), "model")
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def check_tune(config: Mapping[str, Any]) -> None:

@@ -33,8 +33,18 @@ FLAGS = (
 )
 
 OPTIONS = (
-    *("--json", "-q", "--quiet", "-v", "--verbose", "--version", "--help"),
-    *("--multirun", "--cfg", "--resolve", "--hydra-help", "--config-dir"),
+    "--json",
+    "-q",
+    "--quiet",
+    "-v",
+    "--verbose",
+    "--version",
+    "--help",
+    "--multirun",
+    "--cfg",
+    "--resolve",
+    "--hydra-help",
+    "--config-dir",
 )
 
 WITH_VALUE = (

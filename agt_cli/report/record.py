@@ -269,8 +269,11 @@ class RunRecord(FolderWriter):
             return {}
         before = self.again.environment
         resumed = [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]
-        of_sweep = {key: before[key] for key in ("overrides", "signature") if key in before}
-        return {"argv": before.get("argv"), "resumed": resumed, **of_sweep}
+        history = {"argv": before.get("argv"), "resumed": resumed}
+        for key in ("overrides", "signature"):
+            if key in before:
+                history[key] = before[key]
+        return history
 
     def _fail(self, text: str, code: int) -> None:
         """Record that the run failed, with the message and the exit code of its error."""

@@ -132,8 +132,27 @@ _UNQUOTED: frozenset[DoubtCode] = frozenset(
 FEW_NUMBERS = 12
 """Of as many different numbers, a label may well have classes."""
 _MASKS = {
-    *("", "?", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "unknown", "missing", "masked"),
-    *("hidden", "redacted", "withheld", "unlabeled", "unlabelled", "tbd", "xxx", "k.a.", "n.v."),
+    "",
+    "?",
+    "na",
+    "n/a",
+    "n.a.",
+    "nan",
+    "null",
+    "none",
+    "nil",
+    "unknown",
+    "missing",
+    "masked",
+    "hidden",
+    "redacted",
+    "withheld",
+    "unlabeled",
+    "unlabelled",
+    "tbd",
+    "xxx",
+    "k.a.",
+    "n.v.",
 }
 _SENTINELS = {-1.0, -9.0, -99.0, -999.0, 99.0, 999.0, 9999.0}
 _FEATURE_SENTINELS = {-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0}

@@ -20,8 +20,19 @@ FormatT = TypeVar("FormatT", bound=CellFormat)
 
 _SAMPLED_WORDS = 50
 _DAYS = (
-    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"),
-    *("%d-%m-%Y", "%m-%d-%Y", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y"),
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d.%m.%y",
+    "%d/%m/%y",
+    "%m/%d/%y",
+    "%d-%m-%y",
+    "%m-%d-%y",
 )
 _TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _CLOCKS = ("", *(before + time for before, time in product((" ", "T"), _TIMES)))

@@ -57,7 +57,7 @@ from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, missing_words
+from agt_cli.networks import check_network, message_of_error, missing_words
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
@@ -172,18 +172,9 @@ def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
         ConfigError: the first thing that is wrong, by key.
     """
     if missing_words(config):
-        check_network(config, _head_error(config))
+        check_network(config, message_of_error(lambda: head_from_config(config.get("model"))))
     settings = settings_of(config)
     return replace(settings, learner=settings.certificate.import_learner())
-
-
-def _head_error(config: Mapping[str, Any]) -> str:
-    """Return what is wrong with the head that a configuration describes; empty: nothing."""
-    try:
-        head_from_config(config.get("model"))
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
