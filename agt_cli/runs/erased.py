@@ -24,7 +24,7 @@ from agt_cli.runs.prepare import (
     prepare,
     run_without_records,
 )
-from agt_cli.unlearn.log import SIZE, HashKey, Log, places
+from agt_cli.unlearn.log import SIZE, HashKey, Log, are_among
 
 ALIKE = "read_alike"
 """In env.json: the run's digests in earlier states whose records were read by the same constants
@@ -62,9 +62,7 @@ def named(key: HashKey, hashes: frozenset[str]) -> IsErased:
     wanted = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(-1, SIZE)
 
     def is_named(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
-        marked = np.zeros(len(ids), dtype=bool)
-        marked[places(key.names(ids, "record"), wanted)] = True
-        return marked
+        return are_among(key.names(ids, "record"), wanted)
 
     return is_named
 

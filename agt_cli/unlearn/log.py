@@ -667,15 +667,20 @@ class Index:
         return tuple(map(_hexadecimal, self.ids))
 
 
-def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the numbers of the rows of ``hashes`` that are also rows of ``wanted``, increasing.
+def are_among(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return which rows of ``hashes`` are also rows of ``wanted``, [n] bool.
 
     Args:
         hashes: [n, 16] uint8.
         wanted: [m, 16] uint8.
     """
     is_wanted = pc.is_in(_column(hashes), _column(wanted))
-    return np.flatnonzero(is_wanted.to_numpy(zero_copy_only=False))
+    return np.asarray(is_wanted.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the numbers of the rows that ``are_among`` marks, in increasing order."""
+    return np.flatnonzero(are_among(hashes, wanted))
 
 
 def check_same(
