@@ -271,26 +271,33 @@ class Audit:
 
 
 def _weak(tested: list[Finding]) -> str:
-    """Where draws could have told only a far greater loss than is claimed, that it says little;
-    empty: they could more.
+    """Return a clause that some attacks could have detected only far larger losses than claimed.
+
+    It is empty if all of them could have detected losses of at most FAR_TIMES the claimed one.
+
+    Args:
+        tested: the findings of the attacks.
     """
-    known = [
-        (each, each.noticed / each.claimed)
-        for each in tested
-        if each.noticed is not None and each.claimed
-    ]
-    weak = [(each, times) for each, times in known if times > FAR_TIMES]
-    if not weak:
+    attacks = 0
+    weak_attacks = 0
+    limit = ""
+    largest_factor = FAR_TIMES
+    for finding in tested:
+        if finding.noticed is None or not finding.claimed:
+            continue
+        attacks += 1
+        factor = finding.noticed / finding.claimed
+        weak_attacks += factor > FAR_TIMES
+        if factor > largest_factor:
+            largest_factor = factor
+            detectable = number(finding.noticed, up=True)
+            claimed = number(finding.claimed)
+            limit = (
+                f"for one of the claims, only a value of {finding.measure} >= {detectable} could "
+                f"have been detected, but the claimed value is {claimed}"
+            )
+    if not weak_attacks:
         return ""
-    worst, _ = max(weak, key=lambda each: each[1])
-    detectable = number(worst.noticed or 0.0, up=True)
-    claimed = number(worst.claimed or 0.0)
-    limit = (
-        f"for one of the claims, only a value of {worst.measure} >= {detectable} could "
-        f"have been detected, but the claimed value is {claimed}"
-    )
-    weak_attacks = len(weak)
-    attacks = len(known)
     return (
         f"{weak_attacks} of {attacks} attacks could have detected only a privacy loss "
         f"far larger than the claimed one ({limit})"
@@ -351,11 +358,13 @@ def _without_summary_entries(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
-    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers
-    whole.
+    """Return a number with three significant digits; whole numbers have all of their digits.
 
     Args:
-        beside: a number that it is compared with: as many more digits as tell the two apart.
+        value: the number.
+        up: True: round it up.
+        down: True: round it down.
+        beside: another number. If they are different, there are enough digits to show that.
     """
     for digits in range(DIGITS, MOST_DIGITS):
         text, rounded = _cut(value, up, down, digits)
@@ -376,7 +385,12 @@ def _cut(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
 
 
 def least(found: float, claimed: float | None = None) -> str:
-    """A bound from below, cut off; of one above the claim, with as many digits as show that."""
+    """Return a lower bound, rounded down to three significant digits.
+
+    Args:
+        found: the bound.
+        claimed: the claimed value. If the bound is above it, there are enough digits to show that.
+    """
     for digits in range(DIGITS, MOST_DIGITS):
         text, rounded = _cut(found, False, True, digits)
         if claimed is None or found <= claimed or claimed < rounded <= found:

@@ -124,14 +124,16 @@ def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
 
 
 def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
+    """Return a finished run, verified by its manifest; arguments as of ``open_run``."""
     _check_status(folder, command)
     run = Run.open(folder, command, digest, "run")
-    # of this state, whatever comes after it
+    # Read now, so that all of them are of the same state, even if an erasure changes the run.
     _ = run.status, run.environment, run.metrics, run.config
     return run
 
 
 def _check_done(run: Run, command: str) -> None:
+    """Raise ConfigError unless a run is a finished one of a command."""
     named = f"run={run.folder}"
     if run.command != command:
         used = run.environment.get("trained_run") if command == "train" else None

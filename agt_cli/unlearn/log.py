@@ -535,6 +535,7 @@ def _last_removal(entries: Sequence[RequestEntry]) -> int:
 
 
 def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
+    """Return the distinct hashes of several lists."""
     return frozenset().union(*parts)
 
 
