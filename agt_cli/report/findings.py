@@ -281,7 +281,7 @@ def _weak(tested: list[Finding]) -> str:
     attacks = 0
     weak_attacks = 0
     limit = ""
-    largest_factor = FAR_TIMES
+    largest_factor = float(FAR_TIMES)
     for finding in tested:
         if finding.noticed is None or not finding.claimed:
             continue
