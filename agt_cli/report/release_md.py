@@ -32,13 +32,17 @@ def predict_report(
     record: RunRecord,
     what: str = "Private labels",
 ) -> str:
-    """report.md of a release.
+    """Return report.md of a release.
 
     Args:
-        words: the claim, the totals and the caveats, a line each.
-        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition
-            is missing.
-        what: is released, in words.
+        dataset: the name of the dataset.
+        queries: which queries were answered, as a clause.
+        mechanism: the name of the mechanism.
+        words: sentences on the claim, the totals and the caveats.
+        publishable: what the guarantee covers; None: nothing, because it is a simulation, or a
+            condition is not met.
+        record: of the command.
+        what: what is released, for the title.
     """
     return document(
         f"# {what}: {plain(dataset)}",
@@ -80,7 +84,7 @@ def publish_headline(publishable: str | None, *, answers_from_release: bool) -> 
 
 
 def publish_section(publishable: str | None) -> list[str]:
-    """What may be published of a release; None: nothing."""
+    """Return the section of report.md on what may be published; ``publishable`` as above."""
     published = (
         "Nothing may be published, because no guarantee holds. Everything here is for the "
         "data owner only."

@@ -106,7 +106,7 @@ class Comparison:
         return f"published weights, eps = {self.eps:g} (expected {title})"
 
     def cells(self) -> list[tuple[str, ...]]:
-        """The rows of the page's table: name, and scores with their intervals."""
+        """Return the rows of the page's table: a name, and scores with their intervals."""
         rows: list[tuple[str, ...]] = []
         for name, scores in self.scores.items():
             rows.append((name, *(Markdown(score or "-") for score in scores)))
