@@ -123,8 +123,10 @@ class Finding:
     noticed: Annotated[float, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
-        numbers, loss = (self.claimed, self.found), self.measure in LOWER
-        rigorous, chance = self.strength in RIGOROUS, self.strength is not Strength.CERTAIN
+        numbers = (self.claimed, self.found)
+        loss = self.measure in LOWER
+        rigorous = self.strength in RIGOROUS
+        chance = self.strength is not Strength.CERTAIN
         rules = {
             "an epsilon or a mu in a finding must be at least 0": not loss
             or all(number is None or number >= 0 for number in numbers),

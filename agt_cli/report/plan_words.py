@@ -17,7 +17,8 @@ def verdict(plan: Plan) -> str:
 
 def finding(plan: Plan) -> str:
     """Return the verdict without its full stop, for the headline of a figure."""
-    nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
+    nominal = rate_words(plan.evidence.accuracy)
+    always = rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.is_useful:
         return (
             "No release is worthwhile here, because always giving the most frequent class is "

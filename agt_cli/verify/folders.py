@@ -380,7 +380,8 @@ class Record(Run):
 
     def check_status(self) -> None:
         """Note whether status.json and the folder's files suit a finished run of this command."""
-        state, command = self.status.get("state"), self.status.get("command")
+        state = self.status.get("state")
+        command = self.status.get("command")
         wrong = (
             f"status.json describes a run of {command!r} in the state {state!r}, but manifest.json "
             f"describes a finished run of {self.command!r}"
@@ -431,7 +432,8 @@ class Record(Run):
         Raises:
             Broken: a recorded path is not text.
         """
-        environment, mechanism = self.environment, self.config.get("mechanism") or {}
+        environment = self.environment
+        mechanism = self.config.get("mechanism") or {}
         # of a training run it is always recorded
         trained_digest = str(environment.get("trained_digest"))
         for name, place, digest in (
@@ -610,7 +612,8 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         dataset: the settings ``dataset`` of config.yaml.
         kept: the run as read from source.json.
     """
-    source, given = dict(kept.settled), json.loads(as_json(dataset))
+    source = dict(kept.settled)
+    given = json.loads(as_json(dataset))
     constants = source.pop("settled", {})
     difference = first_difference(source, given, "source")
     target = kept.problem.dataset.target
@@ -643,7 +646,8 @@ def _check_model(record: Record, model: Model) -> None:
         derived = _plain(model.conditions)
         check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
     check_not_better(record, model.conditions, "config.yaml")
-    plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
+    plan = model.plan
+    stepwise = model.problem.settings.certificate.trains_in_steps
     sizes = {
         "normalizer": plan.normalizer,
         "n_max": plan.n_max,
@@ -819,7 +823,8 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
             _data_file(f"dataset.{key} {entry.get('path')}", entry, erased)
             for key, entry in files.items()
         )
-    findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
+    findings = Findings()
+    target = (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
         "the data were not checked, because they are not in a file: they are generated or "

@@ -22,9 +22,9 @@ from agt_cli.verify.erasure import (
     check_requests,
     check_shards,
     check_state,
+    describe_replacement,
     erased_words,
     read_account_of,
-    replaced,
 )
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
@@ -334,7 +334,7 @@ class Verification:
                 "copy the missing folder next to the folder that you verify, and verify again",
             )
             return VerifiedFolder(VerifiedItem(title, findings.checks, digest=digest or ""))
-        erasure = replaced(folder, digest)
+        erasure = describe_replacement(folder, digest)
         if not erasure:
             return self._deeper._folder(folder, digest)
         findings.note(
@@ -408,7 +408,7 @@ def _find_folder(recorded: Path, digest: str | None, home: Path) -> Path | None:
         except Broken:
             continue
     for folder in candidates:
-        if replaced(folder, digest):
+        if describe_replacement(folder, digest):
             return folder
     return recorded if os.path.lexists(recorded / MANIFEST_FILE) else None
 
