@@ -137,18 +137,22 @@ class Run(Folder):
 
     @cached_property
     def status(self) -> dict[str, Any]:
+        """The entries of status.json."""
         return self._recorded("status.json")
 
     @cached_property
     def environment(self) -> dict[str, Any]:
+        """The entries of env.json."""
         return self._recorded("env.json")
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
+        """The entries of metrics.json."""
         return self._recorded("metrics.json")
 
     @cached_property
     def config(self) -> dict[str, Any]:
+        """The entries of config.yaml."""
         return self._recorded("config.yaml")
 
     @cached_property
