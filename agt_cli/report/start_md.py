@@ -359,7 +359,7 @@ def _commands(lines: Sequence[str]) -> str:
 
 
 def _links(summary: Summary, folder: Path) -> str:
-    """Return sentences with the paths of the trained run and of the settings, seen from a folder."""
+    """Return sentences with the paths of the trained run and of its settings."""
     run_folder = os.path.relpath(summary.run, folder)
     run_name = plain(summary.run.name)
     return (
