@@ -1,4 +1,4 @@
-"""What the settings of a command alone tell, checked before anything heavy is loaded.
+"""Checks of a command's settings that need no data, made before anything heavy is loaded.
 
 A command's own module checks all of its settings, with the data and the run that they name. That
 module loads PyTorch, which takes seconds; nothing here does. Both validate by the same classes, so
@@ -26,7 +26,7 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         config: its settings, as plain containers.
     """
     if COMMANDS[command].recorded or command in ("start", "data"):
-        # of an empty ``run`` is said what else it may be (agt_cli/report/found.py)
+        # ``resolve_latest`` refuses an empty ``run``, with a message that says what to give.
         check_not_empty({key: value for key, value in config.items() if key != "run"})
     if command in CHECKS:
         module, _, name = CHECKS[command].rpartition(".")
@@ -36,7 +36,7 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
 
 
 def check_named_run(command: str, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a run is not there, or does not suit what is asked of it.
+    """Raise ConfigError if the named run does not exist, or the command cannot use it.
 
     Args:
         command: the name of the command.
@@ -55,13 +55,13 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
 
 
 def check_mechanism_of_run(node: object, run: Run) -> None:
-    """Raise ConfigError where a run's settings tell that a mechanism cannot release from it.
+    """Raise ConfigError if a run has settings from which a mechanism cannot release.
 
     Args:
         node: the value of the key ``mechanism``.
-        run: the training run, of which nothing is verified here.
+        run: the training run. Its files are read without comparing their hashes.
     """
-    # of a release alone: pydantic, which some commands do without
+    # Imported only for releases, because it loads pydantic.
     from agt.release_settings import no_linear_head, no_votes
     from agt_cli.command_settings.predict import mechanism_facts
 
@@ -70,16 +70,15 @@ def check_mechanism_of_run(node: object, run: Run) -> None:
     ensemble = run.config.get("ensemble")
     if facts is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
         return
-    kind = certificate.get("name")
     members = ensemble.get("members")
-    several = isinstance(members, int) and members > 1
+    is_ensemble = isinstance(members, int) and members > 1
+    is_network = certificate.get("name") == NETWORK_CERTIFICATE
     dataset = run.config.get("dataset")
-    # For numbers, the mechanism itself says which one to use.
-    numbers = isinstance(dataset, Mapping) and dataset.get("range") is not None
-    if facts.releases == "weights" and not numbers:
-        without_head = kind == NETWORK_CERTIFICATE or (several and not facts.reads_records)
-        if without_head:
-            raise no_linear_head(facts.name, facts.reads_records)
+    # If labels are numbers, the mechanism itself refuses, and says which one to use.
+    has_numbers = isinstance(dataset, Mapping) and dataset.get("range") is not None
+    has_no_head = is_network or (is_ensemble and not facts.reads_records)
+    if facts.releases == "weights" and has_no_head and not has_numbers:
+        raise no_linear_head(facts.name, facts.reads_records)
     if facts.counts_votes and members == 1:
         raise no_votes(facts.name)
 
@@ -105,4 +104,6 @@ CHECKS = {
     "ledger": "agt_cli.command_settings.ledger.check_ledger",
     "reproduce": "agt_cli.command_settings.reproduce.check_reproduce",
 }
-"""Command -> the full name of what checks its settings, whose module loads what they need alone."""
+"""Command -> the full name of the function that checks its settings. A function's module loads only
+what this check needs.
+"""

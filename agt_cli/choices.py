@@ -90,7 +90,7 @@ _LATER: dict[str, dict[str, Any]] = {
     "certificate": {"learner": "ridge"},
     "relation": {"radius": None},
 }
-_SAYS = ("chosen_on", "chosen_for", "chosen_from")
+_DECLARATION_KEYS = ("chosen_on", "chosen_for", "chosen_from")
 _ON_PUBLIC = f"{KEY}=public"
 _ON_ROWS = {
     "settings_chosen_on_public": "settings_chosen_on_public_rows",
@@ -100,12 +100,17 @@ _ON_ROWS = {
 
 
 def hashes(config: Mapping[str, Any]) -> dict[str, str]:
-    """Part of the configuration -> a short hash of it; where files lie, and speed, do not enter.
+    """Return a short hash of each part of a configuration to which a declaration can be tied.
+
+    Where files lie, and settings that only affect speed, are not part of the hashes.
 
     Args:
         config: a resolved training configuration, as plain containers.
+
+    Returns:
+        Part (one of ``PARTS``) -> hash.
     """
-    return {part: _hash(_said_about(part, config.get(part))) for part in PARTS}
+    return {part: _hash(_declared_settings(part, config.get(part))) for part in PARTS}
 
 
 def with_votes_recipe(config: dict[str, Any]) -> dict[str, Any]:
@@ -182,12 +187,13 @@ def _usual_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a command line: if that line itself declares what its settings were
-    chosen on, bound to them.
+    """Return a configuration whose declaration, if the command line made it, is tied to it.
+
+    A declaration from a file is left as it is.
 
     Args:
         config: resolved, as plain containers.
-        overrides: the command line's own.
+        overrides: the settings that were typed on the command line.
     """
     if not declares(overrides):
         return config
@@ -195,8 +201,9 @@ def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[s
 
 
 def declares(overrides: Sequence[str]) -> bool:
-    """Whether the last of the overrides that say what settings were chosen on says: on public
-    data.
+    """Return whether a command line declares that its settings were chosen on public data.
+
+    The last override of ``training.chosen_on`` decides.
     """
     values = [
         word.partition("=")[2].strip("'\"")
@@ -207,23 +214,27 @@ def declares(overrides: Sequence[str]) -> bool:
 
 
 def bound(config: dict[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The same configuration, its declaration bound to the settings with these hashes; None: to
-    its own as they stand.
+    """Return a configuration whose declaration is tied to settings by their hashes.
+
+    Args:
+        config: a resolved training configuration, as plain containers; it is not changed.
+        about: what the declaration is about: part -> hash. None: the configuration's own settings.
     """
-    return {
-        **config,
-        "training": {**config["training"], "chosen_for": dict(about or hashes(config))},
-    }
+    chosen_for = dict(about or hashes(config))
+    return {**config, "training": {**config["training"], "chosen_for": chosen_for}}
 
 
 def choices_fact(config: Mapping[str, Any]) -> Fact:
-    """Condition e, as far as the settings go.
+    """Return whether the settings were chosen without results on the records (condition e).
+
+    Only the settings are looked at. ``still_chosen`` looks at the public rows that they name.
 
     Args:
         config: a resolved training configuration, as plain containers.
     """
     training = config.get("training") or {}
-    chosen_on, chosen_for = training.get("chosen_on"), training.get("chosen_for")
+    chosen_on = training.get("chosen_on")
+    chosen_for = training.get("chosen_for")
     if chosen_on is None:
         return not_held("settings_undeclared", setting=_ON_PUBLIC)
     if chosen_on == "recipe":
@@ -233,34 +244,50 @@ def choices_fact(config: Mapping[str, Any]) -> Fact:
     now = hashes(config)
     if chosen_for == now:
         return declared("settings_chosen_on_public", setting=_ON_PUBLIC)
-    changed = (
-        tuple(part for part in PARTS if chosen_for.get(part) != now[part]) if chosen_for else ()
-    )
+    declared_for = chosen_for or now
+    changed = tuple(part for part in PARTS if declared_for.get(part) != now[part])
     if changed:
         return not_held("declared_for_other_settings", changed=changed, setting=_ON_PUBLIC)
     return not_held("declared_for_no_settings", setting=_ON_PUBLIC)
 
 
 def chosen_from(which: str, dataset: Dataset, source: DataSource) -> ChosenFrom:
-    """The declaration about public rows as they are now."""
+    """Return the declaration that settings were chosen on public rows, with their present digest.
+
+    Args:
+        which: the public rows, as in ``public_rows``.
+        dataset: the training run's data.
+        source: where the data come from.
+    """
     return ChosenFrom(which, public_digest(public_rows(which, dataset, source), np.empty(0)))
 
 
 def public_rows(which: str, dataset: Dataset, source: DataSource) -> Records:
-    """The rows that ``ChosenFrom.rows`` names."""
+    """Return public rows of a dataset, or of a file.
+
+    Args:
+        which: ``test`` or ``train``: the public records of that split; else the path of a file.
+        dataset: the training run's data.
+        source: reads the file.
+    """
     if which in ("test", "train"):
         return dataset.public_rows("test" if which == "test" else "train")
     return source.load_queries(Path(which))
 
 
 def words_of(which: str) -> str:
-    """The same rows in words, which go into claims: of a file its name, and not where it lies."""
-    return rows_in_words(_rows_named(which))
+    """Return what claims say of public rows, such as "the public test rows".
+
+    Args:
+        which: as in ``public_rows``. Of a file only the name is said.
+    """
+    return rows_in_words(_name_of_rows(which))
 
 
-def _rows_named(which: str) -> str:
-    """Return ``test`` or ``train``, or a file's name, without where it lies: it goes into
-    claims.
+def _name_of_rows(which: str) -> str:
+    """Return ``test``, ``train`` or the name of a file, without its folder, which stays private.
+
+    A file whose name is ``test`` or ``train`` is returned as ``./test`` or ``./train``.
     """
     if which in get_args(PublicRows):
         return which
@@ -271,28 +298,38 @@ def _rows_named(which: str) -> str:
 def still_chosen(
     fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource
 ) -> Fact:
-    """Condition e's fact about choices, void where the public rows that it names are others now.
+    """Return the fact about choices after comparing the public rows that it is about.
 
-    A file that is not here cannot be compared: what was declared of it stays declared.
+    It no longer holds if these rows have changed. A file of rows that is not there cannot be
+    compared, so what was declared of it stays declared.
+
+    Args:
+        fact: the result of ``choices_fact``.
+        about: the public rows that the declaration names; None: none, and ``fact`` is returned.
+        dataset: the training run's data.
+        source: where the data come from.
     """
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
     if about.rows in get_args(PublicRows) or Path(about.rows).is_file():
         now = chosen_from(about.rows, dataset, source).digest
         if now != about.digest:
-            named = {"rows": _rows_named(about.rows), "digest": about.digest}
-            return not_held("chosen_on_other_rows", **named, now=now, setting=_ON_PUBLIC)
-    return naming(fact, about)
+            rows = {"rows": _name_of_rows(about.rows), "digest": about.digest}
+            return not_held("chosen_on_other_rows", **rows, now=now, setting=_ON_PUBLIC)
+    return with_public_rows(fact, about)
 
 
-def naming(fact: Fact, about: ChosenFrom | None) -> Fact:
-    """The same fact, a declaration with the public rows that it names: every claim says which
-    they are.
+def with_public_rows(fact: Fact, about: ChosenFrom | None) -> Fact:
+    """Return a declared fact together with the public rows that it is about, for claims.
+
+    Args:
+        fact: the result of ``choices_fact``; if it is not a declaration, it is returned.
+        about: the public rows; None: the declaration names none, and ``fact`` is returned.
     """
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
-    named = {"rows": _rows_named(about.rows), "digest": about.digest}
-    return declared(_ON_ROWS[fact.code], **fact.values, **named)
+    rows = {"rows": _name_of_rows(about.rows), "digest": about.digest}
+    return declared(_ON_ROWS[fact.code], **fact.values, **rows)
 
 
 def _recipe_fact(config: Mapping[str, Any]) -> Fact:
@@ -344,46 +381,63 @@ def _is_known_kind(dataset: Mapping[str, Any]) -> bool:
     return isinstance(target, str) and is_own_code(target)
 
 
-def _said_about(part: str, node: Any) -> Any:
-    """What of a part a declaration is about."""
-    if not isinstance(node, Mapping):
-        return node
-    kept = {str(key): value for key, value in node.items()}
+def _declared_settings(part: str, settings: Any) -> Any:
+    """Return what of a part of a configuration a declaration is about.
+
+    The declaration itself, where files lie, and what training does not read are left out.
+
+    Args:
+        part: one of ``PARTS``.
+        settings: the value of the part; what is not a mapping is returned as it is.
+    """
+    if not isinstance(settings, Mapping):
+        return settings
+    declared_about = {str(key): value for key, value in settings.items()}
     if part == "training":
-        return {key: value for key, value in kept.items() if key not in _SAYS}
+        for key in _DECLARATION_KEYS:
+            declared_about.pop(key, None)
     if part == "dataset":
-        kept.pop("data_dir", None)  # where it lies, not what it is
-        kept.pop("subgroups", None)  # training sees nothing of them
+        declared_about.pop("data_dir", None)
+        declared_about.pop("subgroups", None)
         for key in ("path", "test"):
-            if kept.get(key) is not None:
-                kept[key] = PurePath(str(kept[key])).name
+            if declared_about.get(key) is not None:
+                declared_about[key] = PurePath(str(declared_about[key])).name
     if part in _LATER:
-        kept = _earlier(part, kept)
-    if part == "certificate" and isinstance(kept.get("features"), Mapping):
-        kept["features"] = _earlier("features", kept["features"])
-    if part == "model" and isinstance(kept.get("encoder"), Mapping):
-        kept["encoder"] = {
-            key: value for key, value in kept["encoder"].items() if key != "cache_dir"
+        declared_about = _without_later_settings(part, declared_about)
+    features = declared_about.get("features")
+    if part == "certificate" and isinstance(features, Mapping):
+        declared_about["features"] = _without_later_settings("features", features)
+    encoder = declared_about.get("encoder")
+    if part == "model" and isinstance(encoder, Mapping):
+        declared_about["encoder"] = {
+            key: value for key, value in encoder.items() if key != "cache_dir"
         }
-    return kept
+    return declared_about
 
 
-def _hash(node: Any) -> str:
-    """Hexadecimal digits behind a letter, so that no yaml reader takes them for a number."""
-    text = json.dumps(node, sort_keys=True, default=str)
+def _hash(settings: Any) -> str:
+    """Return a short hash: a letter and 11 hexadecimal digits.
+
+    The letter is there because YAML reads some texts of hexadecimal digits as numbers.
+    """
+    text = json.dumps(settings, sort_keys=True, default=str)
     return "h" + blake2b(text.encode(), digest_size=6).hexdigest()[:11]
 
 
-def _earlier(part: str, node: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what came later and is as before there was any."""
-    return {key: value for key, value in node.items() if value != _LATER[part].get(key, ...)}
+def _without_later_settings(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that came later and have the value that keeps the old result.
+
+    So the hash of settings stays the same when a version of agt adds a setting.
+
+    Args:
+        part: a key of ``_LATER``.
+        settings: the settings of this part.
+    """
+    return {key: value for key, value in settings.items() if value != _LATER[part].get(key, ...)}
 
 
-# -- settings that have no effect: whoever gives one expects that it has
+# -- settings that have no effect: a user who gives one is warned
 # -----------------------------------------------
-
-_LANDMARKS_ONLY = ("bandwidth", "root")
-
 
 _UNREAD: dict[UnreadReason, str] = {
     "minimum": (
@@ -419,78 +473,77 @@ _UNREAD: dict[UnreadReason, str] = {
 
 
 def ineffective_settings(config: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
-    """A line for each of the line's own settings that training does not read, though a
-    configuration has it.
+    """Return a warning for each setting that was typed although training does not read it.
 
     Args:
         config: a resolved training configuration, as plain containers.
-        overrides: the command line's own.
+        overrides: the settings that were typed on the command line.
     """
-    given = [word.partition("=")[0].lstrip("+") for word in overrides]
-    reasons = _reasons(config)
-    return [
-        f"note: {with_new_name('train', key)}: {reasons[key]}" for key in given if key in reasons
-    ]
+    reasons = _reasons_without_effect(config)
+    warnings = []
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+")
+        if key in reasons:
+            warnings.append(f"note: {with_new_name('train', key)}: {reasons[key]}")
+    return warnings
 
 
-def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
-    """Setting -> why it has no effect here."""
-    certificate, hidden = config.get("certificate") or {}, (config.get("model") or {}).get("hidden")
-    features = certificate.get("features") or {}
-    kind, alone = features.get("map"), (config.get("ensemble") or {}).get("members", 1) == 1
-    whitened = features.get("whiten") or (kind == "landmarks" and features.get("root"))
-    table = (  # whether it is so here, the settings that then have no effect, why
-        (
-            not hidden,
-            "model.activation",
-            "this setting has no effect, because the model has no hidden layer (model.hidden)",
-        ),
-        (
-            kind == "none",
-            "certificate.features.seed",
+def _reasons_without_effect(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that have no effect in a configuration: setting -> the reason.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+    """
+    features = (config.get("certificate") or {}).get("features") or {}
+    feature_map = features.get("map")
+    whitened = features.get("whiten") or (feature_map == "landmarks" and features.get("root"))
+    reasons: dict[str, str] = {}
+    if not (config.get("model") or {}).get("hidden"):
+        reasons["model.activation"] = (
+            "this setting has no effect, because the model has no hidden layer (model.hidden)"
+        )
+    if feature_map == "none":
+        reasons["certificate.features.seed"] = (
             "this setting has no effect, because random features are not used "
-            "(certificate.features.map=none)",
-        ),
-        *(
-            (
-                kind != "landmarks",
-                f"certificate.features.{key}",
+            "(certificate.features.map=none)"
+        )
+    if feature_map != "landmarks":
+        for key in ("certificate.features.bandwidth", "certificate.features.root"):
+            reasons[key] = (
                 "this setting has no effect, because it only applies to "
-                "certificate.features.map=landmarks",
+                "certificate.features.map=landmarks"
             )
-            for key in _LANDMARKS_ONLY
-        ),
-        (
-            not whitened,
-            "certificate.features.ridge",
+    if not whitened:
+        reasons["certificate.features.ridge"] = (
             "this setting has no effect, because the features are not whitened "
-            "(certificate.features.whiten)",
-        ),
-        (
-            alone,
-            "ensemble.key ensemble.vote ensemble.margin_clip",
-            "this setting has no effect, because the ensemble has only one member "
-            "(ensemble.members=1)",
-        ),
-    )
-    reasons = {key: why for holds, keys, why in table if holds for key in keys.split()}
+            "(certificate.features.whiten)"
+        )
+    if (config.get("ensemble") or {}).get("members", 1) == 1:
+        for key in ("ensemble.key", "ensemble.vote", "ensemble.margin_clip"):
+            reasons[key] = (
+                "this setting has no effect, because the ensemble has only one member "
+                "(ensemble.members=1)"
+            )
     own = certificate_config(config.get("certificate"))
-    return reasons | {
-        key: _UNREAD[why].format(name=own.name) for key, why in own.unread_settings.items()
-    }
+    for key, reason in own.unread_settings.items():
+        reasons[key] = _UNREAD[reason].format(name=own.name)
+    return reasons
 
 
-# -- conf/experiment/NAME.yaml: settings that were chosen, kept where agt train experiment=NAME
-# finds them -------------
+# -- conf/experiment/NAME.yaml: settings that agt tune chose, for agt train experiment=NAME
+# -------------
 
 EXPERIMENTS = Path("conf/experiment")  # of the working directory
 
 
 def free_path(name: str) -> Path:
-    """Where the experiment of this name goes.
+    """Return the path for a new experiment file.
+
+    Args:
+        name: of the experiment.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: there is an experiment of this name.
     """
     path = EXPERIMENTS / f"{name}.yaml"
     if path.exists():
@@ -501,35 +554,43 @@ def free_path(name: str) -> Path:
 
 
 def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> None:
-    """Write a training configuration as an experiment: which options its command line composed, and
-    what differs.
+    """Write a training configuration as an experiment file, which other configurations can use.
+
+    The file names the options of groups that the present command line chose, and the settings that
+    differ from these options. Where data lie is left out.
 
     Args:
-        config: resolved, as plain containers.
-        comment: for people, a line.
+        path: of the file.
+        config: the training configuration, resolved, as plain containers.
+        comment: a line that the file begins with.
     """
-    options = {
-        group: option
-        for group, option in chosen_options().items()
-        if group.partition("/")[0] in PARTS
-    }
-    plain = composed(
-        "train", [f"{group}={option}" for group, option in options.items()], complete=False
-    )
-    content = {part: _difference(plain.get(part), config[part]) for part in PARTS}
-    content["dataset"].pop("data_dir", None)  # where files lie is no setting
-    defaults = [*({f"override /{group}": option} for group, option in options.items()), "_self_"]
-    body = {"defaults": defaults, **{part: node for part, node in content.items() if node}}
+    overrides: list[str] = []
+    body: dict[str, Any] = {"defaults": []}
+    for group, option in chosen_options().items():
+        if group.partition("/")[0] in PARTS:
+            overrides.append(f"{group}={option}")
+            body["defaults"].append({f"override /{group}": option})
+    body["defaults"].append("_self_")
+    of_options = composed("train", overrides, complete=False)
+    for part in PARTS:
+        settings = _difference(of_options.get(part), config[part])
+        if part == "dataset":
+            settings.pop("data_dir", None)
+        if settings:
+            body[part] = settings
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, f"# @package _global_\n# {comment}\n{to_yaml(body)}".encode())
 
 
-def _difference(plain: Any, wanted: Any) -> Any:
-    """What must be said beside ``plain`` to have ``wanted``."""
-    if not (isinstance(plain, Mapping) and isinstance(wanted, Mapping)):
-        return wanted
+def _difference(before: Any, after: Any) -> Any:
+    """Return what has to be set on top of ``before`` to get ``after``.
+
+    Of two mappings these are the entries that differ; of other values it is ``after``.
+    """
+    if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+        return after
     return {
-        key: _difference(plain.get(key), value)
-        for key, value in wanted.items()
-        if plain.get(key, ...) != value
+        key: _difference(before.get(key), value)
+        for key, value in after.items()
+        if before.get(key, ...) != value
     }

@@ -41,23 +41,26 @@ VERBOSITY = {
     "--verbose": "verbose",
     "--json": "json",
 }
-_PLAIN = re.compile(r"\+*[a-z._]+=('?)[^,'\"\[\]{}()$\\]+\1")
-# that have something for several processes to share
+_PLAIN_SETTING = re.compile(r"\+*[a-z._]+=('?)[^,'\"\[\]{}()$\\]+\1")
+"""KEY=VALUE whose value is text that Hydra's grammar leaves as it is."""
 PARALLEL_COMMANDS = ("train", "certify", "plan", "predict")
+"""Commands that can divide their work among several processes."""
 
 
 def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
-    """Run one command line; where torchrun started several processes, with the others' help, or as
-    one of them.
+    """Run one command line, and return the exit code.
+
+    If torchrun started several processes, they do the command together.
 
     Args:
-        arguments: without the program's name; None: the process's own.
-        leads: whether this is the first of several processes, and the others wait for it.
+        arguments: the command line without the program's name; None: that of this process.
+        leads: True: this is the first of several processes, and the others wait for its tasks.
 
     Returns:
-        The exit code (agt/errors.py); 1 also where whoever read the output stopped reading.
+        The exit code (agt/errors.py). It is 1 as well if the reader of the output went away.
     """
-    # what is imported is no rubbish: looking for some in it takes a fifth of the start (jobs.py)
+    # Searching the imported modules for garbage would take a fifth of the start (``run_job``
+    # turns the collector on again).
     if arguments is None:
         gc.disable()
         atexit.register(_collect_nothing)
@@ -83,16 +86,21 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
 
 
 def _collect_nothing() -> None:
-    """At the end of a process that ran no command, leave its rubbish: all of its memory is freed.
+    """Skip the collection of garbage at the end of a process that ran no command.
 
-    Python would look through everything that was imported, which takes a tenth of the time of a
-    mistake's answer.
+    Python would search everything that was imported, which takes a tenth of the time that a mistake
+    takes to be answered. The system frees the memory anyway.
     """
     if not gc.isenabled():
         gc.freeze()
 
 
 def _one_of_several(arguments: Sequence[str] | None) -> int:
+    """Run the command line in the first of several processes, or do its tasks in another one.
+
+    Returns:
+        The exit code of the first process.
+    """
     end_with_torchrun()
     from agt_cli import team, worker
 
@@ -100,26 +108,38 @@ def _one_of_several(arguments: Sequence[str] | None) -> int:
 
 
 def _complain(text: str, code: int) -> int:
+    """Print an error on standard error, if that can be written to, and return the exit code."""
     with suppress(OSError):
         print(f"agt: error: {visible(text)}", file=sys.stderr, flush=True)
     return code
 
 
 def _dispatch(arguments: list[str]) -> int:
+    """Run a command line in one process, report errors, and return the exit code.
+
+    Args:
+        arguments: the command line without the program's name.
+
+    Raises:
+        BrokenPipeError: the reader of the output went away.
+        AgtError, KeyboardInterrupt: raised before there was a console that could report it.
+    """
     words = [word for word in arguments if word not in VERBOSITY]
-    if (code := _answered_at_once(arguments, words)) is not None:
+    code = _answer_at_once(arguments, words)
+    if code is not None:
         return code
     from agt_cli.report.console import Console
 
     console = Console(**{VERBOSITY[word]: True for word in arguments if word in VERBOSITY})
-    (name, *rest), listed = words, dict[str, Any]()
+    name, *rest = words
+    listed: dict[str, Any] = {}  # the jobs of a sweep, which are listed if it fails as well
     try:
-        rest = with_old_names(name, _checked(name, rest))
+        rest = with_old_names(name, _checked_settings(name, rest))
         from agt_cli import configuration
 
         command = usage.COMMANDS[name]
-        given = usage.settings_of_sweep(rest) if command.recorded else rest
-        options = configuration.parse_options(given, command.config)
+        overrides = usage.settings_of_sweep(rest) if command.recorded else rest
+        options = configuration.parse_options(overrides, command.config)
         if options.cfg:
             configuration.show(options)
             return 0
@@ -127,30 +147,29 @@ def _dispatch(arguments: list[str]) -> int:
             return _sweep(name, rest, options, console, listed)
         result = _run_one(name, rest, options, console)
     except KeyboardInterrupt as error:
-        return _fail(
-            console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED), listed
-        )
+        code = getattr(error, "exit_code", INTERRUPTED)
+        return _fail(console, str(error) or "interrupted", code, listed)
     except BrokenPipeError:
         raise
     except Exception as error:
         from agt_cli.errors import failure
 
         config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
-        failed = failure(
-            error, config, [word for word in rest if not word.startswith("-")], console.verbose
-        )
+        settings = [word for word in rest if not word.startswith("-")]
+        failed = failure(error, config, settings, console.verbose)
         return _fail(console, failed.pop("error"), failed.pop("exit_code"), {**listed, **failed})
     console.emit({**result, "exit_code": 0})
     return 0
 
 
 def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -> dict[str, Any]:
-    """Compose the configuration of a single job and run it; returns the object of --json.
+    """Compose the configuration of a single job, run it, and return the object of --json.
 
     Args:
-        name: of the command.
+        name: the name of the command.
         rest: the other words of the command line, for the job's record.
-        options: as ``configuration.parse_options`` read them.
+        options: the result of ``configuration.parse_options``.
+        console: prints progress and results.
     """
     from agt_cli import configuration
 
@@ -158,7 +177,8 @@ def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -
     recorded = usage.COMMANDS[name].recorded
     folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
     settings = configuration.plain(composed)
-    # Classes of settings come after, because no key that is unknown or missing needs them.
+    # Imported only now, because it loads the classes of settings: an unknown or missing key is
+    # found without them.
     from agt_cli import jobs
 
     overrides = composed.hydra.overrides.task
@@ -166,66 +186,84 @@ def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -
         return jobs.run_job(name, settings, folder, console, overrides)
 
 
-def _answered_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:
-    """The exit code, where neither a configuration nor a console is needed: help, version,
-    completion; else None.
+def _answer_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:
+    """Print help, the version or what completion asks for, if the command line asks for one.
+
+    Args:
+        arguments: the command line without the program's name.
+        words: the same without the options in ``VERBOSITY``.
+
+    Returns:
+        The exit code; None: the command line asks for none of these, and nothing was printed.
     """
-    if "completion" in arguments[: 1 + (arguments[:1] == ["help"])]:
+    if arguments[:1] == ["completion"] or arguments[:2] == ["help", "completion"]:
         return completion.completion([word for word in arguments if word != "completion"])
     if "--version" in words:
         print(f"agt {agt_cli.__version__}")
         return 0
-    if not words or set(HELP[1:]) & set(words) or "help" in words[:2]:
-        return _help(
-            [word for word in words if word not in HELP], 0 if words else ConfigError.exit_code
-        )
+    if not words:
+        print(help_pages.overview())
+        return ConfigError.exit_code
+    if set(HELP[1:]) & set(words) or "help" in words[:2]:
+        _print_help([word for word in words if word not in HELP])
+        return 0
     return None
 
 
-def _help(about: Sequence[str], code: int) -> int:
-    """The help of the command that is named first, if one is."""
-    name = about[0] if about and not about[0].startswith("-") else None
-    if name is not None:
-        _check_command(name, about[1:])
-    print(help_pages.overview() if name is None else help_pages.command_help(name, about[1:]))
-    return code
+def _print_help(words: Sequence[str]) -> None:
+    """Print the help of a command, or of agt.
+
+    Args:
+        words: the command line without the words that ask for help. If the first is an option, or
+            there is none, it is the help of agt.
+
+    Raises:
+        ConfigError: there is no such command.
+    """
+    if not words or words[0].startswith("-"):
+        print(help_pages.overview())
+        return
+    name, *rest = words
+    _check_command(name, rest)
+    print(help_pages.command_help(name, rest))
 
 
 def _check_command(name: str, rest: Sequence[str]) -> None:
-    """Raise ConfigError unless there is such a command."""
+    """Raise ConfigError unless there is a command of this name.
+
+    Args:
+        name: the first word of a command line.
+        rest: the other words, from which the message suggests what to type.
+    """
     if name in usage.COMMANDS:
         return
     later = next((word for word in rest if word in usage.COMMANDS), None)
     if later is not None and ("=" in name or name.startswith("-")):
         command_line = shlex.join([later, *(word for word in (name, *rest) if word != later)])
         raise ConfigError(f"the name of the command must come first: type agt {command_line}")
-    owner = next(
-        (
-            owner
-            for owner, command in usage.COMMANDS.items()
-            for word in command.words
-            if name in word.choices
-        ),
-        "",
-    )
-    if owner:
-        command_line = shlex.join([owner, name, *rest])
-        raise ConfigError(
-            f"'{name}' is not a command, but an action of agt {owner}: type agt {command_line}"
-        )
+    for owner, command in usage.COMMANDS.items():
+        if any(name in word.choices for word in command.words):
+            command_line = shlex.join([owner, name, *rest])
+            raise ConfigError(
+                f"'{name}' is not a command, but an action of agt {owner}: type agt {command_line}"
+            )
     if name == "version":
         raise ConfigError("'version' is not a command: type agt --version")
     hint = nearest(name, usage.COMMANDS)
     raise ConfigError(f"unknown command '{name}'{hint}; agt --help lists all commands")
 
 
-def _checked(name: str, rest: Sequence[str]) -> list[str]:
-    """The rest of a command line with the command's words as settings, if nothing of it can be
-    refused at once.
+def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
+    """Return the settings and options of a command line, checked as far as that is quick.
+
+    Args:
+        name: the first word of the command line.
+        rest: the other words. Those that the command takes without a key become settings.
 
     Raises:
-        ConfigError: no such command or word; a folder without a name; a sweep that would leave
-            nothing to go on with; a command that several processes have no use for.
+        ConfigError: there is no such command or word, a setting is wrong, or the command does not
+            support a sweep or several processes.
+        DataMissing: a file that a setting names does not exist.
     """
     _check_command(name, rest)
     for word in rest:
@@ -233,45 +271,25 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             raise ConfigError(f"{word}: {instead}")
     rest = usage.settings_from_words(name, rest)
     for word in rest:
-        key, equals, value = word.lstrip("+").partition("=")
-        if (
-            equals
-            and key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir")
-            and value.strip("'\" ") in ("", "null")
-        ):
-            raise ConfigError(
-                f"{word}: the name of a folder is missing: give one (a dot for the current "
-                "folder), or leave the setting out to use the folder named outputs"
-            )
-        if value.startswith("[") and key in config_files.groups(usage.COMMANDS[name].config):
-            raise ConfigError(
-                f"{word}: the setting {key}=... needs the name of one of its "
-                f"options{nearest(value.strip('[] '), config_files.options(key))}"
-            )
-        if key in RANGE_KEYS:
-            check_points(key, value)
-        if key == "hydra/sweeper":
-            raise ConfigError(
-                f"{word}: agt has its own sweeper and supports no other: leave this setting out"
-            )
+        _check_setting(name, word)
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(
             f"-m: agt {name} does not support sweeps: leave out -m, and type the command once "
             "for each value"
         )
-    from agt_cli.places import check_places  # records, which help does without
+    from agt_cli.places import check_places  # loads how records are read, which help does not need
 
-    typed = dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word))
+    typed = dict(word.split("=", 1) for word in rest if _PLAIN_SETTING.fullmatch(word))
     check_places(name, {key.lstrip("+"): value.strip("'") for key, value in typed.items()})
-    if world_size() > 1 and name not in PARALLEL_COMMANDS:
+    processes = world_size()
+    if processes > 1 and name not in PARALLEL_COMMANDS:
         commands = ", ".join(PARALLEL_COMMANDS)
-        processes = world_size()
         raise ConfigError(
             f"agt {name}: torchrun started {processes} processes, but agt {name} cannot divide "
             "its work among them: start it without torchrun (these commands can use torchrun: "
             f"{commands})"
         )
-    if world_size() > 1 and usage.is_sweep(rest):
+    if processes > 1 and usage.is_sweep(rest):
         raise ConfigError(
             "-m cannot be combined with torchrun: start the sweep without torchrun. torchrun "
             "divides the work of one job, so to use it, start each job separately"
@@ -279,10 +297,45 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
     return rest
 
 
+def _check_setting(command: str, word: str) -> None:
+    """Raise ConfigError if a setting is wrong whatever the other settings are.
+
+    Args:
+        command: the name of the command.
+        word: KEY=VALUE; other words pass.
+    """
+    key, equals, value = word.lstrip("+").partition("=")
+    names_folder = key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir")
+    if names_folder and equals and value.strip("'\" ") in ("", "null"):
+        raise ConfigError(
+            f"{word}: the name of a folder is missing: give one (a dot for the current "
+            "folder), or leave the setting out to use the folder named outputs"
+        )
+    if value.startswith("[") and key in config_files.groups(usage.COMMANDS[command].config):
+        options = nearest(value.strip("[] "), config_files.options(key))
+        raise ConfigError(
+            f"{word}: the setting {key}=... needs the name of one of its options{options}"
+        )
+    if key in RANGE_KEYS:
+        check_points(key, value)
+    if key == "hydra/sweeper":
+        raise ConfigError(
+            f"{word}: agt has its own sweeper and supports no other: leave this setting out"
+        )
+
+
 def _sweep(
     name: str, rest: Sequence[str], options: Any, console: "Console", listed: dict[str, Any]
 ) -> int:
-    """Run a sweep, whose jobs are put into ``listed`` however it ends."""
+    """Run a sweep, print its table, and return the exit code.
+
+    Args:
+        name: the name of the command.
+        rest: the other words of the command line, for the jobs' records.
+        options: the result of ``configuration.parse_options``.
+        console: prints progress and the table.
+        listed: is filled with the jobs for --json, even if an exception ends the sweep.
+    """
     from agt_cli.sweeps import Sweep
 
     sweep = Sweep(name, (f"agt {name}", *rest), options.overrides, options.config_name, console)
@@ -291,8 +344,8 @@ def _sweep(
     finally:
         listed |= sweep.table.as_json() if sweep.table else {}
     table = sweep.table
-    assert table is not None
-    table.say(console)
+    assert table is not None  # ``run`` returned, so it has set the table
+    table.print_to(console)
     if table.summary:
         return _fail(console, table.summary, table.exit_code, {"command": name, **listed})
     console.emit({"command": name, **listed, "exit_code": 0})
@@ -300,6 +353,14 @@ def _sweep(
 
 
 def _fail(console: "Console", text: str, code: int, more: Mapping[str, Any]) -> int:
+    """Print an error as text or, with --json, as an object; and return the exit code.
+
+    Args:
+        console: prints it.
+        text: the message.
+        code: the exit code.
+        more: further entries of the object.
+    """
     console.error(text)
     console.emit({"error": text, **more, "exit_code": code})
     return code

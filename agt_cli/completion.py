@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from agt.errors import ConfigError, nearest
 from agt_cli.config_files import groups, options
-from agt_cli.usage import COMMANDS, OPTIONS, bare_words, words_of
+from agt_cli.usage import COMMANDS, OPTIONS, words_of
 
 SCRIPTS = {
     "bash": r"""# Completes agt in bash. Put this into ~/.bashrc: eval "$(agt completion bash)"
@@ -46,20 +46,21 @@ INSTALL = (
 
 
 def completion(arguments: Sequence[str]) -> int:
-    """``agt completion SHELL`` prints what the shell is to load; the shell then asks with
-    ``--query``.
+    """Print the script of a shell, its help, or what the last word of a command line may become.
+
+    Args:
+        arguments: the words after ``agt completion``: the name of a shell, or, as the script of
+            this shell calls it, ``--query SHELL`` and the words of a command line.
+
+    Returns:
+        The exit code, 0.
 
     Raises:
-        ConfigError: no shell is named, or one that has no script.
+        ConfigError: the name of the shell is missing or unknown.
     """
     if arguments[:1] == ["--query"]:
-        # bash cuts words at = and : as well
-        typed = re.sub("\0?([=:]+)\0?", r"\1", "\0".join(arguments[2:])).split("\0")
-        done = typed[-1].rfind("=") + 1 if arguments[1] == "bash" else 0
-        # whatever a user's own file holds: nobody asked for a message here
-        with suppress(Exception):
-            for candidate in sorted(set(candidates(typed))):
-                print(candidate[done:])
+        shell, *words = arguments[1:]
+        _print_candidates(shell, words)
         return 0
     shell = next((word for word in arguments if not word.startswith("-")), "")
     if {"-h", "--help", "help"} & set(arguments):
@@ -69,20 +70,36 @@ def completion(arguments: Sequence[str]) -> int:
         print(SCRIPTS[shell])
     else:
         shells = ", ".join(SCRIPTS)
-        missing = (
-            f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}"
-            if shell
-            else f"the name of the shell is missing: give one of {shells}"
-        )
-        raise ConfigError(f"agt completion: {missing}; {INSTALL}")
+        problem = f"the name of the shell is missing: give one of {shells}"
+        if shell:
+            problem = f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}"
+        raise ConfigError(f"agt completion: {problem}; {INSTALL}")
     return 0
 
 
-def candidates(words: Sequence[str]) -> list[str]:
-    """What the last word may become.
+def _print_candidates(shell: str, words: Sequence[str]) -> None:
+    """Print what the last word of a command line may become, one candidate a line.
+
+    An error, such as a broken file of the user's own, prints nothing, because the user did not run
+    a command.
 
     Args:
-        words: those behind ``agt``, the last one as far as it was typed.
+        shell: the shell that asks.
+        words: as the shell splits them. bash also splits at = and :, and then completes only the
+            part after the last =.
+    """
+    typed = re.sub("\0?([=:]+)\0?", r"\1", "\0".join(words)).split("\0")
+    start = typed[-1].rfind("=") + 1 if shell == "bash" else 0
+    with suppress(Exception):
+        for candidate in sorted(set(candidates(typed))):
+            print(candidate[start:])
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """Return what the last word of a command line may become; none: no suggestions.
+
+    Args:
+        words: the words after ``agt``, the last one as far as it was typed.
     """
     *before, typed = words
     line = [word for word in before if word not in ("-q", "-v", "--quiet", "--verbose", "--json")]
@@ -90,7 +107,7 @@ def candidates(words: Sequence[str]) -> list[str]:
     if typed.startswith("-"):
         known = OPTIONS
     elif not line or line == ["help"]:
-        known = (*COMMANDS, *([] if line else ["help", "completion"]))
+        known = COMMANDS if line else (*COMMANDS, "help", "completion")
     elif line == ["completion"]:
         known = SCRIPTS
     elif line[0] in COMMANDS:
@@ -99,14 +116,23 @@ def candidates(words: Sequence[str]) -> list[str]:
 
 
 def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
-    """A word that the command takes, a group, or an option of one."""
+    """Yield what may follow in the command line of a command.
+
+    These are the options of a group, if its name was typed; else the words that the command still
+    needs; else the groups.
+
+    Args:
+        name: the name of the command.
+        before: the complete words after it.
+        typed: the last word, as far as it was typed.
+    """
     known = groups(COMMANDS[name].config)
     group, equals, _ = typed.partition("=")
+    _, missing = words_of(name, before)
     if equals:
-        yield from (f"{group}={option}" for option in (options(group) if group in known else ()))
-        return
-    _, missing = words_of(name, [before[place] for place in bare_words(before)])
-    if missing:
-        yield from () if missing.free else missing.known
-        return
-    yield from (f"{group}=" for group in known)
+        if group in known:
+            yield from (f"{group}={option}" for option in options(group))
+    elif missing is None:
+        yield from (f"{key}=" for key in known)
+    elif not missing.free:
+        yield from missing.known

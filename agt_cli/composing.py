@@ -1,4 +1,4 @@
-"""The configuration of another command, composed for one that does its work, too."""
+"""Compose the configuration of another command, whose work a command does."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,16 @@ from agt_cli.renamed import with_old_names
 
 
 def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
-    """The resolved configuration of ``command``, as plain containers: for what runs other commands'
-    work.
+    """Return the resolved configuration of a command, as plain containers.
 
     Args:
-        complete: refuse where a required value was not given; else it is ???.
+        command: the name of the command.
+        overrides: settings, as a command line gives them.
+        complete: False: a required value that was not given stays ???.
 
     Raises:
-        ConfigError: an override does not fit.
+        ConfigError: an override is wrong, or a required value was not given and ``complete`` is
+            True.
     """
     config_name = usage.COMMANDS[command].config
     try:

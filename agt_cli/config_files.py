@@ -15,84 +15,115 @@ from agt.relations.names import ENTRIES
 
 @cache
 def config_dir() -> Path:
-    """The configuration: inside the package if installed from a wheel, beside it in a source
-    tree.
-    """
+    """Return the folder of agt's configuration files, conf/."""
     return _folder("conf")
 
 
 def user_conf() -> Path | None:
-    """The user's own configuration, ./conf; None where there is none, or it is the package's."""
+    """Return the user's own configuration folder, ./conf.
+
+    None: there is no such folder, or it is agt's own.
+    """
     folder = Path("conf").absolute()
     return folder if folder.is_dir() and not folder.samefile(config_dir()) else None
 
 
 @cache
 def experiments_dir() -> Path:
-    """What the papers' figures and tables need, found the same way."""
+    """Return the folder of what reproduces the papers' figures and tables, experiments/."""
     return _folder("experiments")
 
 
 def _folder(name: str) -> Path:
+    """Return a folder of agt: inside the package if it was installed from a wheel (with a leading
+    underscore), beside it in a source tree.
+    """
     package = Path(agt_cli.__file__).resolve().parent
     inside = package / f"_{name}"
     return inside if inside.is_dir() else package.parent / name
 
 
 def groups(config: str) -> list[str]:
-    """The configuration groups that a command's primary file chooses from, last those inside them
-    (``certificate/features``); Hydra's own left out."""
-    chosen = [
-        line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")
-    ]
-    included = [
-        name for name in chosen if (config_dir() / f"{name}.yaml").is_file()
-    ]  # tune's settings are train's and more
-    below = [group for name in included for group in groups(name)]
-    names = [name for line in chosen if ":" in line and (name := line.split(":")[0]) != "hydra"]
-    return [
-        *below,
-        *names,
-        *(inside for name in names for inside in sorted(packed()) if inside.startswith(f"{name}/")),
-    ]
+    """Return the groups from which a primary file chooses an option, except Hydra's own.
+
+    The groups of a file that it includes come first, and groups inside a group
+    (``certificate/features``) come last.
+
+    Args:
+        config: the name of the primary file, such as ``train``.
+    """
+    of_included = [group for name in included_files(config) for group in groups(name)]
+    keys = [entry.partition(":")[0] for entry in _defaults(config) if ":" in entry]
+    own = [key for key in keys if key != "hydra"]
+    inside = [group for key in own for group in sorted(packed()) if group.startswith(f"{key}/")]
+    return [*of_included, *own, *inside]
+
+
+def included_files(config: str) -> list[str]:
+    """Return the primary files that a primary file includes: ``tune`` includes ``train``."""
+    return [entry for entry in _defaults(config) if ":" not in entry and entry != "_self_"]
+
+
+def primary_lines(config: str) -> list[str]:
+    """Return the lines of a primary file, without those of the files that it includes."""
+    return (config_dir() / f"{config}.yaml").read_text(encoding="utf-8").splitlines()
+
+
+def _defaults(config: str) -> list[str]:
+    """Return the entries of a primary file's defaults list, such as ``kgrid: dense``."""
+    lines = primary_lines(config)
+    return [line.removeprefix("  - ").strip() for line in lines if line.startswith("  - ")]
 
 
 @cache
 def packed() -> dict[str, dict[str, str]]:
-    """Group -> option -> its YAML text, of groups of one file: groups/GROUP.yaml in conf/ or
+    """Return the options of each group that is one file, groups/GROUP.yaml in conf/ or
     experiments/conf/.
 
-    Each entry of such a file is what a file GROUP/OPTION.yaml would be; the comment above it is
-    that file's head.
-    Relations are those of the registry: a head says what each is, and one without an entry is the
-    default's by its name.
+    An entry OPTION of that file stands for a file GROUP/OPTION.yaml. The options of the group
+    ``relation`` are those of the registry of relations: each begins with the registry's summary,
+    and one that the file lacks has the settings of ``add_remove`` and its own name.
+
+    Returns:
+        Group -> option -> the YAML text of the option, comments included.
     """
-    found: dict[str, dict[str, str]] = {}
+    texts: dict[str, dict[str, str]] = {}
     for folder in (config_dir() / "groups", experiments_dir() / "conf" / "groups"):
         for path in sorted(folder.rglob("*.yaml")):
-            group = found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), {})
-            for part in re.split(r"\n\n(?=[#\w])", path.read_text(encoding="utf-8").rstrip("\n")):
-                head, name, body = re.split(r"^(\w+):\n", part, maxsplit=1, flags=re.MULTILINE)
-                group[name] = head + dedent(body) + "\n"
-    relations = found["relation"]
+            group = path.relative_to(folder).with_suffix("").as_posix()
+            texts.setdefault(group, {}).update(_unpack(path.read_text(encoding="utf-8")))
+    relations = texts["relation"]
     for name, entry in ENTRIES.items():
         text = relations.get(name, f"defaults: [add_remove, _self_]\nname: {name}\n")
-        directives = "".join(
-            line for line in text.splitlines(keepends=True) if line.startswith("# @")
-        )
+        # Hydra reads its directives (# @package) from the first lines only.
+        directives = "".join(re.findall(r"^# @.*\n", text, re.MULTILINE))
         relations[name] = f"{directives}# {entry.summary}\n{text.removeprefix(directives)}"
-    return found
+    return texts
+
+
+def _unpack(text: str) -> dict[str, str]:
+    """Return option -> YAML text of each entry of a packed group's file.
+
+    Args:
+        text: entries ``OPTION:`` separated by blank lines; the comment above an entry becomes the
+            beginning of the option's text.
+    """
+    unpacked = {}
+    for entry in re.split(r"\n\n(?=[#\w])", text.rstrip("\n")):
+        comment, option, body = re.split(r"^(\w+):\n", entry, maxsplit=1, flags=re.MULTILINE)
+        unpacked[option] = comment + dedent(body) + "\n"
+    return unpacked
 
 
 def options(group: str) -> dict[str, str]:
-    """Option name -> YAML text, for one group: the package's own, and behind them those of the
-    working directory.
+    """Return the options of a group, agt's and the user's: name -> YAML text, by name.
+
+    Where both have an option of the same name, it is agt's.
     """
-    folders = [folder for folder in (user_conf(), config_dir()) if folder]
-    paths = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
-    texts = {
-        name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items()
-    }
+    texts = {}
+    for folder in (user_conf(), config_dir()):
+        for path in (folder / group).glob("*.yaml") if folder else ():
+            texts[path.stem] = path.read_text(encoding="utf-8", errors="replace")
     return dict(sorted({**texts, **packed().get(group, {})}.items()))
 
 
@@ -103,7 +134,8 @@ def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
     Args:
         overrides: the command line's settings; ``hydra.searchpath`` names further folders.
     """
-    folders = [folder for folder in (user_conf(),) if folder]
+    own_folder = user_conf()
+    folders = [own_folder] if own_folder else []
     names: list[str] = []
     for word in overrides:
         key, _, value = word.lstrip("+").partition("=")
@@ -112,25 +144,30 @@ def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
         if key == "experiment":
             names += [name for name in value.split(",") if not is_own("experiment", name)]
     paths = [folder / "experiment" / f"{name}.yaml" for folder in folders for name in names]
-    return [path for path in paths if path.is_file() and not _names_its_package(path)]
+    return [path for path in paths if path.is_file() and not _names_package(path)]
 
 
-def _names_its_package(path: Path) -> bool:
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("# @package"):
-            return True
-        if line.strip() and not line.startswith("#"):
-            return False
-    return False
+def _names_package(path: Path) -> bool:
+    """Return whether ``# @package`` is among the comments at the beginning of a file."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return re.match(r"(#.*\n|[^\S\n]*\n)*# @package", text) is not None
 
 
 def is_own(group: str, option: str) -> bool:
-    """Whether agt itself has this option of a group; with an empty group, this primary file."""
+    """Return whether agt itself has an option of a group.
+
+    Args:
+        group: the group; empty: agt's primary files.
+        option: the name of the option, or of the primary file.
+    """
     return option in packed().get(group, {}) or (config_dir() / group / f"{option}.yaml").exists()
 
 
 def summary(text: str) -> str:
-    """Return what a configuration file says it is: the first sentence of its first comment."""
+    """Return the first sentence of the comment at the beginning of a configuration file.
+
+    It is empty if there is no such comment.
+    """
     comment: list[str] = []
     for line in text.splitlines():
         if line.startswith("# @package"):
@@ -139,7 +176,3 @@ def summary(text: str) -> str:
             break
         comment.append(line.removeprefix("# "))
     return re.split(r"(?<=[.]) (?=[A-Z])", " ".join(comment), maxsplit=1)[0]
-
-
-def _lines(config: str) -> list[str]:
-    return (config_dir() / f"{config}.yaml").read_text(encoding="utf-8").splitlines()

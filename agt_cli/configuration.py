@@ -31,17 +31,15 @@ from agt.store.manifest import read_digest
 from agt_cli import config_files, usage
 from agt_cli.networks import missing_words
 
-SUBMITIT = {  # of every cluster
+SUBMITIT = {  # the settings of both launchers that use submitit
     "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
     "name": "${hydra.job.name}",
-    **{
-        "timeout_min": 60,
-        "cpus_per_task": None,
-        "gpus_per_node": None,
-        "tasks_per_node": 1,
-        "mem_gb": None,
-        "nodes": 1,
-    },
+    "timeout_min": 60,
+    "cpus_per_task": None,
+    "gpus_per_node": None,
+    "tasks_per_node": 1,
+    "mem_gb": None,
+    "nodes": 1,
     "stderr_to_stdout": False,
 }
 
@@ -55,34 +53,31 @@ _SBATCH = (
     "cpus_per_gpu",
     "gpus_per_task",
     "mem_per_gpu",
+    "mem_per_cpu",
+    "account",
+    "setup",
 )
 
-_SLURM = {
-    **dict.fromkeys((*_SBATCH, "mem_per_cpu", "account", "setup")),
-    **{
-        "signal_delay_s": 120,
-        "max_num_timeout": 0,
-        "additional_parameters": {},
-        "array_parallelism": 256,
-    },
+_SLURM: dict[str, Any] = {
+    **dict.fromkeys(_SBATCH),
+    "signal_delay_s": 120,
+    "max_num_timeout": 0,
+    "additional_parameters": {},
+    "array_parallelism": 256,
 }
 
 _JOBLIB = {
-    **{
-        "n_jobs": -1,
-        "backend": None,
-        "prefer": "processes",
-        "require": None,
-        "verbose": 0,
-        "timeout": None,
-    },
-    **{
-        "pre_dispatch": "2*n_jobs",
-        "batch_size": "auto",
-        "temp_folder": None,
-        "max_nbytes": None,
-        "mmap_mode": "r",
-    },
+    "n_jobs": -1,
+    "backend": None,
+    "prefer": "processes",
+    "require": None,
+    "verbose": 0,
+    "timeout": None,
+    "pre_dispatch": "2*n_jobs",
+    "batch_size": "auto",
+    "temp_folder": None,
+    "max_nbytes": None,
+    "mmap_mode": "r",
 }
 
 LAUNCHERS: dict[str, dict[str, Any]] = {
@@ -100,63 +95,77 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
         **_SLURM,
     },
 }
-"""Settings of the launchers (``hydra/launcher=NAME``), named and set as Hydra's own, whose
-packages are not needed.
+"""Settings of the launchers (``hydra/launcher=NAME``), with the names and defaults of Hydra's own
+launchers, whose packages are not needed.
 """
 
 
 class PackedGroups(ConfigSource):
-    """The groups whose options lie in one file each (``config_files.packed``)."""
+    """Lets Hydra read the groups that are one file each (``config_files.packed``)."""
 
     @staticmethod
     def scheme() -> str:
+        """Return the beginning of paths that this source reads, as in ``packed://groups``."""
         return "packed"
 
     def load_config(self, config_path: str) -> ConfigResult:
+        """Return an option, given as GROUP/OPTION, with or without the suffix .yaml.
+
+        Raises:
+            ConfigLoadError: there is no such option.
+        """
         if not self.is_config(config_path):
             raise ConfigLoadError(f"no option {config_path}")
         group, _, name = config_path.rpartition("/")
         text = config_files.packed()[group][name.removesuffix(".yaml")]
         return ConfigResult(
-            self.provider, f"packed://{group}", OmegaConf.create(text), self._get_header_dict(text)
+            provider=self.provider,
+            path=f"packed://{group}",
+            config=OmegaConf.create(text),
+            header=self._get_header_dict(text),
         )
 
     def available(self) -> bool:
+        """Return True: agt always has its groups."""
         return True
 
     def is_group(self, config_path: str) -> bool:
+        """Return whether a path is a group, or contains one; the empty path does."""
         return not config_path or any(
             f"{group}/".startswith(f"{config_path}/") for group in config_files.packed()
         )
 
     def is_config(self, config_path: str) -> bool:
+        """Return whether a path GROUP/OPTION, with or without the suffix .yaml, is an option."""
         group, _, name = config_path.rpartition("/")
         return name.removesuffix(".yaml") in config_files.packed().get(group, {})
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """The options of a group, and the groups inside it."""
+        """Return the names of the options of a group, and of the groups inside it.
+
+        Args:
+            config_path: the group; empty: the groups that are in no other.
+            results_filter: return only options (CONFIG) or only groups (GROUP); None: both.
+        """
         start = f"{config_path}/" if config_path else ""
-        inside = {
-            group.removeprefix(start).partition("/")[0]
-            for group in config_files.packed()
-            if group.startswith(start)
-        }
-        found = {
-            ObjectType.GROUP: inside,
-            ObjectType.CONFIG: {*config_files.packed().get(config_path, {})},
-        }
-        return sorted(
-            found[results_filter] if results_filter in found else set().union(*found.values())
-        )
+        names: set[str] = set()
+        if results_filter != ObjectType.GROUP:
+            names |= config_files.packed().get(config_path, {}).keys()
+        if results_filter != ObjectType.CONFIG:
+            for group in config_files.packed():
+                if group.startswith(start):
+                    names.add(group.removeprefix(start).partition("/")[0])
+        return sorted(names)
 
 
 class UserConf(SearchPathPlugin):
-    """The user's own ./conf on Hydra's search path, behind the package's: a name of ours means
-    ours.
+    """Adds the packed groups and the user's own ./conf to Hydra's search path.
+
+    They come after agt's conf/, so where both have a file of the same name, it is agt's.
     """
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add the packed groups, and the folder that is there when a configuration is composed."""
+        """Append to Hydra's search path, which Hydra does before each composition."""
         search_path.append("agt", "packed://groups")
         if folder := config_files.user_conf():
             search_path.append("user", f"file://{folder}")
@@ -175,7 +184,10 @@ for _name, _settings in LAUNCHERS.items():
 
 
 class _Parser(ArgumentParser):
+    """A parser of options whose errors say how settings are written."""
+
     def error(self, message: str) -> NoReturn:
+        """Raise ConfigError with argparse's message and what to type instead."""
         unknown = next((word for word in message.split() if word.startswith("-")), "")
         known = [flag for flag in usage.OPTIONS if flag.startswith("--")]
         if "unrecognized" not in message:
@@ -191,7 +203,10 @@ class _Parser(ArgumentParser):
 
 
 def _without_dashes(option: str) -> str:
-    """Return a setting that was written as an option, as it should be typed; empty: it is none."""
+    """Return how a setting that was written as an option (``--kgrid.max=3``) should be typed.
+
+    It is empty if the option does not look like a setting.
+    """
     key, equals, value = option.lstrip("-").partition("=")
     if equals:
         return f"{key}={value}"
@@ -200,20 +215,23 @@ def _without_dashes(option: str) -> str:
 
 
 def _first_keys(config: str) -> list[str]:
-    """Return the first parts of the keys that a primary configuration has, as its file says."""
-    text = (config_files.config_dir() / f"{config}.yaml").read_text(encoding="utf-8")
+    """Return the first parts of the keys of a primary configuration, read from its file."""
+    text = "\n".join(config_files.primary_lines(config))
     return [*config_files.groups(config), *re.findall(r"^(\w+):", text, re.MULTILINE)]
 
 
 def parse_options(rest: Sequence[str], name: str) -> Namespace:
-    """The options of a command line, by name, and its ``overrides``.
+    """Parse the options of a command line.
 
     Args:
-        rest: what follows the command.
-        name: of the command's primary configuration.
+        rest: what follows the name of the command.
+        name: the command's primary configuration, unless ``--config-name`` gives another.
+
+    Returns:
+        The options by name, and the settings as ``overrides``.
 
     Raises:
-        ConfigError: an option is unknown, lacks its value, or excludes another.
+        ConfigError: an option is unknown, has no value, or excludes another.
     """
     parser = _Parser(add_help=False, allow_abbrev=True)
     modes = parser.add_mutually_exclusive_group()
@@ -243,18 +261,24 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
 
 @contextmanager
 def library() -> Iterator[Hydra]:
+    """Yield Hydra, set up for agt's configuration folder; within the context, it can compose."""
     with initialize_config_dir(str(config_files.config_dir()), version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
-        assert hydra is not None
+        assert hydra is not None  # the context has just made it
         yield hydra
 
 
 def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig:
-    """A configuration with the node ``hydra``: where runs and sweeps go, the launcher, the options
-    that were chosen.
+    """Compose a configuration, with the node ``hydra``.
+
+    That node says where runs and sweeps go, and has the launcher and the chosen options.
+
+    Args:
+        config_name: the primary configuration.
+        overrides: the settings of a command line.
 
     Raises:
-        HydraException, OmegaConfBaseException, YAMLError: an override or a file does not fit
+        HydraException, OmegaConfBaseException, YAMLError: an override or a file is wrong
             (``errors.explain``).
         ConfigError: an experiment file of the user's does not say that its settings are global.
     """
@@ -265,13 +289,18 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
         )
     with library():
         config = compose(config_name, list(overrides), return_hydra_config=True)
-    HydraConfig.instance().set_config(config)  # ${hydra:...} in a user's own files
+    # Interpolations ${hydra:...} in a user's own files are resolved with this configuration.
+    HydraConfig.instance().set_config(config)
     return config
 
 
 def show(options: Namespace) -> None:
-    """Print what ``--cfg`` asks for."""
-    logging.raiseExceptions = False  # a log line that nobody reads is no error
+    """Print the configuration that ``--cfg`` asks for.
+
+    Args:
+        options: the result of ``parse_options``.
+    """
+    logging.raiseExceptions = False  # Hydra logs; that the output's reader is gone is no error
     with library() as hydra:
         hydra.show_cfg(
             options.config_name, options.overrides, options.cfg, options.package, options.resolve
@@ -279,28 +308,30 @@ def show(options: Namespace) -> None:
 
 
 def compose_unresolved(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """A configuration as plain containers, its interpolations as they are written."""
+    """Return a configuration as plain containers, without resolving its interpolations."""
     with library():
         node = OmegaConf.to_container(compose(config_name, list(overrides)), resolve=False)
     return {str(key): value for key, value in node.items()} if isinstance(node, dict) else {}
 
 
 def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
-    """A configuration without ``hydra`` as plain containers, interpolations resolved.
+    """Return a configuration as plain containers, without ``hydra``, interpolations resolved.
+
+    Args:
+        config: a composed configuration.
+        complete: False: a required value that was not given stays ???.
 
     Raises:
-        ConfigError: a required value (???) was not given.
+        ConfigError: a required value was not given, and ``complete`` is True.
     """
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        words = [
-            "run=latest (or the folder of a run, run=FOLDER)" if key == "run" else f"{key}=VALUE"
-            for key in missing
-        ]
-        words += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
+        shown = {"run": "run=latest (or the folder of a run, run=FOLDER)"}
+        settings = [shown.get(key, f"{key}=VALUE") for key in missing]
+        settings += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
         first = missing[0]
-        required = " ".join(words)
+        required = " ".join(settings)
         raise ConfigError(f"{first}: this setting is required: give {required}")
     resolved = OmegaConf.to_container(task, resolve=True)
     if not isinstance(resolved, dict):
@@ -309,11 +340,14 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every combination of the values in the overrides of a sweep, each a line of overrides.
+    """Return the overrides of each job of a sweep, one job for each combination of values.
+
+    Args:
+        overrides: the settings of the command line, such as ``training.seed=0,1``.
 
     Raises:
-        OverrideParseException: one of them cannot be read.
-        ConfigError: one asks for a kind of sweep that has no list of values.
+        OverrideParseException: an override cannot be parsed.
+        ConfigError: an override is a sweep whose values cannot be listed.
     """
     choices: dict[str, list[str]] = {}
     for override in OverridesParser.create().parse_overrides(list(overrides)):
@@ -336,23 +370,35 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def chosen_options() -> dict[str, str]:
-    """Group -> the option that this command line composed, by itself or through an experiment."""
+    """Return group -> option, as the last composition chose them, perhaps through an experiment."""
     chosen: Mapping[Any, Any] = HydraConfig.get().runtime.choices
     return {str(group): str(option) for group, option in chosen.items() if option is not None}
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse a top-level key that nothing reads (+KEY=VALUE can add one)."""
+    """Raise ConfigError if a configuration has a top-level key that its command does not read.
+
+    Such a key was added by +KEY=VALUE.
+
+    Args:
+        config: the configuration.
+        known: the keys that the command reads. ``trust`` is always allowed, because
+            ``jobs.run_job`` reads it.
+    """
     for key in config:
-        if key not in known and key != "trust":  # which run_job reads for all commands (jobs.py)
+        if key not in (*known, "trust"):
             raise ConfigError(f"unknown key '{key}'{nearest(key, known)}")
 
 
 def digest_of(config: Mapping[str, Any], key: str) -> str | None:
-    """The digest of a run that a setting asks for; None: none.
+    """Return the digest that a setting gives; None: the setting is not there or null.
+
+    Args:
+        config: a configuration.
+        key: the setting.
 
     Raises:
-        ConfigError: it is no digest.
+        ConfigError: the value is not a digest.
     """
     value = config.get(key)
     try:

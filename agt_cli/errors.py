@@ -18,12 +18,12 @@ from agt_cli import config_files, usage
 from agt_cli.renamed import with_new_names
 from agt_cli.typed_ranges import RANGE_KEYS, malformed_range
 
-_NAMES = (
+_RULE_FOR_NAMES = (
     "names in a mapping {...} must be written without quotes, as in {a.b: [0, 1], c d: [0, "
     "1]}. Names with letters outside ASCII can only be given in a file "
     "conf/dataset/NAME.yaml, which agt data inspect FILE writes"
 )
-_MEANT = {
+_KEY_FOR_NAME = {
     "k": "kgrid.max",
     "ks": "kgrid.max",
     "network": "model.hidden",
@@ -52,18 +52,18 @@ MEMORY = (
 
 
 def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtError | None:
-    """The error as one meant for the user, or None if it is a bug.
+    """Return an error with a message for the user; None: it is a bug of agt.
 
     Args:
         error: what a command raised.
-        config: the command's primary configuration.
-        overrides: the command line's overrides.
+        config: the command's primary configuration; empty: unknown.
+        overrides: the settings that were typed on the command line.
     """
     if isinstance(error, AgtError):
         return error
-    hydra = _broken_file(error) or _hydra_mistake(error, config, overrides)
-    if hydra:
-        return ConfigError(hydra)
+    mistake = _broken_file(error) or _hydra_mistake(error, config, overrides)
+    if mistake:
+        return ConfigError(mistake)
     if _out_of_memory(error):
         return AgtError(f"this machine does not have enough memory for this command: {MEMORY}")
     if isinstance(error, OSError):
@@ -78,26 +78,29 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
 def failure(
     error: Exception, config: str, overrides: Sequence[str], verbose: bool
 ) -> dict[str, Any]:
-    """What --json says of an error: ``error``, ``exit_code``, and what a check that was not met
-    found.
+    """Return what --json prints about an error.
 
     Args:
-        verbose: print the traceback of a bug.
+        error: what a command raised.
+        config: as in ``explain``.
+        overrides: as in ``explain``.
+        verbose: True: also print the traceback, if the error is a bug of agt.
+
+    Returns:
+        The message as ``error``, the ``exit_code``, and the results of a check that failed.
     """
     known = explain(error, config, overrides)
-    if known is None and verbose:
+    if known is not None:
+        results = known.result if isinstance(known, CheckError) else {}
+        return {**results, "error": str(known), "exit_code": known.exit_code}
+    if verbose:
         traceback.print_exception(error)
-    kind_of_error = type(error).__name__
+    class_name = type(error).__name__
     bug = (
-        f"{kind_of_error}: {error} (this is a bug in agt; run the command again with -v to see "
+        f"{class_name}: {error} (this is a bug in agt; run the command again with -v to see "
         "the traceback)"
     )
-    facts = known.result if isinstance(known, CheckError) else {}
-    return {
-        **facts,
-        "error": str(known) if known else bug,
-        "exit_code": known.exit_code if known else AgtError.exit_code,
-    }
+    return {"error": bug, "exit_code": AgtError.exit_code}
 
 
 _REMEDIES = {
@@ -118,7 +121,8 @@ _REMEDIES = {
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")
+    """Return whether an error says that the memory of the processor or of a GPU is used up."""
+    torch = sys.modules.get("torch")  # not imported here, because that takes seconds
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
     # PyTorch's CPU allocator has no exception class of its own.
@@ -126,9 +130,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _broken_file(error: BaseException) -> str | None:
-    """The message for a configuration file of the user's own that is no yaml; None if it is
-    something else.
-    """
+    """Return the message about a configuration file that is not valid YAML; None: another error."""
     from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
@@ -145,12 +147,9 @@ def _broken_file(error: BaseException) -> str | None:
         )
     if isinstance(error, YAMLError | UnicodeDecodeError):
         folder = config_files.user_conf()
-        unread = (
-            [str(path) for path in sorted(folder.rglob("*.yaml")) if not _is_text(path)]
-            if folder
-            else []
-        )
-        files = ", ".join(unread) or "a configuration file"
+        paths = sorted(folder.rglob("*.yaml")) if folder else []
+        broken = [str(path) for path in paths if not _is_text(path)]
+        files = ", ".join(broken) or "a configuration file"
         return (
             f"{files}: this is not plain text in UTF-8: save the file as UTF-8 text without "
             "control characters"
@@ -159,48 +158,54 @@ def _broken_file(error: BaseException) -> str | None:
 
 
 def _is_text(path: Path) -> bool:
+    """Return whether a file is UTF-8 text without control characters."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     return all(letter.isprintable() or letter.isspace() for letter in text)
 
 
 def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) -> str | None:
-    """The message for a fault in overrides or configuration files; None if it is something else."""
+    """Return the message about settings that Hydra or OmegaConf refused; None: another error."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):
-        return _unreadable(error, config, overrides)
+        return _malformed_override(error.override, config, overrides)
     if isinstance(error, HydraException):
         return _removed_group(error, overrides) or _refused_override(error, config, overrides)
     if isinstance(error, OmegaConfBaseException):
-        key = error.full_key or next(
-            (word.partition("=")[0] for word in overrides if "${" in word), ""
-        )
+        interpolated = [word.partition("=")[0] for word in overrides if "${" in word]
+        key = error.full_key or "".join(interpolated[:1])
         return f"{key}: {_one_line(error)}" if key else _one_line(error)
     if isinstance(error, ValueError) and _raised_in(error, "hydra"):
         return _no_choice(error, config, overrides)
     return None
 
 
-def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
-    """An override that Hydra's grammar does not take."""
-    override = error.override
+def _malformed_override(override: str, config: str, overrides: Sequence[str]) -> str:
+    """Return the message about a word of a command line that Hydra's grammar does not accept.
+
+    Args:
+        override: the word.
+        config: the command's primary configuration.
+        overrides: all settings of the command line.
+    """
     key, equals, value = override.partition("=")
     if equals and not key.isascii():
         hint = _known_key(key, with_new_names(config, _keys(config, overrides)))
         return f"'{override}' cannot be read, because names of settings are ASCII{hint}"
     if not equals or not key.strip("+~"):
-        suggestion = _joined(key, overrides) if equals else _meant(key, config, overrides)
-        if not equals and "=" in overrides:
-            suggestion = _joined(key, overrides)
+        suggestion = ""
+        if "=" in overrides:
+            suggestion = _without_blanks(overrides)
+        elif not equals:
+            suggestion = _did_you_mean(key, config, overrides)
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if key in RANGE_KEYS:
         return malformed_range(key, value)
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
-        rule = _NAMES
-        return f"'{override}' cannot be read, because {rule}"
+        return f"'{override}' cannot be read, because {_RULE_FOR_NAMES}"
     text = "..." if re.search(r"""['"\\]""", value) else value
     example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='{text}'\""
     return (
@@ -209,18 +214,20 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     )
 
 
-def _joined(key: str, overrides: Sequence[str]) -> str:
-    """A suffix for an equals sign with blanks around it; empty: there is none."""
-    if "=" not in overrides:
-        return ""
-    place = overrides.index("=")
-    value = "".join(overrides[place + 1 : place + 2]) or "VALUE"
-    before = overrides[place - 1] if place else "KEY"
-    return f", without blanks around the equals sign: type {before}={value}"
+def _without_blanks(overrides: Sequence[str]) -> str:
+    """Return a clause that says how to write KEY = VALUE, with blanks, as one word.
+
+    Args:
+        overrides: the words of a command line; an equals sign is one of them.
+    """
+    index = overrides.index("=")
+    key = overrides[index - 1] if index else "KEY"
+    value = "".join(overrides[index + 1 : index + 2]) or "VALUE"
+    return f", without blanks around the equals sign: type {key}={value}"
 
 
 def _removed_group(error: Exception, overrides: Sequence[str]) -> str:
-    """Return the message for a group that was removed and that another refers to; else empty."""
+    """Return the message about a removed group (~GROUP) that others refer to; empty: none was."""
     removed = next((word for word in overrides if word.startswith("~")), "")
     if not removed or "Error resolving interpolation" not in str(error):
         return ""
@@ -231,27 +238,36 @@ def _removed_group(error: Exception, overrides: Sequence[str]) -> str:
 
 
 def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
-    """An override that can be read and does not fit the configuration."""
+    """Return the message about an override that is well-formed, but wrong in this configuration.
+
+    Args:
+        error: Hydra's error.
+        config: the command's primary configuration.
+        overrides: the settings that were typed on the command line.
+    """
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
         return _unknown_key(key[1], str(error), config, overrides)
     comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
         setting, value = comma.groups()
-        if setting == "ids":
-            return f"ids=...: {usage.IDS_NEED_A_FILE}"
-        if setting in config_files.groups(config):
-            first = value.partition(",")[0]
-            return (
-                f"{setting}={value}: give one name, such as {setting}={first}; to run one job for "
-                "each of these names, add -m"
-            )
-        return _comma(setting, value)
+        return _comma_in_value(setting, value, config)
     return _one_line(error)
 
 
-def _comma(setting: str, value: str) -> str:
-    """What a comma in a value may have meant: a number's, a list's, a sweep's or a text's."""
+def _comma_in_value(setting: str, value: str, config: str) -> str:
+    """Return the message about a value with a comma, which only a sweep may have.
+
+    It says what to type if the comma is part of a number, a list, a range or a text.
+    """
+    if setting == "ids":
+        return f"ids=...: {usage.IDS_NEED_A_FILE}"
+    if setting in config_files.groups(config):
+        first = value.partition(",")[0]
+        return (
+            f"{setting}={value}: give one name, such as {setting}={first}; to run one job for "
+            "each of these names, add -m"
+        )
     if setting in RANGE_KEYS:
         return malformed_range(setting, value)
     if _WITH_DECIMAL_COMMA.fullmatch(value):
@@ -268,26 +284,33 @@ def _comma(setting: str, value: str) -> str:
 
 
 def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
-    """What Hydra reports as a plain ValueError: a setting without a key, and a group that is
-    given no name.
+    """Return the message about what Hydra reports as a plain ValueError.
+
+    That is a setting without a key, or a group without the name of an option.
     """
+    about_group = "group override must be" in str(error)
     for word in overrides:
         group, _, value = word.partition("=")
         if not group:
             return f"'{word}' is not a setting: write settings as KEY=VALUE"
         no_name = value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
-        if (
-            "group override must be" in str(error)
-            and group in config_files.groups(config)
-            and no_name
-        ):
+        if about_group and no_name and group in config_files.groups(config):
             options = nearest("", config_files.options(group))
             return f"{word}: the setting {group}=... needs the name of one of its options{options}"
     return _one_line(error)
 
 
-def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
-    """A suffix saying how a word that is no setting was probably meant."""
+def _did_you_mean(word: str, config: str, overrides: Sequence[str]) -> str:
+    """Return a clause that suggests what to type for a word that is not a setting.
+
+    Args:
+        word: the word.
+        config: the command's primary configuration.
+        overrides: all settings of the command line.
+
+    Returns:
+        The clause, with the punctuation before it; empty: there is no suggestion.
+    """
     groups = config_files.groups(config)
     if word in groups:
         options = nearest("", config_files.options(word))
@@ -309,24 +332,27 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
         return "; this command reads one table at a time"
     if path.exists():
         key = "run" if path.is_dir() else "inputs"
-        return (
-            f"; did you mean '{key}={word}'?"
-            if key in keys
-            else f"; if this file is a table, type agt data inspect {word} to describe it"
-        )
+        if key in keys:
+            return f"; did you mean '{key}={word}'?"
+        return f"; if this file is a table, type agt data inspect {word} to describe it"
     return _known_key(word, keys)
 
 
 def _missing_option(error: Any) -> str:
+    """Return the message about an option of a group that does not exist.
+
+    Args:
+        error: Hydra's MissingConfigException.
+    """
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
         return _one_line(error)
-    if path := _path_for_name(group, option):
-        return path
+    if message := _path_for_name(group, option):
+        return message
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
         return instead
     known = nearest(option, error.options or config_files.options(group))
-    # also where it was chosen by dataset=NAME, with a dataset of the user's own
+    # The option may have been chosen by dataset=NAME, with a dataset file of the user's own.
     if group == "training":
         return (
             f"there are no training settings named '{option}': give training=NAME{known}. For a "
@@ -337,11 +363,13 @@ def _missing_option(error: Any) -> str:
 
 
 def _path_for_name(group: str, option: str) -> str:
-    """The message for a path where the name of an option is needed; empty: it is no path.
+    """Return the message about a path that was given as an option; empty: it is not a path.
+
+    Hydra takes the folders of the path for groups inside the group.
 
     Args:
-        group: the group, with the path's folders behind it.
-        option: the path's last part.
+        group: the group, followed by the folders of the path.
+        option: the last part of the path.
     """
     first, _, folders = group.partition("/")
     known = config_files.options(first) if first in ("dataset", "experiment", "training") else ()
@@ -361,14 +389,23 @@ def _path_for_name(group: str, option: str) -> str:
 
 
 def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
-    """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as
-    {...}).
+    """Return the message about a key that Hydra does not find in the configuration.
+
+    It may exist: Hydra also refuses new entries of a mapping, as in KEY={...}.
+
+    Args:
+        key: the key, as Hydra names it.
+        message: Hydra's error message.
+        config: the command's primary configuration.
+        overrides: the settings that were typed on the command line.
     """
-    added = message.rpartition("to your config use ")[2]
-    recorded = _keys(config, overrides)  # composed again: once
+    recorded = _keys(config, overrides)
     keys = with_new_names(config, recorded)
     if key in recorded:
-        return f"new entries of the setting '{key}' must be given with a plus sign: type '{added}'"
+        with_plus = message.rpartition("to your config use ")[2]
+        return (
+            f"new entries of the setting '{key}' must be given with a plus sign: type '{with_plus}'"
+        )
     if "/" in key and key in config_files.groups(config):
         return (
             f"{key}: this setting needs a linear model: add model=linear certificate=stability "
@@ -387,8 +424,8 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
             "drop=[COLUMN] force=true"
         )
     suggestion = _group_within(key, config, overrides) or _known_key(key, keys)
-    if not suggestion and _MEANT.get(key) in recorded:
-        suggestion = f"; did you mean '{_MEANT[key]}'?"
+    if not suggestion and _KEY_FOR_NAME.get(key) in recorded:
+        suggestion = f"; did you mean '{_KEY_FOR_NAME[key]}'?"
     elsewhere = _OF_OTHER_TOOLS.get(key.rpartition(".")[2])
     if elsewhere in recorded:
         suggestion = f"; did you mean '{elsewhere}'?"
@@ -396,64 +433,72 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
 
 
 def _group_within(key: str, config: str, overrides: Sequence[str]) -> str:
-    """A suffix naming the group inside another one that a key was probably meant for; empty: none.
+    """Return a clause that suggests a group inside another one for an unknown key; else empty.
 
     Such a group is typed with a slash: ``certificate/features=relu``, and not ``features=relu`` or
     ``certificate.features=relu``.
     """
-    groups = [
-        group
-        for group in config_files.groups(config)
-        if "/" in group and key in (group.rpartition("/")[2], group.replace("/", "."))
-    ]
-    if not groups:
-        return ""
-    typed = [word.partition("=") for word in overrides]
-    value = next((value for name, _, value in typed if name.lstrip("+") == key), "NAME")
-    return f"; did you mean '{groups[0]}={value}'?"
+    for group in config_files.groups(config):
+        if "/" in group and key in (group.rpartition("/")[2], group.replace("/", ".")):
+            typed = [word.partition("=") for word in overrides]
+            value = next((value for name, _, value in typed if name.lstrip("+") == key), "NAME")
+            return f"; did you mean '{group}={value}'?"
+    return ""
 
 
 def _known_key(key: str, keys: Sequence[str]) -> str:
-    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest.
+    """Return a clause that suggests a key for an unknown one; empty: none is similar.
+
+    It is one with the same last part, if there is one; else a similar one of the same mapping; else
+    a similar one.
 
     Args:
-        keys: those there are (``_keys``), by their names for users.
+        key: the unknown key.
+        keys: all keys (``_keys``), by their names for users.
     """
     prefix, _, name = key.rpartition(".")
-    beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]
-    beside = [name for name in beside if name not in WRITTEN_BY_AGT]
-    elsewhere = [known for known in keys if known.rpartition(".")[2] == name]
-    if beside and not elsewhere and prefix:
-        return nearest(name, beside)
-    # far too many keys to list them all
-    close = elsewhere or get_close_matches(key, keys, n=1, cutoff=0.5)
-    if not close:
-        return ""
-    nearest_key = close[0]
-    return f"; did you mean '{nearest_key}'?"
+    siblings = []
+    with_same_name = []
+    for known in keys:
+        known_prefix, _, known_name = known.rpartition(".")
+        if known_prefix == prefix and known_name not in WRITTEN_BY_AGT:
+            siblings.append(known_name)
+        if known_name == name:
+            with_same_name.append(known)
+    if siblings and not with_same_name and prefix:
+        return nearest(name, siblings)
+    similar = with_same_name or get_close_matches(key, keys, n=1, cutoff=0.5)
+    return f"; did you mean '{similar[0]}'?" if similar else ""
 
 
 def _keys(config: str, overrides: Sequence[str]) -> list[str]:
-    """Every key of the configuration, groups as the command line chooses them; its other
-    settings are left out.
+    """Return every key of a configuration, and every mapping and group, as dotted keys.
+
+    Args:
+        config: the command's primary configuration.
+        overrides: the settings of the command line, of which only the choices of groups are used.
+
+    Returns:
+        The keys; none if the configuration cannot be composed, because they are only needed for
+        suggestions.
     """
     from agt_cli.configuration import compose_unresolved
 
     groups = config_files.groups(config)
-    choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
+    choices = [word for word in overrides if word.partition("=")[0] in groups and "," not in word]
     try:
-        leaves = [key.split(".") for key in flatten_keys(compose_unresolved(config, choices))]
+        leaves = flatten_keys(compose_unresolved(config, choices))
     except Exception:
-        # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
         return []
-    above = dict.fromkeys(
-        ".".join(parts[:end]) for parts in leaves for end in range(1, len(parts) + 1)
-    )
-    # groups are keys too, even those like experiment that leave no node
-    return [*dict.fromkeys((*groups, *above))]
+    keys = dict.fromkeys(groups)
+    for leaf in leaves:
+        parts = leaf.split(".")
+        keys.update(dict.fromkeys(".".join(parts[:end]) for end in range(1, len(parts) + 1)))
+    return list(keys)
 
 
 def _one_line(error: BaseException) -> str:
+    """Return the message of an error of Hydra or OmegaConf in one line, with that of its cause."""
     lines = [line.strip() for line in str(error).splitlines()]
     cause = str(error.__cause__).splitlines()[:1] if error.__cause__ else []
     return "; ".join(
@@ -464,5 +509,6 @@ def _one_line(error: BaseException) -> str:
 
 
 def _raised_in(error: BaseException, package: str) -> bool:
+    """Return whether the statement that raised an error is in a module of a package."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_globals.get("__name__", "").split(".")[0] == package

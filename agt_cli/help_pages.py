@@ -7,9 +7,9 @@ from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import TextWrapper
 
-from agt_cli.config_files import _lines, groups, options, summary
+from agt_cli.config_files import groups, included_files, options, primary_lines, summary
 from agt_cli.renamed import with_new_name
-from agt_cli.usage import COMMANDS, FLAGS, Word, bare_words, words_of
+from agt_cli.usage import COMMANDS, FLAGS, Word, words_of
 
 PARTS = ("training", "certificate", "dataset", "model", "relation", "kgrid", "compute")
 """Groups whose keys the help of a command points to."""
@@ -57,7 +57,7 @@ ALSO = (
 
 
 def overview() -> str:
-    """The text of ``agt --help``."""
+    """Return the text of ``agt --help``."""
     commands = [(name, command.help) for name, command in COMMANDS.items()]
     return "\n".join(
         [
@@ -77,43 +77,42 @@ def overview() -> str:
 
 
 def command_help(name: str, rest: Sequence[str] = ()) -> str:
-    """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings.
+    """Return the text of ``agt COMMAND --help``: purpose, examples, groups, settings.
+
+    If the command line names a group, the text is that of ``part_help``.
 
     Args:
-        rest: of the command line; what it chooses of a group (``agt audit mechanism``,
-            ``mechanism=gaussian_margin``) is told with its settings.
+        name: the name of the command.
+        rest: the other words of the command line. The settings of an option that they choose
+            (``agt audit mechanism``, ``mechanism=gaussian_margin``) are listed as well.
     """
     command = COMMANDS[name]
-    if (part := next((word for word in rest if _is_part(name, word)), None)) is not None:
-        return part_help(name, part, rest)
-    usage = [
-        "",
-        *(f"usage: agt {name} {words} [KEY=VALUE ...] [options]" for words in _ways(command.words)),
-    ]
-    usage = usage if command.words else []
-    lines = [
-        f"agt {name}: {command.help}",
-        *usage,
-        "",
-        "examples:",
-        *(f"  {line}" for line in command.examples),
-    ]
-    for group in groups(command.config):
-        lines += _section(
-            f"{group}=", [(option, summary(text)) for option, text in options(group).items()]
-        )
+    for word in rest:
+        if _is_part(name, word):
+            return part_help(name, word, rest)
+    lines = [f"agt {name}: {command.help}"]
+    if command.words:
+        lines.append("")
+        for words in _word_orders(command.words):
+            lines.append(f"usage: agt {name} {words} [KEY=VALUE ...] [options]")
+    lines += ["", "examples:", *(f"  {line}" for line in command.examples)]
+    own_groups = groups(command.config)
+    for group in own_groups:
+        summaries = [(option, summary(text)) for option, text in options(group).items()]
+        lines += _section(f"{group}=", summaries)
     lines += _section("settings", _with_new_names(name, _primary_settings(command.config)))
-    if parts := [group for group in groups(command.config) if group in PARTS]:
-        shown = [
-            (f"agt help {name} {part}", f"lists the settings {part}.* and their meaning")
-            for part in parts
-        ]
-        lines += _section("settings of a group", shown)
-    for group, option in _chosen(name, rest):
-        own = _keys_of(name, group, option)
-        rows = _with_new_names(name, own) or [("", "this option of the group has no settings")]
+    pages = [
+        (f"agt help {name} {group}", f"lists the settings {group}.* and their meaning")
+        for group in own_groups
+        if group in PARTS
+    ]
+    lines += _section("settings of a group", pages)
+    for group, option in _chosen_options(name, rest):
+        keys = _with_new_names(name, _keys_of(name, group, option))
+        rows = keys or [("", "this option of the group has no settings")]
         lines += _section(f"settings of {group}={option}", rows)
-    lines += _section("how to change and combine settings", HYDRA + SWEEPS * command.recorded)
+    combining = (*HYDRA, *SWEEPS) if command.recorded else HYDRA
+    lines += _section("how to change and combine settings", combining)
     return "\n".join([*lines, *_section("options", FLAGS)])
 
 
@@ -121,10 +120,10 @@ def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
     """Return the text of ``agt help COMMAND GROUP``: the keys of each option of a group.
 
     Args:
-        name: the command.
+        name: the name of the command.
         part: a group, or a setting that is a mapping.
-        rest: of the command line; an option that it names (``certificate=erm``, ``erm``) is shown
-            alone.
+        rest: the other words of the command line. If they name options of the group
+            (``certificate=erm``, ``erm``), only these are shown.
     """
     settings = _primary_settings(COMMANDS[name].config)
     own = [row for row in settings if re.split(r"[=.]", row[0])[0] == part]
@@ -133,20 +132,17 @@ def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
         return "\n".join([*lines, *_section("settings", _with_new_names(name, own))])
     texts = options(part)
     wanted = {word.removeprefix(f"{part}=") for word in rest} & set(texts)
-    shown: dict[str, None] = {}
-    for option in sorted(texts, key=lambda option: (option not in _FIRST, option)):
-        keys = _keys_of(name, part, option)
-        new = [row for row in keys if wanted or not _is_shown(row[0], shown)]
-        if new and (option in wanted or not wanted):
+    shown: list[str] = []  # keys; one that several options have is shown once
+    for option in sorted(wanted or texts, key=lambda option: (option not in _FIRST, option)):
+        rows = _keys_of(name, part, option)
+        if not wanted:
+            rows = [row for row in rows if not _is_shown(row[0], shown)]
+        if rows:
             about = summary(texts[option])
-            lines += [
-                "",
-                f"{part}={option}: {about}",
-                *_section("keys", _with_new_names(name, new))[2:],
-            ]
-            shown |= dict.fromkeys(row[0].partition("=")[0] for row in new)
-    for key in [*shown][:1]:
-        lines += ["", f"To change a setting, type for example agt {name} {key}=VALUE"]
+            lines += ["", f"{part}={option}: {about}", *_rows(_with_new_names(name, rows))]
+            shown += [setting.partition("=")[0] for setting, _ in rows]
+    if shown:
+        lines += ["", f"To change a setting, type for example agt {name} {shown[0]}=VALUE"]
     names = ", ".join(texts)
     lines += [
         f"To choose an option of the group, type agt {name} {part}=NAME. The names of the options: "
@@ -156,12 +152,17 @@ def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
 
 
 def _with_new_names(name: str, rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return settings of a command and what they mean, each setting with its name for users."""
+    """Return (setting, meaning) of a command's settings, the settings by their names for users."""
     return [(with_new_name(name, setting), meaning) for setting, meaning in rows]
 
 
 def _is_shown(setting: str, shown: Iterable[str]) -> bool:
-    """Return whether a key, or the mapping that it is in, was listed before."""
+    """Return whether a key, or a mapping that it is in, is among those that were shown.
+
+    Args:
+        setting: KEY or KEY=VALUE.
+        shown: keys.
+    """
     key = setting.partition("=")[0]
     return any(f"{key}.".startswith(f"{known}.") for known in shown)
 
@@ -175,36 +176,45 @@ def _is_part(name: str, word: str) -> bool:
 
 
 def _primary_settings(config: str) -> list[tuple[str, str]]:
-    """Return the settings of a primary file, and of those that it includes."""
-    lines = _lines(config)
-    included = [
-        line.removeprefix("  - ").strip()
-        for line in lines
-        if line.startswith("  - ") and ":" not in line and "_self_" not in line
-    ]
-    below = [row for part in included for row in _primary_settings(part)]
-    return [*below, *_settings(lines)]
+    """Return (setting, meaning) for each setting of a primary file.
+
+    The settings of the files that it includes come first.
+    """
+    of_included = [row for name in included_files(config) for row in _primary_settings(name)]
+    return [*of_included, *_settings(primary_lines(config))]
 
 
 def _keys_of(name: str, group: str, option: str) -> list[tuple[str, str]]:
-    """Return the keys of an option with their values and meanings, those that it includes first."""
+    """Return (KEY=VALUE, meaning) for each key of an option of a group.
+
+    Keys of the options that it includes come first. A key that the option sets again without a
+    comment keeps the meaning that it has there.
+
+    Args:
+        name: the name of the command.
+        group: the group.
+        option: the name of the option.
+
+    Returns:
+        The rows; none if the option sets keys of other groups (``# @package``).
+    """
     text = options(group)[option]
-    found: dict[str, tuple[str, str]] = {}
-    for entry in _included(text):
-        if entry in options(group) and entry != option:
-            for setting, about in _keys_of(name, group, entry):
-                found[setting.partition("=")[0]] = (setting, about)
-    if "# @package" in text:  # not keys of this group alone
+    if "# @package" in text:
         return []
-    head = re.match(r"(#.*\n)*", text)
-    rows = _settings(text[head.end() if head else 0 :].splitlines())
-    own = [row for row in rows if not row[0].startswith(("_target_", "name="))]
+    rows: dict[str, tuple[str, str]] = {}
+    for included in _included(text):
+        if included in options(group) and included != option:
+            for setting, about in _keys_of(name, group, included):
+                rows[setting.partition("=")[0]] = (setting, about)
     prefix = f"{group}.".replace("/", ".")
-    for name_in_group, about in own:
-        setting = prefix + name_in_group
-        key = setting.partition("=")[0]
-        found[key] = (setting, about or found.get(key, ("", ""))[1])
-    return list(found.values())
+    without_first_comment = re.sub(r"\A(#.*\n)*", "", text)
+    for setting_in_group, about in _settings(without_first_comment.splitlines()):
+        if not setting_in_group.startswith(("_target_", "name=")):
+            setting = prefix + setting_in_group
+            key = setting.partition("=")[0]
+            _, about_included = rows.get(key, ("", ""))
+            rows[key] = (setting, about or about_included)
+    return list(rows.values())
 
 
 def _included(text: str) -> list[str]:
@@ -213,60 +223,77 @@ def _included(text: str) -> list[str]:
     return [word.strip() for word in line[1].split(",")] if line else []
 
 
-def _ways(words: Sequence[Word]) -> list[str]:
-    """How the words of a command may follow each other, as help shows it."""
-    starts = [word.after for word in words if word.after] or [""]
-    return [
-        " ".join(
-            start if start in word.known else "|".join(word.known)
-            for word in words
-            if word.after in ("", start)
-        )
-        for start in starts
-    ]
+def _word_orders(words: Sequence[Word]) -> list[str]:
+    """Return the possible sequences of a command's words, as help shows them.
+
+    There is one for each word that further words depend on (``Word.after``), or only one.
+    """
+    orders = []
+    for first in [word.after for word in words if word.after] or [""]:
+        order = [word.known for word in words if word.after in ("", first)]
+        shown = [first if first in known else "|".join(known) for known in order]
+        orders.append(" ".join(shown))
+    return orders
 
 
-def _chosen(name: str, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(group, option) of what a command line chooses, by a word or by GROUP=NAME; what there is
-    not is left out.
+def _chosen_options(name: str, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (group, option) for each existing option that a command line chooses.
+
+    It is chosen by a word that the command takes, or by GROUP=NAME.
+
+    Args:
+        name: the name of the command.
+        rest: the other words of the command line.
     """
     chosen = dict(word.split("=", 1) for word in rest if "=" in word)
-    chosen |= {
-        word.key: given
-        for word, given in words_of(name, [rest[place] for place in bare_words(rest)])[0]
-    }
-    known = (
-        group for group in groups(COMMANDS[name].config) if chosen.get(group) in options(group)
-    )
-    yield from ((group, chosen[group]) for group in known)
+    words, _ = words_of(name, rest)
+    chosen |= {word.key: given for word, given in words}
+    for group in groups(COMMANDS[name].config):
+        option = chosen.get(group, "")
+        if option in options(group):
+            yield group, option
 
 
 def _settings(lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Top-level ``key: value`` lines with the comment above or behind each; those of a block
-    with the comment behind.
+    """Return (KEY=VALUE, meaning) for each setting in the lines of a YAML file.
+
+    These are the top-level keys, and the keys of their blocks (BLOCK.KEY=VALUE). The meaning is the
+    comment at the end of the line; for a top-level key without one, the comment above it.
     """
-    settings, comment, block = [], "", ""
+    settings = []
+    comment = ""
+    block = ""
     for before, line in pairwise(["", *lines]):
+        setting, _, about = line.partition(" # ")
+        key_and_value = setting.strip().replace(": ", "=", 1)
         if line.startswith("# "):
             text = line.removeprefix("# ")
             comment = f"{comment} {text}" if before.startswith("# ") else text
         elif block and line.startswith("  "):
-            setting, _, about = line.strip().partition(" # ")
-            settings.append((f"{block}.{setting.strip().replace(': ', '=', 1)}", about))
+            settings.append((f"{block}.{key_and_value}", about))
         elif line and not line.startswith((" ", "#", "defaults:")):
-            setting, _, about = line.partition(" # ")
             block = line.removesuffix(":") if line.endswith(":") else ""
-            settings += [] if block else [(setting.strip().replace(": ", "=", 1), about or comment)]
-            comment = "" if setting.startswith("_target_") else comment  # that was the whole file's
+            if not block:
+                settings.append((key_and_value, about or comment))
+            if setting.startswith("_target_"):
+                comment = ""  # the comment above it was about the whole file
     return settings
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the lines of a section of a help page; none if it has no rows."""
+    return ["", f"{title}:", *_rows(rows)] if rows else []
+
+
+def _rows(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the lines of a table of (name, text).
+
+    Long lines are broken on a terminal only: in a file, a row is a line, as grep needs it.
+    """
     width = max((len(name) for name, _ in rows), default=0)
     lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in rows]
-    if sys.stdout.isatty():  # else a line stays one, as grep wants it
-        broken = TextWrapper(
-            max(get_terminal_size().columns, width + 44), subsequent_indent=" " * (width + 4)
-        )
-        lines = [part for line in lines for part in broken.wrap(line)]
-    return ["", f"{title}:", *lines] if rows else []
+    if not sys.stdout.isatty():
+        return lines
+    columns = max(get_terminal_size().columns, width + 44)
+    wrapper = TextWrapper(columns, subsequent_indent=" " * (width + 4))
+    return [part for line in lines for part in wrapper.wrap(line)]

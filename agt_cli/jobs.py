@@ -1,12 +1,14 @@
-"""One job: a configuration goes in, its record comes out; and what a sweep's job computes, in one
-word.
+"""Run one job, from its configuration to its record; and the signature of what a job computes.
 
-Of two jobs with one signature, one is enough. The folder of a sweep's job is named by it, whatever
-number the job has and whatever else the command line changed. The configuration counts as it was
-resolved; where results and data lie does not, nor what only affects speed (compute). A file or
-folder that a setting names counts by its content, wherever it lies, so that changed data are
-another job's. The code counts (agt's, and that of the packages whose classes a configuration
-names), and the versions of what computes.
+Two jobs with the same signature compute the same, so a sweep runs one of them, in a folder that is
+named by the signature. These go into it:
+
+* the resolved configuration, but not where results and data lie, nor what only affects speed
+  (``compute``);
+* the content of each file or folder that a setting names, wherever it lies, so that the signature
+  changes with the data;
+* the code of agt and of the packages whose classes the configuration names;
+* the versions of the libraries that compute.
 """
 
 import gc
@@ -40,8 +42,12 @@ from agt_cli.report.replaced import check_not_replaced, home_of
 
 @contextmanager
 def command_line(arguments: Sequence[str]) -> Iterator[None]:
-    """Records keep sys.argv: the command as the user knows it, whoever started this process."""
-    saved, sys.argv = sys.argv, list(arguments)
+    """Replace sys.argv, which records keep, by the command line that the user typed.
+
+    In a process that a launcher started, sys.argv is the launcher's.
+    """
+    saved = sys.argv
+    sys.argv = list(arguments)
     try:
         yield
     finally:
@@ -51,23 +57,24 @@ def command_line(arguments: Sequence[str]) -> Iterator[None]:
 def resolve_settings(
     command: str, settings: dict[str, Any], overrides: Sequence[str], console: Console
 ) -> dict[str, Any]:
-    """A job's configuration as its record keeps it.
+    """Return a job's configuration as its record keeps it, with its defaults and ``latest`` filled
+    in.
 
     Args:
+        command: the name of the command.
         settings: composed, as plain containers.
-        overrides: the command line's own.
+        overrides: the settings that were typed on the command line.
+        console: prints which run ``latest`` is.
 
     Raises:
-        ConfigError: a value is empty, or run=latest finds none.
+        ConfigError: a value is empty, ``run=latest`` finds no run, or an erasure replaced the state
+            of the run that is in its folder.
     """
     settings = resolve_latest(settings, console.note)
     if settings.get("run") and "output_dir" in settings:
         folder = Path(str(settings["run"]))
-        check_not_replaced(
-            manifest_digest(folder),
-            folder,
-            {Path(str(settings["output_dir"])).resolve(), *home_of(folder)},
-        )
+        output_dir = Path(str(settings["output_dir"])).resolve()
+        check_not_replaced(manifest_digest(folder), folder, {output_dir, *home_of(folder)})
     if command in ("train", "tune", "measure"):
         from agt_cli.choices import bind_declaration, with_votes_recipe
 
@@ -84,23 +91,30 @@ def run_job(
     overrides: Sequence[str],
     sweep: bool = False,
 ) -> dict[str, Any]:
-    """Validate everything, then run the command in its record; returns the object of --json.
+    """Check the settings of a command, run it, and return what --json prints.
 
-    A single run that never started leaves no folder; a sweep's job always leaves a record, which
-    says why it failed.
+    If the settings of a single run are wrong, no folder is made. A job of a sweep leaves a record
+    in any case, which says why it failed.
 
     Args:
-        settings: composed, as plain containers. Code that they name is the user's choice, and that
-            of ``TRUST``.
-        folder: of the record; None: the command keeps none, and writes nothing here.
-        overrides: the command line's own.
-        sweep: whether it is one job of several.
+        command: the name of the command.
+        settings: composed, as plain containers. Code that they name may be imported, because the
+            user chose it; further code is named by ``TRUST``.
+        folder: the folder of the record; None: the command writes no record.
+        console: prints progress and results.
+        overrides: the settings that were typed on the command line.
+        sweep: True: this is a job of a sweep.
+
+    Raises:
+        ConfigError: a setting is wrong, or a job of a sweep was stopped before it finished.
+        Exception: whatever the command raises.
     """
-    if not sweep:  # whose record says why a job failed
+    if not sweep:
         check_settings(command, settings)
-    # What is heavy comes after, so that mistakes are answered at once.
+    # Imported after the check, because it loads PyTorch: a mistake is answered at once.
     task = import_module(usage.COMMANDS[command].module)
-    if not gc.isenabled():  # a process that was started for this command: what it has loaded stays
+    if not gc.isenabled():
+        # This process was started for this command (``cli.main``), so its modules are no garbage.
         gc.freeze()
         gc.enable()
     if folder is None:
@@ -112,22 +126,24 @@ def run_job(
         stack.enter_context(trusting(trusted_by(settings)))
         settings = {key: value for key, value in settings.items() if key != TRUST}
         settings = resolve_settings(command, settings, overrides, console)
-        # queued again by a cluster: what it drew must not be forgotten
+        # A cluster may queue a killed job again, but the record may say what was already drawn.
         if sweep and (folder / "status.json").exists():
             raise ConfigError(
                 f"{folder}: this job of a sweep was stopped before it finished, so it has no "
                 "result. Type the same command again: agt moves this folder aside and runs "
                 "the job again"
             )
-        again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
-        if again:
-            folder, settings = again.folder, again.config
-        record = RunRecord(folder, command, settings, again)
+        resumed = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
+        if resumed:
+            folder = resumed.folder
+            settings = resumed.config
+        record = RunRecord(folder, command, settings, resumed)
+        # Entering the record makes its folder. That of a sweep's job is there before the settings
+        # are checked, so that it says why they were refused.
         if sweep:
             stack.enter_context(record)
-            record.environment(
-                overrides=list(overrides), signature=signature_or_empty(command, settings)
-            )
+            own_signature = signature_or_empty(command, settings)
+            record.environment(overrides=list(overrides), signature=own_signature)
         configured = task.configure(settings)
         if not sweep:
             stack.enter_context(record)
@@ -139,24 +155,27 @@ def run_job(
             for line in ineffective_settings(settings, overrides):
                 console.note(line)
         result = task.run(configured, record, console)
-    if "digest" not in result:  # of an answer line by line, stdout has the answers
-        (console.note if str(settings.get("inputs")) == "-" else console.say)(
-            f"digest: {record.digest}"
-        )
+    if "digest" not in result:
+        # Answers to queries on standard input go to standard output, and nothing else may.
+        answers_on_stdout = str(settings.get("inputs")) == "-"
+        show = console.note if answers_on_stdout else console.say
+        show(f"digest: {record.digest}")
     report = folder / "report.html"
     console.note(f"report (open it in a browser): {report}")
     return {"command": command, "run": str(folder), "digest": record.digest, **result}
 
 
 def trusted_by(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names of code that the user lets records import: in these settings, in ``TRUST``,
-    and in ./conf.
+    """Return the names of the code that records may import during a command.
+
+    These are the names in the command's own settings, in ``TRUST``, and in the user's ./conf.
 
     Args:
-        settings: of the command line at hand, composed. Those of a record must not come here.
+        settings: of the present command line, composed. They must not be a record's, because
+            whoever made the record would choose which code is imported.
 
     Raises:
-        ConfigError: ``TRUST`` is no list.
+        ConfigError: the value of ``TRUST`` is not a list.
     """
     named = settings.get(TRUST) or []
     if not isinstance(named, list):
@@ -168,9 +187,7 @@ def trusted_by(settings: Mapping[str, Any]) -> set[str]:
 
 
 def _user_settings() -> Iterator[object]:
-    """Yield what each YAML file in the user's own ./conf holds; one that cannot be read names no
-    code.
-    """
+    """Yield the content of each YAML file in the user's own ./conf that can be read."""
     folder = config_files.user_conf()
     for path in folder.rglob("*.yaml") if folder else ():
         with suppress(OSError, ValueError, yaml.YAMLError):
@@ -178,42 +195,46 @@ def _user_settings() -> Iterator[object]:
 
 
 def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
-    """A job's signature; empty where there is none to tell: the job itself then says what is
-    wrong.
-    """
+    """Return a job's signature; empty if it cannot be computed, in which case the job will fail."""
     try:
         return signature(command, settings)
     except (AgtError, OSError):
         return ""
 
 
-# -- what a job computes
+# -- signatures
 # --------------------------------------------------------------------------------------------------
 
 SPEED = ("compute",)
+"""Settings that only affect speed."""
 PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
-# the papers' own, which records of theirs name
+"""Settings that only say where results and data lie."""
 ENCODED_HEAD = "agt_cli._experiments.encoder.EncodedHead"
-# names code that records may have imported; which code it is, their own settings say
+"""A class that records of the papers' experiments name."""
 TRUST = "trust"
-NAMES = ("ledger",)  # a file that the job itself changes is meant by its name
+"""The setting that names code which records may import. It is in no signature, because the records'
+own settings say which code they use.
+"""
+NAMES = ("ledger",)
+"""Settings whose file the job itself changes, so that its name goes into a signature as it is."""
 
 
 def signature(command: str, config: Mapping[str, Any], state: str | None = None) -> str:
-    """Names what a job computes.
+    """Return a short hash of everything that a job's result depends on.
 
     Args:
+        command: the name of the command.
         config: resolved, as plain containers.
-        state: the digest that stands for ``run``; None: that of the run as it is.
+        state: a digest of the run that ``run`` names; None: the run's present digest.
 
     Raises:
-        AgtError: the code that a ``_target_`` names is not to be found.
+        AgtError: the code that a ``_target_`` names was not found.
         OSError: a file that a setting names cannot be read.
     """
     settings = {key: value for key, value in config.items() if key not in (*SPEED, TRUST)}
-    settings = _contents(settings, Path()) | (
-        {} if state is None else {"run": Content(file=state.removeprefix("sha256:"))}
-    )
+    settings = _with_digests(settings, Path())
+    if state is not None:
+        settings["run"] = ContentDigest(file=state.removeprefix("sha256:"))
     code = _code(("agt_cli", usage.COMMANDS[command].module, *targets(config)))
     versions = {name: package_version(name) for name in PACKAGES}
     text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
@@ -221,78 +242,104 @@ def signature(command: str, config: Mapping[str, Any], state: str | None = None)
 
 
 def erasing(command: str, config: Mapping[str, Any]) -> bool:
-    """Whether a job changes the run that it names."""
+    """Return whether a job erases records from the run that it names, and so changes it.
+
+    Args:
+        command: the name of the command.
+        config: its resolved configuration.
+    """
     return command == "unlearn" and not config.get("rehearse")
 
 
 def signatures_on_earlier_states(command: str, config: Mapping[str, Any]) -> frozenset[str]:
-    """Of a job that changes its run: the signatures that it had on each earlier state, as the run
-    itself lists them.
+    """Return the signatures that a job which changes its run had on each earlier state of the run.
 
-    A finished job is this one by one of these alone: only a run that has been through the state
-    that the job began with has had done to it what was asked; a copy from before has not.
+    A job of this kind was done before only if its record has one of these signatures. They are
+    made from the states that the run itself lists: a run that lists the state with which the job
+    began has had the job done to it, but an older copy of the run has not.
+
+    Args:
+        command: the name of the command.
+        config: its resolved configuration. Without ``ids`` the job carries out whatever is pending
+            now, so it was never done before, and the result is empty.
     """
-    if config.get("ids") is None:  # whatever waits now
+    if config.get("ids") is None:
         return frozenset()
     succeeds = open_run(Path(str(config["run"])), "train").environment.get("succeeds", ())
     return frozenset(signature(command, config, str(state)) for state in succeeds)
 
 
-def _contents(node: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:
-    """Settings, in which what lies on the disk stands for its name.
+class ContentDigest(dict[str, str]):
+    """The hash of the content of a path in a signature, under the key ``file`` or ``folder``."""
+
+
+def _with_digests(settings: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:
+    """Return settings with the digest of its content in place of each path that exists.
+
+    Settings that only say where things lie (``PLACES``) are left out. ``data_dir`` is kept if the
+    settings name a class but no existing path, because that class then finds its files in
+    ``data_dir`` by itself.
 
     Args:
-        data_dir: of the settings around these; their own goes before it.
+        settings: a mapping of a configuration, at any depth.
+        data_dir: where relative paths are looked for, unless the settings have a ``data_dir``.
     """
-    data_dir = Path(str(node.get("data_dir", data_dir)))
-    kept = {
-        str(key): _content(key, value, data_dir) for key, value in node.items() if key not in PLACES
+    data_dir = Path(str(settings.get("data_dir", data_dir)))
+    replaced = {
+        str(key): _with_digest(key, value, data_dir)
+        for key, value in settings.items()
+        if key not in PLACES
     }
-    if (
-        "_target_" in node
-        and "data_dir" in node
-        and not any(isinstance(value, Content) for value in kept.values())
-    ):
-        kept["data_dir"] = str(data_dir.absolute())  # it finds its files there by itself
-    return kept
+    names_path = any(isinstance(value, ContentDigest) for value in replaced.values())
+    if "_target_" in settings and "data_dir" in settings and not names_path:
+        replaced["data_dir"] = str(data_dir.absolute())
+    return replaced
 
 
-def _content(key: str, node: Any, data_dir: Path) -> Any:
-    if isinstance(node, Mapping):
-        return _contents(node, data_dir)
-    if isinstance(node, list | tuple):
-        return [_content(key, value, data_dir) for value in node]
-    return node if key in NAMES or not isinstance(node, str) else _on_disk(node, data_dir)
+def _with_digest(key: str, value: Any, data_dir: Path) -> Any:
+    """Return the value of one setting as ``_with_digests`` has it.
 
-
-class Content(dict[str, str]):
-    """What stands for a name."""
-
-
-def _on_disk(text: str, data_dir: Path) -> Any:
-    """The content of a file, the manifest of a run, the names, sizes and times of another
-    folder's files; else the text.
+    Args:
+        key: of the setting; one of ``NAMES`` keeps its value.
+        value: text, a number, or a list or mapping of values.
+        data_dir: where relative paths are looked for.
     """
+    if isinstance(value, Mapping):
+        return _with_digests(value, data_dir)
+    if isinstance(value, list | tuple):
+        return [_with_digest(key, item, data_dir) for item in value]
+    if key in NAMES or not isinstance(value, str):
+        return value
+    return _digest_of_path(value, data_dir) or value
+
+
+def _digest_of_path(text: str, data_dir: Path) -> ContentDigest | None:
+    """Return a digest of the file or folder that a text names; None: it names neither.
+
+    A run's folder is represented by its manifest, any other folder by the names, sizes and times of
+    its files.
+    """
+    if not text:
+        return None
     try:
-        path = next(
-            (path for path in possible_paths(Path(text), data_dir) if text and path.exists()), None
-        )
-    except (OSError, ValueError):  # longer than a name can be
-        return text
+        path = next(filter(Path.exists, possible_paths(Path(text), data_dir)), None)
+    except (OSError, ValueError):  # the text is too long for a name, or contains a null character
+        return None
     if path is None:
-        return text
-    path = path / MANIFEST if (path / MANIFEST).is_file() else path
-    state = path.stat()
+        return None
+    if (path / MANIFEST).is_file():
+        path = path / MANIFEST
     if path.is_file():
-        return Content(file=_sha256(path, state.st_size, state.st_mtime_ns))
-    return (
-        Content(folder=sha256(json.dumps(sorted(_inside(path))).encode()).hexdigest())
-        if path.is_dir()
-        else text
-    )
+        state = path.stat()
+        return ContentDigest(file=_sha256(path, state.st_size, state.st_mtime_ns))
+    if path.is_dir():
+        listing = json.dumps(sorted(_files_inside(path)))
+        return ContentDigest(folder=sha256(listing.encode()).hexdigest())
+    return None
 
 
-def _inside(folder: Path) -> Iterator[tuple[str, int, int]]:
+def _files_inside(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield (path in the folder, bytes, time of the last change) of each file in a folder."""
     for path in folder.rglob("*"):
         if path.is_file():
             state = path.stat()
@@ -301,11 +348,15 @@ def _inside(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 @cache
 def _sha256(path: Path, size: int, changed: int) -> str:
-    """Of a file as it stands: the jobs of one sweep mostly read the same."""
+    """Return the hash of a file.
+
+    It is cached, because the jobs of a sweep mostly read the same files. ``size`` and ``changed``
+    (its time) are part of the cache's key, so that a file that changed is read again.
+    """
     return file_sha256(path)
 
 
 @cache
 def _code(modules: tuple[str, ...]) -> str:
-    """Read once: what a process has loaded stays as it is."""
+    """Return the digest of the modules' code, cached because loaded code does not change."""
     return code_digest(modules)

@@ -10,18 +10,21 @@ from agt.store.reading import Broken, open_plain
 
 FOLDER = "ledgers"
 NO_LEDGER = "none"
-"""What ledger= takes for none."""
+"""The value of ledger= that means: without a ledger."""
 VARIABLE = "AGT_LEDGER"
 """The environment variable that names the ledger where no setting does."""
 _NAME = re.compile(r"\w[\w .-]*")
 
 
 def ledger_path(name: str) -> Path:
-    """Where a ledger lies that is called by its name, or by a path (anything with a slash, or that
-    ends in .ledger).
+    """Return the path of a ledger's file, which need not exist.
+
+    Args:
+        name: the name of a ledger in the folder ledgers/; or a path, which has a slash or ends in
+            .ledger.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the name has a character that is not allowed.
     """
     if "/" in name or name.endswith(SUFFIX):
         return Path(name)
@@ -34,10 +37,13 @@ def ledger_path(name: str) -> Path:
 
 
 def existing_ledger(name: str) -> Path:
-    """``ledger_path`` of a ledger that is there.
+    """Return the path of a ledger's file that exists.
+
+    Args:
+        name: as in ``ledger_path``.
 
     Raises:
-        ConfigError: it is not; names those that are.
+        ConfigError: the file does not exist; the message names similar ledgers.
     """
     path = ledger_path(name)
     if path.exists() or path.is_symlink():
@@ -50,7 +56,10 @@ def existing_ledger(name: str) -> Path:
 
 
 def is_ledger(path: Path) -> bool:
-    """Return whether a path is a ledger's, by its ending or by what the file begins with."""
+    """Return whether a file is a ledger, by its ending or by its first bytes.
+
+    A path that ends in .ledger is one even if nothing is there.
+    """
     if path.suffix == SUFFIX:
         return not path.is_dir()
     with suppress(Broken), open_plain(path) as file:

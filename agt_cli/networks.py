@@ -1,6 +1,6 @@
-"""What a network still needs on the command line, named all at once."""
+"""Settings of a network that have no default, named all at once if they are missing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -8,36 +8,36 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.targets import is_in_present_folder
 
+# These two repeat what other modules say, because those load PyTorch. A test compares them.
 NETWORK_CERTIFICATE = "box"
-"""The certificate that a network usually has (``agt.models.kinds.usual_certificate``)."""
+"""The default certificate of a network (``agt.models.kinds.usual_certificate``)."""
 NEEDED = ("epochs", "lr", "clip")
-"""What ``missing_training_settings`` of that certificate names where nothing is given. Both are
-stated again because its module loads torch; a test compares them.
-"""
-
-
+"""Training settings without a default (``missing_training_settings`` of that certificate)."""
 SEQUENTIAL = (
     "A network of your own must be an nn.Sequential of layers that have a rule (docs/extending.md)"
 )
 SHOWN_AS = {"clip": "clip_elementwise"}
-"""The name that users have for a setting which has several, where a network is meant."""
+"""The name for users of a setting that has another one for linear models."""
 
 
 def missing_words(config: Mapping[str, Any]) -> list[str]:
     """Return the settings that a network still needs, as they are typed.
 
-    It is empty where the model is no network, and where nothing is missing.
-
-    Settings that the recipe computes are for linear heads only. A clip level is named wherever the
-    others are, because the recipe's is a constant of the linear head.
+    Settings whose value is ``recipe`` are missing, because the recipe computes them for linear
+    models only. A clip level is then missing as well, because the recipe's is a number that is
+    meant for linear models.
 
     Args:
         config: a training configuration as plain containers; values may be missing (???).
+
+    Returns:
+        The words of a command line; none if nothing is missing, or the model is not a network.
     """
     training = config.get("training")
     if not _is_network(config.get("model")) or not isinstance(training, Mapping):
         return []
-    from agt.settings import RECIPE  # pydantic, which mistakes of other kinds do without
+    # Imported only for networks, because it loads pydantic.
+    from agt.settings import RECIPE
 
     batch = training.get("batch")
     values = [*training.values(), *(batch.values() if isinstance(batch, Mapping) else ())]
@@ -55,37 +55,47 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
 
 
 def check_network(config: Mapping[str, Any], also: str = "") -> None:
-    """Raise ConfigError where a network lacks settings; the message names all of them.
+    """Raise ConfigError if a network lacks settings; the message names all of them.
 
     Args:
-        config: as of ``missing_words``.
-        also: what else is wrong with the network; empty: nothing.
+        config: as in ``missing_words``.
+        also: what else is wrong with the network, as a clause; empty: nothing.
     """
     words = missing_words(config)
     if not words:
         return
     model = config["model"]
+    target = _target_of(model)
     named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
-    if model.get("_target_") and not _is_ours(model["_target_"]):
-        named = f"model._target_={model['_target_']}"
-    settings = " ".join(words)
     more = f". Also, {also}" if also else ""
-    if not _is_ours(str(model.get("_target_", "agt."))):
+    if not _is_ours(target):
+        named = f"model._target_={target}"
         more += f". {SEQUENTIAL}"
+    settings = " ".join(words)
     raise ConfigError(
         f"{named}: agt has no default training settings for a network: use a linear model "
         f"(model=linear), or add {settings}, with numbers that are chosen on public data{more}"
     )
 
 
+def message_of_error(check: Callable[[], object]) -> str:
+    """Return the message of the ConfigError that a function raises; empty: it raises none."""
+    try:
+        check()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 def missing_path(model: object) -> str:
-    """Return that Python does not find a network of one's own, which is in the present folder;
-    empty: it does, or the network is somewhere else.
+    """Return a clause that says why Python does not find the code of a network in this folder.
+
+    It is empty if Python finds the code, or if the code is not in the present folder.
 
     Args:
         model: the value of the key ``model``, composed.
     """
-    target = str(model.get("_target_", "agt.")) if isinstance(model, Mapping) else "agt."
+    target = _target_of(model)
     root = target.partition(".")[0]
     if _is_ours(target) or not is_in_present_folder(root):
         return ""
@@ -96,11 +106,18 @@ def missing_path(model: object) -> str:
 
 
 def _is_network(model: object) -> bool:
+    """Return whether a model has hidden layers, or is a class of the user's own."""
     if not isinstance(model, Mapping):
         return False
     layers = model.get("hidden") or model.get("channels")
-    return bool(layers) or not _is_ours(str(model.get("_target_", "agt.")))
+    return bool(layers) or not _is_ours(_target_of(model))
+
+
+def _target_of(model: object) -> str:
+    """Return the full name of a model's class; if none is named, a name of agt's own."""
+    return str(model.get("_target_", "agt.")) if isinstance(model, Mapping) else "agt."
 
 
 def _is_ours(target: str) -> bool:
+    """Return whether a class is agt's own, by its full name."""
     return target.startswith(("agt.", "agt_cli."))

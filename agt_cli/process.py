@@ -1,4 +1,4 @@
-"""This process among others: signals, readers of its output, torchrun's variables, GPUs.
+"""What a process has to do with others: signals, readers of its output, torchrun, GPUs.
 
 Loads nothing heavy.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import TextIOWrapper
+from itertools import takewhile
 from types import FrameType
 from typing import Any, Literal, TextIO
 
@@ -29,10 +30,10 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal other than Ctrl-C's asked the process to end.
+    """A signal other than that of Ctrl-C asked the process to end.
 
     Attributes:
-        exit_code: 128 and the signal's number, as shells have it.
+        exit_code: 128 plus the number of the signal, as shells report it.
     """
 
     def __init__(self, number: int) -> None:
@@ -42,11 +43,11 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def raising_terminated() -> Iterator[None]:
-    """Raise ``Terminated`` where the process is asked to end; once, so that a second request does
-    not cut the record short.
+    """Within the context, raise ``Terminated`` when a signal asks the process to end.
 
-    A signal that somebody ignores (nohup) or handles already is left as it is; so are all of them
-    outside the main thread.
+    It is raised once: a second signal does not interrupt the writing of the record. Signals that
+    are already ignored (nohup) or handled stay as they are. Outside the main thread, which alone
+    can handle signals, nothing changes.
     """
     main_thread = threading.current_thread() is threading.main_thread()
     ours = [
@@ -64,8 +65,9 @@ def raising_terminated() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Hear of no more requests until ``raising_terminated`` ends: the command is about to end by
-    itself, and says why.
+    """Ignore further signals that ask the process to end, until ``raising_terminated`` ends.
+
+    This is for a command that is about to end by itself, and then reports why.
     """
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _terminate:
@@ -73,43 +75,47 @@ def ignore_signals() -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    """Handle a signal of this number: ignore further ones, and raise ``Terminated``."""
     ignore_signals()
     raise Terminated(number)
 
 
-# -- standard output and error whose reader has gone: agt train | head -1 ends the listing, and
-# never a run ------------
+# -- standard output and error, whose reader may go away (agt train | head -1): the run goes on
+# ------------
 
 StreamName = Literal["stdout", "stderr"]
 _mute: set[StreamName] = set()
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Text of which a terminal or a browser acts on nothing: names and values from data may hold
-    anything.
+    """Return text without characters on which a terminal or a browser acts.
 
-    Blanks of any kind, line ends among them, become spaces; other letters that print nothing (ESC
-    and all other controls, marks that turn the direction of writing, half characters) stand there
-    as Python writes them: ``\\x1b``.
+    Names and values from data may contain any character. White space of any kind, including line
+    ends, becomes spaces. Other characters that are not printable (ESC and other control characters,
+    marks of the direction of writing, lone surrogates) become Python's escapes, such as ``\\x1b``.
 
     Args:
-        keep: letters that stay what they are.
+        text: any text.
+        keep: characters that are not replaced.
     """
     if text.isprintable():
         return text
-    return "".join(
-        c
-        if c.isprintable() or c in keep
-        else " "
-        if c.isspace()
-        else c.encode("unicode_escape", "surrogatepass").decode()
-        for c in text
-    )
+    return "".join(c if c in keep else _visible_character(c) for c in text)
+
+
+def _visible_character(character: str) -> str:
+    """Return a character as ``visible`` shows it."""
+    if character.isprintable():
+        return character
+    if character.isspace():
+        return " "
+    return character.encode("unicode_escape", "surrogatepass").decode()
 
 
 def write_any_text() -> None:
-    """Let both streams write every text, as ``visible`` does: ``\\xe9`` on a terminal that knows
-    ASCII alone.
+    """Make both output streams write escapes for characters that the terminal does not support.
+
+    Without this, ``\\xe9`` on a terminal that supports only ASCII would be an error.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -117,7 +123,7 @@ def write_any_text() -> None:
 
 
 def put(text: str, name: StreamName) -> None:
-    """Write a line; where the reader has gone, this one and all later ones go nowhere."""
+    """Write a line to a stream. If its reader is gone, this and all later lines are dropped."""
     try:
         print(text, file=getattr(sys, name), flush=True)
     except BrokenPipeError:
@@ -125,50 +131,55 @@ def put(text: str, name: StreamName) -> None:
 
 
 def mute(name: StreamName) -> None:
-    """Let nothing that is written to a stream fail any more, at the interpreter's end neither."""
+    """Drop everything that is written to a stream from now on, without errors.
+
+    That includes what is still buffered, which Python writes when it ends.
+    """
     stream: TextIO = getattr(sys, name)
-    with suppress(OSError, ValueError, AttributeError):  # tests put streams there that are no files
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())  # what the stream still holds goes there
-        os.close(nowhere)
+    # Streams that tests replaced may not be files.
+    with suppress(OSError, ValueError, AttributeError):
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, stream.fileno())
+        os.close(null_device)
     setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     _mute.add(name)
 
 
 def muted() -> bool:
-    """Whether standard output has lost its reader."""
+    """Return whether standard output was muted, because its reader is gone."""
     return "stdout" in _mute
 
 
-# -- torchrun: how many processes, and which of them this one is
+# -- torchrun: how many processes there are, and which of them this one is
 # -------------------------------------------------------
 
 
 def world_size() -> int:
-    """How many processes are at this job; 1 where nobody started several.
+    """Return how many processes torchrun started for this command; 1 without torchrun.
 
     Raises:
-        ConfigError: torchrun's variable holds no number.
+        ConfigError: torchrun's variable is not a number.
     """
-    return _number("WORLD_SIZE") if all(os.environ.get(name) for name in TORCHRUN_VARIABLES) else 1
+    if not all(os.environ.get(name) for name in TORCHRUN_VARIABLES):
+        return 1
+    return _number_in_variable("WORLD_SIZE")
 
 
 def rank() -> int:
-    """Which of them this one is, from 0."""
-    return _number("RANK") if world_size() > 1 else 0
+    """Return the number of this process among those of ``world_size``, from 0."""
+    return _number_in_variable("RANK") if world_size() > 1 else 0
 
 
 current_team: ContextVar[Any] = ContextVar("team", default=None)
-"""The processes that this command shares its work with (``agt_cli.team.Team``); None: it is
-alone.
+"""The processes among which this command divides its work (``agt_cli.team.Team``); None: there is
+only this one.
 """
 
 
 def end_with_torchrun() -> None:
-    """Have this process asked to end where torchrun is killed: nobody else would tell it that the
-    job is over.
+    """Let the system send SIGTERM to this process when torchrun dies.
 
-    Linux alone can; elsewhere processes that wait for one another notice what is gone.
+    Only Linux can do this. Elsewhere, processes that wait for each other notice a lost connection.
     """
     if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
         import ctypes
@@ -177,7 +188,12 @@ def end_with_torchrun() -> None:
             ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 
-def _number(name: str) -> int:
+def _number_in_variable(name: str) -> int:
+    """Return the number in one of torchrun's environment variables, which is set.
+
+    Raises:
+        ConfigError: it is not a number.
+    """
     value = os.environ[name]
     try:
         return int(value)
@@ -193,13 +209,15 @@ def _number(name: str) -> int:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    given = os.environ.get(VISIBLE_GPUS)
-    if given is None:
+    """Return the names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES.
+
+    Without that variable, these are the numbers of all GPUs.
+    """
+    setting = os.environ.get(VISIBLE_GPUS)
+    if setting is None:
         import torch
 
         return tuple(map(str, range(torch.cuda.device_count())))
-    names = [name.strip() for name in given.split(",")]
-    # CUDA reads no further
-    last = next((place for place, name in enumerate(names) if name in ("", "-1")), len(names))
-    return tuple(names[:last])
+    names = [name.strip() for name in setting.split(",")]
+    # CUDA ignores everything from the first invalid name on.
+    return tuple(takewhile(lambda name: name not in ("", "-1"), names))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from agt.store.atomic import write_atomic
 from agt.store.dotted_keys import flatten_keys
 from agt.store.lock import Lock, is_locked
 from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.configuration import combinations, compose_with_hydra, plain
+from agt_cli.configuration import SUBMITIT, combinations, compose_with_hydra, plain
 from agt_cli.errors import failure
 from agt_cli.jobs import (
     command_line,
@@ -50,8 +51,8 @@ from agt_cli.report.record import csv_bytes
 
 Task = Callable[[], dict[str, Any]]
 LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
-STANDARD_INPUT = "-"  # what ids and inputs call it
-DYING_SECONDS = 5.0  # that processes have to end after their launcher has
+STANDARD_INPUT = "-"  # the value of ids and inputs that means standard input
+DYING_SECONDS = 5.0  # how long processes may take to end after their launcher has ended
 MAIN_METRICS = (
     "test_accuracy",
     "accuracy",
@@ -60,7 +61,7 @@ MAIN_METRICS = (
     "moved_by_one_k",
     "seconds_unlearning",
 )
-MAX_METRICS_SHOWN = 3  # beside each other
+MAX_METRICS_SHOWN = 3  # columns of the printed table
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -71,21 +72,25 @@ THREAD_VARIABLES = (
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a call.
+    """One job of a sweep.
+
+    A call is one start of the sweep's command; a sweep may be called several times.
 
     Attributes:
-        number: its place in the call; -1: a job of an earlier call.
-        overrides: what the command line sets for it.
-        folder: of its record.
-        config: composed, with Hydra's node.
-        settings: the same resolved, as plain containers.
-        signature: empty: it cannot be told, and the job will say why.
-        finished_as: the signatures by which a finished run is this job.
-        compute: a hash of its part ``compute``, which no signature has.
-        differs: those of the overrides that not all jobs of the call have.
+        number: its number in the call, from 0; -1: a job of an earlier call.
+        overrides: the settings of the command line for this job.
+        folder: the folder of its record.
+        config: its composed configuration, with Hydra's node.
+        settings: its resolved configuration, as plain containers.
+        signature: the hash of what it computes; empty: it cannot be computed, so the job will fail.
+        finished_as: the signatures of finished runs that are this job. It is the signature, except
+            for jobs that erase records (``signatures_on_earlier_states``).
+        compute: a hash of the settings ``compute``, which are in no signature.
+        differs: the overrides that not all jobs of the call have.
         run: its record; None: there is none.
-        before: whether it is not this call's to run: done before, or at work in another process.
-        result: what the process that ran it returned, if it did.
+        before: True: this call does not run it, because it was done before, or another process is
+            running it.
+        result: what the process that ran it returned; empty: nothing was returned.
     """
 
     number: int
@@ -103,18 +108,23 @@ class Job:
 
     @property
     def label(self) -> str:
-        return f"job {self.number}" + (f" ({' '.join(self.differs)})" if self.differs else "")
+        """The job's number and the settings that differ, for messages."""
+        settings = " ".join(self.differs)
+        return f"job {self.number} ({settings})" if settings else f"job {self.number}"
 
     @property
     def state(self) -> str:
-        """As ``Run.state``; lost: it left no record, and no word of why."""
+        """The state of its record (``Run.state``).
+
+        Without a record: "failed" if its process returned an error, else "lost".
+        """
         if self.run is not None:
             return self.run.state
         return "failed" if "error" in self.result else "lost"
 
     @property
     def error(self) -> str:
-        """Why it is not done; empty: it is."""
+        """A sentence on why it is not done; empty: it is done."""
         logs = self.folder.parent / LOG_FOLDER
         folder = self.folder
         printed = f" (what the job printed is in the folder {logs})" if logs.is_dir() else ""
@@ -136,34 +146,37 @@ class Job:
 
     @property
     def exit_code(self) -> int:
-        """What the command alone would have ended with."""
-        code = (self.run.status if self.run else self.result).get("exit_code")
-        known = self.state == "failed" and isinstance(code, int)
-        return 0 if self.state == "done" else code if known else AgtError.exit_code  # type: ignore[return-value]
+        """The exit code with which the command would have ended outside of a sweep."""
+        if self.state == "done":
+            return 0
+        recorded: Mapping[str, Any] = self.run.status if self.run else self.result
+        code = recorded.get("exit_code")
+        if self.state == "failed" and isinstance(code, int):
+            return code
+        return AgtError.exit_code
 
     def as_json(self, command: str) -> dict[str, Any]:
-        run, settings = self.run, dict(map(_key_and_value, self.differs))
-        number = {"job": self.number} if self.number >= 0 else {}
-        about = {
-            "command": command,
-            **number,
-            "run": str(self.folder),
-            "state": self.state,
-            "settings": settings,
-        }
-        if self.error or run is None:
+        """Return what --json prints about the job.
+
+        Args:
+            command: the name of the command.
+        """
+        about: dict[str, Any] = {"command": command}
+        if self.number >= 0:
+            about["job"] = self.number
+        about["run"] = str(self.folder)
+        about["state"] = self.state
+        about["settings"] = dict(map(_key_and_value, self.differs))
+        if self.error or self.run is None:
             return {**self.result, **about, "error": self.error, "exit_code": self.exit_code}
-        facts = {
-            "metrics": run.metrics,
-            "data_digest": run.environment.get("data_digest"),
-            "digest": run.digest,
+        about["done_before"] = self.before
+        recorded = {
+            "metrics": self.run.metrics,
+            "data_digest": self.run.environment.get("data_digest"),
+            "digest": self.run.digest,
         }
-        return {
-            **about,
-            "done_before": self.before,
-            **{key: fact for key, fact in facts.items() if fact},
-            **self.result,
-        }
+        about |= {key: value for key, value in recorded.items() if value}
+        return {**about, **self.result}
 
 
 def _as_it_ended(job: Job, result: Mapping[str, Any]) -> Job:
@@ -173,11 +186,8 @@ def _as_it_ended(job: Job, result: Mapping[str, Any]) -> Job:
         job: a job that was started.
         result: what the process returned; empty: it returned nothing.
     """
-    return replace(
-        job,
-        run=Run.at(job.folder) if (job.folder / "status.json").exists() else None,
-        result=result,
-    )
+    run = Run.at(job.folder) if (job.folder / "status.json").exists() else None
+    return replace(job, run=run, result=result)
 
 
 def _key_and_value(override: str) -> tuple[str, str]:
@@ -193,16 +203,28 @@ def _differing(jobs: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 class Sweep:
-    """Every combination of the values in a command line, those that are done left out.
+    """Runs a command for every combination of the values in a command line.
 
     Args:
-        command: its name.
-        line: of the command, as typed, for the records.
-        overrides: of the command line.
-        config_name: of the primary configuration.
+        command: the name of the command.
+        line: the command line as typed, for the records.
+        overrides: the settings of the command line.
+        config_name: the command's primary configuration.
+        console: prints progress.
 
     Attributes:
-        table: of the jobs, once they have ended or the sweep was interrupted.
+        jobs: the jobs of this call.
+        kind: the name of the launcher's class, a key of ``LAUNCH``.
+        launcher: the settings of the launcher.
+        elsewhere: True: jobs run in other processes.
+        threads: how many threads each job has, if several share a machine; None: not set.
+        gpus: a GPU for each of the jobs that run at the same time; none: they need no GPU.
+        batch: how many jobs are given to the launcher at once; None: all.
+        table: the jobs after they have ended, or the sweep was interrupted; None: not yet.
+
+    Raises:
+        ConfigError: a setting does not fit, or the launcher is unknown or not installed.
+        HydraException: an override is wrong.
     """
 
     def __init__(
@@ -213,43 +235,43 @@ class Sweep:
         config_name: str,
         console: Console,
     ) -> None:
-        self.command, self.line, self.console, self.config_name = (
-            command,
-            tuple(line),
-            console,
-            config_name,
-        )
+        self.command = command
+        self.line = tuple(line)
+        self.console = console
+        self.config_name = config_name
         self.table: JobTable | None = None
         lines = combinations(overrides)
-        self.hydra = compose_with_hydra(config_name, [*lines[0], "hydra.job.num=0"]).hydra
-        if params := self.hydra.sweeper.params:
+        hydra = compose_with_hydra(config_name, [*lines[0], "hydra.job.num=0"]).hydra
+        params = hydra.sweeper.params
+        if params:  # values to try that a configuration file lists
             lines = combinations([*(f"{key}={value}" for key, value in params.items()), *overrides])
-        self.launcher_name = str(self.hydra.runtime.choices["hydra/launcher"])
-        self.launcher = dict(OmegaConf.to_container(self.hydra.launcher, resolve=True))  # type: ignore[arg-type]
-        self.kind = str(self.launcher.pop("_target_", "")).rpartition(".")[2]
+        self.launcher_name = str(hydra.runtime.choices["hydra/launcher"])
+        self.launcher = dict(OmegaConf.to_container(hydra.launcher, resolve=True))  # type: ignore[arg-type]
+        launcher_class = str(self.launcher.pop("_target_", ""))
+        self.kind = launcher_class.rpartition(".")[2]
         if self.kind not in LAUNCH:
             raise ConfigError(
                 f"hydra/launcher={self.launcher_name}: this launcher is not supported: give "
                 "hydra/launcher=joblib, submitit_local, submitit_slurm or slurm"
             )
-        if "submitit" in str(self.hydra.launcher["_target_"]) and find_spec("submitit") is None:
+        if "submitit" in launcher_class and find_spec("submitit") is None:
             raise ConfigError(
                 f"hydra/launcher={self.launcher_name}: the package submitit is not installed: "
                 "type pip install 'submitit>=1.5,<2'"
             )
-        self.elsewhere = self.kind != "BasicLauncher"  # whether jobs run in other processes
-        self.threads: int | None = None  # of each job, where several share a machine
-        self.gpus: tuple[str, ...] = ()  # one for each of the jobs at once
-        self.batch = self.hydra.sweeper.max_batch_size
-        self.folder = Path(os.path.relpath(self.hydra.sweep.dir))
+        self.elsewhere = self.kind != "BasicLauncher"
+        self.threads: int | None = None
+        self.gpus: tuple[str, ...] = ()
+        self.batch = hydra.sweeper.max_batch_size
+        self.folder = Path(os.path.relpath(hydra.sweep.dir))
         self.jobs = self._compose(lines)
 
     def run(self) -> None:
-        """Run what is not done, and write the table.
+        """Run the jobs that are not done, and write the table of all.
 
         Raises:
-            ConfigError: another process runs this sweep.
-            AgtError: the launcher started nothing.
+            ConfigError: another process is running this sweep.
+            AgtError: the launcher did not start any job.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = _take_lock(self.folder, self.console)
@@ -276,13 +298,18 @@ class Sweep:
             self.table = JobTable(self.folder, self.command, ended)
             self.table.write()
         for job in ended:
-            # in this process it has said so itself
+            # A job that failed in this process has already printed its error (``perform``).
             if job.error and (self.elsewhere or job.state != "failed"):
                 self.console.error(f"{job.label}: {job.error}")
 
     def _compose(self, lines: Sequence[tuple[str, ...]]) -> list[Job]:
-        """Every job of the call, composed before the first is run: an override that does not fit
-        stops all.
+        """Compose all jobs of the call, so that a wrong override stops it before any job runs.
+
+        Args:
+            lines: the overrides of each job.
+
+        Returns:
+            The jobs with their folders, without repeated ones.
         """
         jobs = [self._job(number, line) for number, line in enumerate(lines)]
         _check_inputs(self.command, jobs)
@@ -291,102 +318,132 @@ class Sweep:
         return _in_folders(labelled, self.folder, self.console.note)
 
     def _job(self, number: int, line: Sequence[str]) -> Job:
+        """Compose one job. Its folder is still that of the sweep.
+
+        Args:
+            number: the number of the job.
+            line: its overrides.
+        """
         config = compose_with_hydra(self.config_name, [*line, f"hydra.job.num={number}"])
         overrides = tuple(map(str, config.hydra.overrides.task))
         settings = resolve_settings(self.command, plain(config), overrides, Console(quiet=True))
         signature = signature_or_empty(self.command, settings)
-        names = frozenset({signature} - {""})
+        finished_as = frozenset({signature} - {""})
         if erasing(self.command, settings) and signature:
-            names = signatures_on_earlier_states(self.command, settings)
-        text = json.dumps(settings.get("compute"), sort_keys=True)
-        compute = blake2b(text.encode(), digest_size=4).hexdigest()
-        return Job(number, overrides, self.folder, config, settings, signature, names, compute)
+            finished_as = signatures_on_earlier_states(self.command, settings)
+        compute = json.dumps(settings.get("compute"), sort_keys=True)
+        return Job(
+            number=number,
+            overrides=overrides,
+            folder=self.folder,
+            config=config,
+            settings=settings,
+            signature=signature,
+            finished_as=finished_as,
+            compute=blake2b(compute.encode(), digest_size=4).hexdigest(),
+        )
 
     def _divide_machine(self) -> None:
-        """Divide this machine among as many jobs as a launcher runs on it at once; a scheduler
-        divides its own.
+        """Set how many jobs run on this machine at once, and the threads and GPU of each.
 
-        By all jobs of the call, done or not, so that those that go on have the threads that they
-        began with.
+        These numbers depend on all jobs of the call, including those that are done, so that a job
+        that is run again has the number of threads with which it was begun. Slurm divides its
+        machines itself.
+
+        Raises:
+            ConfigError: the launcher is set to run 0 jobs at once.
         """
         if self.kind == "SlurmLauncher":
             self.threads = self.launcher["cpus_per_task"]
         if self.kind not in ("JoblibLauncher", "LocalLauncher"):
             return
-        joblib = self.kind == "JoblibLauncher"
-        if joblib and not self.launcher["n_jobs"]:
+        is_joblib = self.kind == "JoblibLauncher"
+        if is_joblib and not self.launcher["n_jobs"]:
             raise ConfigError(
                 "hydra.launcher.n_jobs=0 would run no job: give the number of jobs to run at "
                 "once, or -1 for as many as there are processors"
             )
-        started = effective_n_jobs(self.launcher["n_jobs"]) if joblib else self.batch or cpu_count()
-        most = min(started, self.batch or started, max(len(self.jobs), 1))
+        at_once = effective_n_jobs(self.launcher["n_jobs"]) if is_joblib else cpu_count()
+        if self.batch:
+            at_once = min(at_once, self.batch) if is_joblib else self.batch
+        at_once = min(at_once, max(len(self.jobs), 1))
         if any((job.settings.get("compute") or {}).get("device") == "cuda" for job in self.jobs):
             gpus = visible_gpus()
-            if gpus and len(gpus) < most:
+            if gpus and len(gpus) < at_once:
+                at_once = len(gpus)
                 names = ", ".join(gpus)
                 self.console.note(
-                    f"number of jobs that run at the same time: {len(gpus)}, because each job uses "
+                    f"number of jobs that run at the same time: {at_once}, because each job uses "
                     f"a GPU of its own (GPUs: {names})"
                 )
-            most = min(most, len(gpus) or most)
-            self.gpus = gpus[:most]
-        if joblib:
-            self.launcher["n_jobs"] = most
+            self.gpus = gpus[:at_once]
+        if is_joblib:
+            self.launcher["n_jobs"] = at_once
         else:
-            self.batch = most
-        self.threads = threads_of_each(most)
+            self.batch = at_once
+        self.threads = threads_of_each(at_once)
 
     def _run(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
-        """Launch jobs, and again those that a launcher that broke down had not started yet."""
+        """Launch jobs in batches, and launch those again that a broken launcher did not start.
+
+        Args:
+            jobs: the jobs to run.
+            results: is filled with what the jobs return: folder -> result.
+
+        Raises:
+            AgtError: a launcher stopped without having started any job of a batch.
+        """
         size = self.batch or max(len(jobs), 1)
         batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
         while batches:
-            waiting = batches.pop(0)
+            batch = batches.pop(0)
             try:
-                self._launch(waiting, results)
+                self._launch(batch, results)
             except Exception as error:
-                _wait_for_dying(waiting)
-                left = [job for job in waiting if not (job.folder / "status.json").exists()]
+                _wait_for_dying(batch)
+                not_started = [job for job in batch if not (job.folder / "status.json").exists()]
                 first_line = f"{type(error).__name__}: {str(error).partition('.')[0].strip()}"
-                if len(left) == len(waiting):
+                if len(not_started) == len(batch):
                     raise AgtError(f"hydra/launcher={self.launcher_name}: {first_line}") from error
-                if left:
-                    jobs_left = counted(len(left), "job")
+                if not_started:
+                    remaining = counted(len(not_started), "job")
                     self.console.note(
                         f"the launcher {self.launcher_name} stopped with an error ({first_line}), "
                         "so agt starts it again; jobs that had not been started yet: "
-                        f"{jobs_left}"
+                        f"{remaining}"
                     )
-                    batches.insert(0, left)
+                    batches.insert(0, not_started)
 
     def _launch(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
-        """Have the launcher run jobs, and note what they return."""
+        """Let the launcher run one batch of jobs, and add what they return to ``results``."""
         if self.elsewhere:
             all_jobs = counted(len(jobs), "job")
             self.console.note(f"{all_jobs} started with hydra/launcher={self.launcher_name}")
         task = partial(perform, self.command, self.line, self.console, self.threads, os.getpid())
-        cards = self.gpus or ("",)
-        tasks = [partial(task, cards[place % len(cards)], job) for place, job in enumerate(jobs)]
+        gpus = self.gpus or ("",)
+        tasks = [partial(task, gpu, job) for gpu, job in zip(cycle(gpus), jobs, strict=False)]
         if self.gpus and self.kind == "JoblibLauncher":
-            launched = _run_in_queues(self.launcher, tasks, len(self.gpus))
-        else:  # of submitit_local, a batch is as many jobs as there are cards
-            launched = LAUNCH[self.kind](self.launcher, tasks)
-        results.update(zip((job.folder for job in jobs), launched, strict=True))
+            returned = _run_in_queues(self.launcher, tasks, len(self.gpus))
+        else:  # a batch of submitit_local has at most as many jobs as there are GPUs
+            returned = LAUNCH[self.kind](self.launcher, tasks)
+        results.update(zip((job.folder for job in jobs), returned, strict=True))
 
 
 def threads_of_each(jobs: int) -> int | None:
-    """Return how many threads each of so many jobs at once has; None: the environment says it."""
+    """Return the number of threads of each of several jobs that run at the same time.
+
+    None: an environment variable sets it.
+    """
     return None if os.environ.get(THREAD_VARIABLES[0]) else max(1, cpu_count() // jobs)
 
 
 def take_share(settings: Mapping[str, Any], threads: int | None, gpu: str) -> None:
-    """Give this process its part of the machine, before anything is loaded that computes.
+    """Set this process's number of threads and its GPU, before a library reads them.
 
     Args:
-        settings: the job's, whose ``compute.threads`` is filled in where it is null.
-        threads: as ``threads_of_each`` says.
-        gpu: as CUDA_VISIBLE_DEVICES names it; empty: the process keeps those that it sees.
+        settings: of the job; ``compute.threads`` is set if it is null.
+        threads: the number of threads; None: it is left to the environment.
+        gpu: the name of a GPU, as in CUDA_VISIBLE_DEVICES; empty: all visible GPUs may be used.
     """
     compute = settings.get("compute") or {}
     if threads and "threads" in compute and compute["threads"] is None:
@@ -406,27 +463,32 @@ def perform(
     gpu: str,
     job: Job,
 ) -> dict[str, Any]:
-    """Run a job as a launcher calls it, in this process or in another; returns what --json shows of
-    it.
+    """Run a job in a launcher's process, which may be this one.
 
-    It never raises: its record says how it ended, and what it returns says the same to whoever
-    still listens.
+    No exception of the job is raised.
 
     Args:
-        line: of the command, as typed.
-        threads, gpu: of the machine, for a job in another process (``take_share``).
-        process: the one that the user started.
+        command: the name of the command.
+        line: the command line as typed, for the record.
+        console: prints how the job begins and ends.
+        threads: as in ``take_share``; used if the job runs in another process.
+        process: the number of the process that the user started.
+        gpu: as in ``take_share``; used if the job runs in another process.
+        job: the job.
+
+    Returns:
+        What --json prints about the job; if it failed, with its error.
     """
     elsewhere = os.getpid() != process
     console.note(f"-- {job.label}")
     try:
-        # nobody else listens in a launcher's process
+        # A process of a launcher does not handle signals yet.
         with command_line(line), raising_terminated():
             if elsewhere:
                 take_share(job.settings, threads, gpu)
             HydraConfig.instance().set_config(job.config)
-            words = Console(json=True, quiet=True) if elsewhere else console
-            result = run_job(command, job.settings, job.folder, words, job.overrides, sweep=True)
+            of_job = Console(json=True, quiet=True) if elsewhere else console
+            result = run_job(command, job.settings, job.folder, of_job, job.overrides, sweep=True)
     except Exception as error:
         failed = failure(error, usage.COMMANDS[command].config, (), console.verbose)
         if elsewhere:
@@ -434,7 +496,7 @@ def perform(
         else:
             console.error(f"{job.label}: {failed['error']}")
         return {"command": command, "run": str(job.folder), **failed}
-    if elsewhere:  # of many at once, one line each; the table says the rest
+    if elsewhere:  # jobs that run at the same time print one line each
         console.note(f"{job.label}: done, {job.folder}")
     return result
 
@@ -504,37 +566,28 @@ def _run_by_submitit(
     from submitit import AutoExecutor
     from submitit.core.utils import UncompletedJobError
 
-    settings = dict(settings)
-    starts = {
-        f"{cluster}_{key}": settings.pop(key) for key in ("max_num_timeout",) if key in settings
+    parameters = {
+        key if key in SUBMITIT else f"{cluster}_{key}": value for key, value in settings.items()
     }
-    logs = Path(settings.pop("submitit_folder"))  # with %j for a job's number
+    # submitit takes this parameter only when the executor is made.
+    at_start = f"{cluster}_max_num_timeout"
+    start = {at_start: parameters.pop(at_start)} if at_start in parameters else {}
+    logs = Path(parameters.pop("submitit_folder"))  # %j in it stands for a job's number
     shared = next(folder for folder in (logs, *logs.parents) if "%" not in str(folder))
-    shared.mkdir(mode=0o700, parents=True, exist_ok=True)  # what jobs print may tell of records
-    executor = AutoExecutor(logs, cluster=cluster, **starts)
-    common = (
-        "timeout_min",
-        "cpus_per_task",
-        "gpus_per_node",
-        "tasks_per_node",
-        "mem_gb",
-        "nodes",
-        "name",
-        "stderr_to_stdout",
-    )
-    executor.update_parameters(
-        **{key if key in common else f"{cluster}_{key}": value for key, value in settings.items()}
-    )
+    # What jobs print may reveal something about records, so only the owner may read it.
+    shared.mkdir(mode=0o700, parents=True, exist_ok=True)
+    executor = AutoExecutor(logs, cluster=cluster, **start)
+    executor.update_parameters(**parameters)
     with executor.batch():
         submitted = [executor.submit(task) for task in tasks]
     results: list[dict[str, Any]] = []
     for job in submitted:
         job.wait()
         results.append({})
-        # what has ended here has written all that it will
+        # A local job that has ended without a result never gets one; ``result`` would wait for it.
         if cluster == "local" and not job.paths.result_pickle.exists():
             continue
-        with suppress(UncompletedJobError):  # killed, or broke down: the record says so
+        with suppress(UncompletedJobError):  # the job was killed; its record shows that
             results[-1] = job.result()
     return results
 
@@ -545,8 +598,7 @@ LAUNCH: dict[str, Callable[[Mapping[str, Any], Sequence[Task]], list[dict[str, A
     "LocalLauncher": partial(_run_by_submitit, "local"),
     "SlurmLauncher": partial(_run_by_submitit, "slurm"),
 }
-"""By the class that the settings of a launcher name, whatever the user's own file of them is
-called.
+"""The name of a launcher's class, as its settings have it -> the function that runs tasks with it.
 """
 
 
@@ -641,12 +693,18 @@ def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -
 
 
 def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
-    """Return a job with the finished run that is it, or with a folder that is free to run in.
+    """Find out whether a job is done or running, and make room for it if it has to run.
+
+    An earlier run that did not finish is moved to another folder.
 
     Args:
-        job: with the folder that its signature gives.
-        command: its name.
-        note: takes a line where it was begun before.
+        job: a job, with the folder that its signature names.
+        command: the name of the command.
+        note: prints a line if there is an earlier run.
+
+    Returns:
+        The job; with its record and ``before`` True if it is done, or another process is running
+        it.
     """
     for signature in sorted(job.finished_as):
         folder = job.folder.with_name(job.folder.name.replace(job.signature, signature))
@@ -677,18 +735,18 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
     return job
 
 
-# -- the one table of a sweep: sweep.csv, and what is printed and listed by --json
+# -- the table of a sweep: sweep.csv, what is printed, and what --json lists
 # --------------------------------------
 
 
 @dataclass(frozen=True)
 class JobTable:
-    """One table of a sweep: the jobs of a call, and those of earlier calls that it does not have.
+    """The jobs of a call of a sweep, and the jobs of earlier calls that this call does not have.
 
     Attributes:
-        sweep: the folder.
-        command: of its jobs.
-        jobs: as they ended.
+        sweep: the folder of the sweep.
+        command: the name of the command.
+        jobs: the jobs of the call, after they ended.
     """
 
     sweep: Path
@@ -697,24 +755,30 @@ class JobTable:
 
     @property
     def exit_code(self) -> int:
-        """0: all are done; else that of those that are not, if it is one, or 1."""
+        """The exit code of the sweep.
+
+        It is 0 if all jobs are done. If the others all have the same exit code, it is theirs; else
+        it is 1.
+        """
         codes = {job.exit_code for job in self.jobs} - {0}
-        return codes.pop() if len(codes) == 1 else AgtError.exit_code * bool(codes)
+        if not codes:
+            return 0
+        return codes.pop() if len(codes) == 1 else AgtError.exit_code
 
     @property
     def states(self) -> str:
-        return ", ".join(
-            f"{count} {state}" for state, count in Counter(job.state for job in self.jobs).items()
-        )
+        """How many jobs are in each state, such as "3 done, 1 failed"."""
+        counts = Counter(job.state for job in self.jobs)
+        return ", ".join(f"{count} {state}" for state, count in counts.items())
 
     @property
     def summary(self) -> str:
-        """One line: empty where all is done."""
+        """A sentence on the jobs that are not done; empty: all are done."""
         undone = [job for job in self.jobs if job.state != "done"]
         if not undone:
             return ""
-        some = {job.state for job in undone} != {"failed"}
-        outcome = f"are not done ({self.states})" if some else "failed"
+        all_failed = {job.state for job in undone} == {"failed"}
+        outcome = "failed" if all_failed else f"are not done ({self.states})"
         name = self.sweep.name.removesuffix(SWEEP_SUFFIX)
         undone_count = len(undone)
         job_count = len(self.jobs)
@@ -724,84 +788,87 @@ class JobTable:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The call's jobs, those of earlier calls, and where the table lies."""
-        jobs, earlier = (
-            [job.as_json(self.command) for job in part] for part in (self.jobs, self.earlier())
-        )
+        """Return what --json prints: the jobs of this and of earlier calls, and the table."""
         return {
             "sweep": str(self.sweep),
             "table": str(self.sweep / "sweep.csv"),
-            "jobs": jobs,
-            "earlier": earlier,
+            "jobs": [job.as_json(self.command) for job in self.jobs],
+            "earlier": [job.as_json(self.command) for job in self.earlier()],
         }
 
     def earlier(self) -> list[Job]:
-        """Return the jobs of earlier calls that are not this call's, without those that failed.
+        """Return the jobs that only earlier calls had, without those that failed.
 
-        A failed job of an earlier line is mostly a mistake that this line has corrected.
+        A failed job of an earlier call is mostly a mistake that was corrected for this call.
         """
-        return [job for job in self._earlier() if job.state != "failed"]
+        return [job for job in self._all_earlier() if job.state != "failed"]
 
-    def _earlier(self) -> list[Job]:
-        """Return jobs of earlier calls: the newest record of each that is none of this call's, by
-        signature or by overrides.
+    def _all_earlier(self) -> list[Job]:
+        """Return the jobs that only earlier calls had, in the order in which they were started.
+
+        A job that has the signature or the overrides of another one is the same job. Of its
+        records, a finished one is taken if there is one, else the newest.
         """
-        seen: set[object] = {job.signature for job in self.jobs} | {
-            frozenset(job.overrides) for job in self.jobs
-        }
-        earlier = []
+        seen: set[object] = set()
+        for job in self.jobs:
+            seen |= {job.signature, frozenset(job.overrides)}
+        earlier: list[Run] = []
         for run in sorted(
             jobs_of(self.sweep), key=lambda run: (run.state == "done", run.moment), reverse=True
         ):
             names = {run.environment.get("signature"), frozenset(run.overrides)}
             if run.command == self.command and run.overrides and not names & seen:
                 seen |= names
-                earlier.append(
-                    Job(-1, run.overrides, run.folder, differs=run.overrides, run=run, before=True)
-                )
-        return sorted(earlier, key=lambda job: job.run.started if job.run else "")
+                earlier.append(run)
+        return [
+            Job(-1, run.overrides, run.folder, differs=run.overrides, run=run, before=True)
+            for run in sorted(earlier, key=lambda run: run.started)
+        ]
 
     def rows(self) -> pd.DataFrame:
-        """One row for each job: number, state, folder, the settings that differ, seconds,
-        metrics, error.
+        """Return the table, with one row for each job of the call and of earlier calls.
+
+        Its columns are run (the name of the folder), job, state, before, the settings that differ,
+        seconds, the metrics, and error.
         """
         jobs = [*self.jobs, *self.earlier()]
-        settings = [
-            dict(map(_key_and_value, words))
-            for words in _differing([job.overrides for job in jobs])
-        ]
+        differing = _differing([job.overrides for job in jobs])
+        settings = [dict(map(_key_and_value, overrides)) for overrides in differing]
         keys = dict.fromkeys(key for row in settings for key in row)
         rows = []
-        for job, row in zip(jobs, settings, strict=True):
-            status, metrics = (job.run.status, job.run.metrics) if job.run else ({}, {})
-            settled = flatten_keys(job.run.config if job.run else {})
-            config = {key: value for key, value in settled.items() if value not in (None, {})}
-            given = {key: row.get(key) or str(config.get(key, "")) for key in keys}
-            about = {
+        for job, typed in zip(jobs, settings, strict=True):
+            row: dict[str, Any] = {
                 "run": job.folder.name,
                 "job": job.number if job.number >= 0 else "",
                 "state": job.state,
+                "before": job.before,
             }
-            about["before"] = job.before  # taken from an earlier call
-            numbers = {
-                name: value for name, value in metrics.items() if isinstance(value, int | float)
-            }
-            rows.append(
-                {**about, **given, "seconds": status.get("seconds"), **numbers, "error": job.error}
-            )
-        frame = pd.DataFrame(rows)
-        return frame[[*(name for name in frame if name != "error"), "error"]]
+            recorded = flatten_keys(job.run.config if job.run else {})
+            for key in keys:
+                value = recorded.get(key)
+                # What was not typed is shown as it was recorded; null and {} are left empty.
+                row[key] = typed.get(key) or ("" if value in (None, {}) else str(value))
+            row["seconds"] = job.run.status.get("seconds") if job.run else None
+            metrics = job.run.metrics if job.run else {}
+            row |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+            row["error"] = job.error
+            rows.append(row)
+        table = pd.DataFrame(rows)
+        # Jobs have different metrics, so the last column of the first job need not be the table's.
+        return table[[*table.columns.drop("error"), "error"]]
 
     def write(self) -> None:
         """Write sweep.csv in the sweep's folder."""
         write_atomic(self.sweep / "sweep.csv", csv_bytes(self.rows()))
 
-    def say(self, console: Console) -> None:
-        """Print what a person reads first; errors were lines of their own."""
+    def print_to(self, console: Console) -> None:
+        """Print the table with the main metrics, and the path of sweep.csv.
+
+        Errors are not in it, because they were printed when jobs ended.
+        """
         rows = self.rows()
-        settings = list(rows.columns)[
-            len(("run", "job", "state", "before")) : list(rows.columns).index("seconds")
-        ]
+        names = list(rows.columns)
+        settings = names[names.index("before") + 1 : names.index("seconds")]
         main = [name for name in MAIN_METRICS if name in rows][:MAX_METRICS_SHOWN]
         columns = ["run", "state", *settings, *main, "seconds"]
         rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
@@ -809,7 +876,7 @@ class JobTable:
         for row in rows.to_dict("records"):
             cells.append([cell(row[name], 1 if name == "seconds" else 3) for name in columns])
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
-        failed = [job for job in self._earlier() if job.state == "failed"]
+        failed = [job for job in self._all_earlier() if job.state == "failed"]
         if failed:
             jobs = counted(len(failed), "failed job")
             folder = failed[0].folder

@@ -1,7 +1,7 @@
-"""Settings of commands that read a table's file, without the table.
+"""Settings of commands that read a table's file, checked without reading it.
 
-Nothing here loads NumPy or pandas, so that a mistake is answered at once. What the commands
-``agt data inspect`` and ``agt start`` take besides is in their own modules.
+Nothing here loads NumPy or pandas, so that a mistake is answered at once. Further settings of ``agt
+data inspect`` and ``agt start`` are in their own modules.
 """
 
 import re
@@ -24,16 +24,17 @@ from agt_cli.usage import quoted
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 RESERVED_WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
-"""What YAML reads as something else than text."""
+"""Words that YAML does not read as text."""
 GROUPS = ("ranges", "lists", "classes", "size")
-"""The parts of a table that may be public, each by itself."""
+"""Groups of values of a table, each of which may be public or not."""
 
 
 def read_columns(value: object) -> object:
-    """Return the columns that an answer names; none: no column.
+    """Return the names of columns in the value of a setting.
 
     Args:
-        value: a list, as a command line or YAML gives it, or text with commas between the names.
+        value: text with commas between the names; empty or "none" means no column. Other values
+            (a list) are returned as they are.
     """
     if not isinstance(value, str):
         return value
@@ -49,18 +50,22 @@ def drop_override(columns: Sequence[str]) -> str:
 
 @schema
 class TableFile:
-    """Which table is read, and the dataset that is written about it.
+    """A table, and the dataset file that is written about it.
 
     Attributes:
-        file: the table.
-        data_dir: where a relative path is looked for after the working directory.
-        label: the column to predict.
-        id: the column that names each record, or each person.
-        target: whether labels are classes or numbers; None: nobody said.
-        range: the public range of labels that are numbers, as their owner declares it.
-        drop: columns that are to be no features; None: nobody said.
-        name: of the dataset; None: the file's name.
-        force: overwrite the dataset's file.
+        file: the table's file.
+        data_dir: the folder in which a relative path is looked for after the working directory.
+        label: the column to predict; None: not given.
+        id: the column that names each record or person; None: not given.
+        target: whether labels are classes or numbers; None: not given.
+        range: the public range of labels that are numbers; None: not given.
+        drop: the columns that must not be features; None: not given.
+        name: the name of the dataset; None: the name of the file.
+        force: True: overwrite the dataset file.
+
+    Raises:
+        ConfigError: the label or the id is to be dropped; or there is a range, but labels are not
+            numbers, or it is not a valid range.
     """
 
     file: Path
@@ -74,9 +79,6 @@ class TableFile:
     force: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError unless a range of labels is one, and labels are numbers; and where the
-        label or the id is to be dropped.
-        """
         for setting, column in (("label", self.label), ("id", self.id)):
             if column is not None and column in (self.drop or ()):
                 raise ConfigError(
@@ -94,28 +96,29 @@ class TableFile:
 
     @property
     def dataset(self) -> str:
-        """What ``agt train dataset=`` takes: letters, digits, dashes and underscores."""
-        stem = self.name or re.sub(
-            r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$", "", self.file.name, flags=re.IGNORECASE
-        )
+        """The name of the dataset, of ASCII letters, digits, dashes and underscores.
+
+        It is ``name``, or the file's name without its suffixes, with other characters replaced.
+        """
+        suffixes = r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$"
+        stem = self.name or re.sub(suffixes, "", self.file.name, flags=re.IGNORECASE)
         ascii = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
         bare = re.sub(r"[^A-Za-z0-9_-]+", "_", ascii).strip("_-")
-        return (
-            bare
-            if PLAIN_NAME.fullmatch(bare) and bare.casefold() not in RESERVED_WORDS
-            else f"table_{bare}".strip("_")
-        )
+        if PLAIN_NAME.fullmatch(bare) and bare.casefold() not in RESERVED_WORDS:
+            return bare
+        return f"table_{bare}".strip("_")
 
     @property
     def dataset_file(self) -> Path:
-        """The dataset's file."""
+        """The path of the dataset file."""
         return Path("conf", "dataset", f"{self.dataset}.yaml")
 
     def check_dataset_file(self, certificate: Sequence[str] = ()) -> None:
-        """Raise ConfigError where it may not be written, or where the table is a folder.
+        """Raise ConfigError if the dataset file must not be written, or if the table is a folder.
 
         Args:
-            certificate: the words of ``agt train`` that choose the certificate; none: its default.
+            certificate: the settings of ``agt train`` that choose the certificate, for the message;
+                none: it is the default.
         """
         self.check_file()
         in_source_tree = (
@@ -129,7 +132,7 @@ class TableFile:
         if self.dataset_file.exists() and not self.force:
             training = shlex.join(["agt", "train", f"dataset={self.dataset}", *certificate])
             existing_label = _label_of(self.dataset_file)
-            if None not in (existing_label, self.label) and existing_label != self.label:
+            if existing_label and self.label and existing_label != self.label:
                 raise ConfigError(
                     f"{self.dataset_file} already exists and has another label "
                     f"({existing_label!r}, not {self.label!r}): give another name with name=NAME; "
@@ -143,14 +146,14 @@ class TableFile:
             )
 
     def check_file(self) -> None:
-        """Raise ConfigError where the table is a folder."""
+        """Raise ConfigError if the table is a folder."""
         if self.file.is_dir():
             raise ConfigError(folder_for_file(self.file))
 
 
 def _label_of(dataset_file: Path) -> str | None:
     """Return the label that a dataset file names; None: it names none, or cannot be read."""
-    import yaml  # type: ignore[import-untyped]  # which only this mistake needs
+    import yaml  # type: ignore[import-untyped]  # imported here, because only this mistake needs it
 
     try:
         content = yaml.safe_load(dataset_file.read_text(encoding="utf-8"))
@@ -161,13 +164,15 @@ def _label_of(dataset_file: Path) -> str | None:
 
 
 def read_groups(value: object) -> object:
-    """Return the groups that an answer calls public: yes, no, or their names.
+    """Return the groups of values that the setting ``public`` names.
 
     Args:
-        value: as a command line, YAML or a person gives it; names may stand in brackets.
+        value: yes or True (all groups), no or False (none), a list of names, or text with names
+            between blanks or commas, in brackets or not. Values of other types are returned as
+            they are.
 
     Raises:
-        ConfigError: a name is none of a group.
+        ConfigError: a name is not one of ``GROUPS``.
     """
     known: dict[object, tuple[str, ...]] = {"yes": GROUPS, True: GROUPS, "no": (), False: ()}
     if isinstance(value, str | bool) and value in known:
@@ -184,14 +189,13 @@ def read_groups(value: object) -> object:
 
 
 def read_flag(value: object) -> object:
-    """Return what an answer to a question of yes or no means; other values are returned as they
-    are.
+    """Return True for the text "yes" or "true", and False for "no" or "false".
 
     Args:
-        value: as a command line, YAML or a person gives it.
+        value: text, in capitals or not; other values are returned as they are.
 
     Raises:
-        ConfigError: it is text, but neither yes nor no.
+        ConfigError: it is another text.
     """
     if not isinstance(value, str):
         return value
@@ -203,21 +207,21 @@ def read_flag(value: object) -> object:
 
 
 ALWAYS_ASKED = ("label", "id", "public", "purpose")
-"""The answers without which ``agt start`` asks, and then writes a new dataset."""
+"""Answers without which ``agt start`` asks; it then also writes a new dataset file."""
 
 
 @keyword_schema
 class StartAnswers:
-    """The answers that ``agt start`` asks for, as far as no table is needed to judge them.
+    """The answers to the questions of ``agt start`` that can be checked without the table.
 
     Attributes:
         public: the groups of values that are public; None: not answered.
         purpose: what the model is for; None: not answered.
         unit_rows: a public limit on the rows of one person; None: not answered.
-        id_permanent: whether ids that look like row numbers were declared to be permanent; None:
-            not answered.
-        eps: the total budget that is planned with; None: not answered.
-        delta: see ``eps``.
+        id_permanent: True: ids that look like row numbers were declared to be permanent; None: not
+            answered.
+        eps: the total privacy budget to plan with; None: not answered.
+        delta: the delta of this budget.
     """
 
     public: (
@@ -244,12 +248,20 @@ def check_start(config: Mapping[str, Any]) -> None:
 
 
 def check_data(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError where the dataset of ``agt data inspect`` may not be written."""
+    """Raise ConfigError if ``agt data inspect`` must not write its dataset file."""
     if config.get("action") == "inspect":
         _read(TableFile, config).check_dataset_file()
 
 
 def _read(cls: type[Any], config: Mapping[str, Any]) -> Any:
-    """Return the settings of one class that a command's configuration gives; null is left out."""
+    """Return the settings of a class, read from a command's configuration.
+
+    Args:
+        cls: the class. Its other settings, and settings that are null, have their defaults.
+        config: the configuration.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
     given = {key: config[key] for key in cls.__dataclass_fields__ if config.get(key) is not None}
     return validate(cls, given, "")

@@ -1,15 +1,14 @@
-"""Several processes at one command: the first is the command, and tells the others what to compute
-with it.
+"""Run one command in several processes: the first runs it, and sends the others tasks.
 
     torchrun --standalone --nproc-per-node 2 -m agt_cli train dataset=digits
 
-The first process alone reads the command line, writes, prints, pays and draws. The others
-(``Worker``) wait for a task, do the same computation with it (``agt.distributed``), and wait again.
-So whatever a command does beside computing happens once, as nobody else could do it.
+Only the first process reads the command line, writes, prints, pays and draws. The others
+(``Worker``) wait for a task, do the same computation at the same time (``agt.distributed``), and
+wait again. So everything that a command does besides computing is done once.
 
-How it ends. The first process leaves word of its exit code, and tells those that wait. One that
-fails leaves word of why, and the first reports it. One that is killed leaves none: whoever needs it
-finds its connection closed (``PeerLost``).
+At the end the first process publishes its exit code, and tells it to those that wait. A process
+that fails publishes why, and the first one reports it. A process that was killed publishes nothing:
+others find its connection closed (``PeerLost``).
 """
 
 import socket
@@ -31,25 +30,27 @@ from agt.models.model import Model
 from agt.targets import trusted_names
 from agt_cli.process import current_team, ignore_signals
 
-FOREVER = 30 * 86400.0  # seconds: the others wait as long as the first reads data, or draws figures
+FOREVER = 30 * 86400.0  # seconds: the others wait while the first reads data or draws figures
 
-PATIENCE = 5.0  # seconds: until the first has left word, once it is gone
+PATIENCE = 5.0  # seconds that others wait for the first process's exit code after it ended
 
-# the last task, with the exit code; which is on the board, for who hears no tasks any more
 OVER = "agt/over"
+"""The name of the last task, and the key under which the exit code is published."""
 
-SPLITS, QUERIES = ("train", "test"), "queries"  # features that every process has read, by name
+# Names of features that every process has read.
+SPLITS = ("train", "test")
+QUERIES = "queries"
 
 T = TypeVar("T")
 
 
 @dataclass
 class Team:
-    """The processes of this job, as one of them sees them.
+    """The processes that run a command together.
 
     Attributes:
-        group: they.
-        hosts: the machine of each, by rank.
+        group: their connection, as this process has it.
+        hosts: the name of each process's machine, by rank.
     """
 
     group: Group
@@ -58,18 +59,22 @@ class Team:
 
     @classmethod
     def of(cls, group: Group) -> "Team":
-        """Every process makes it, at the same time."""
+        """Return the team of a group; every process must call this at the same time."""
         return cls(group, tuple(group.all_gather(socket.gethostname())))
 
     @contextmanager
-    def at(self, task: str, *given: Any) -> Iterator[None]:
-        """Have the others do a task (``Worker``), while this process does the same in here.
+    def at(self, task: str, *arguments: Any) -> Iterator[None]:
+        """Let the other processes do a task, while this process does the same within the context.
+
+        Args:
+            task: the name of a method of ``Worker``.
+            arguments: of the method.
 
         Raises:
-            PeerLost: another process is gone; or a task before this one failed, and nobody knows
-                where the others are.
+            PeerLost: another process is gone; or an earlier task failed, so that it is unknown what
+                the others are doing.
         """
-        # a task would meet them in the midst of the earlier one, and wait for ever
+        # The others may still be in the middle of the failed task, and would never answer.
         if not self._waiting:
             raise PeerLost(
                 "a task failed earlier in this process, so the other processes can no longer "
@@ -77,24 +82,31 @@ class Team:
             )
         self._waiting = False
         try:
-            self.group.broadcast((task, *given, trusted_names.get()))
+            self.group.broadcast((task, *arguments, trusted_names.get()))
             with joined(self.group):
                 yield
         except PeerLost:
-            ignore_signals()  # torchrun, which found a process dead, is about to end this one, too
+            # torchrun notices the dead process as well, and is about to end this one.
+            ignore_signals()
             raise
-        self._waiting = True  # where something was raised, nobody knows where they are
+        # Not reached after an exception: the others may then still be at the task.
+        self._waiting = True
 
     def made(self, make: Callable[[], T]) -> T:
-        """What this process makes, if every process can make it; all call this.
+        """Call a function in every process, and return its result if it fails in none.
+
+        Every process must call this at the same time.
+
+        Args:
+            make: the function.
 
         Raises:
-            Exception: this one's, where it fails here.
-            AgtError: another's, naming its rank.
+            Exception: what ``make`` raised in this process.
+            AgtError: it failed in another process, which the message names.
         """
-        made, failed = None, None
+        failed: Exception | None = None
         try:
-            made = make()
+            result = make()
         except Exception as error:
             failed = error
         reasons = self.group.all_gather(None if failed is None else _as_sent(failed))
@@ -108,12 +120,14 @@ class Team:
                 theirs = AgtError(f"process {rank} of {size}, on {host}: {problem}")
                 theirs.exit_code = exit_code
                 raise theirs
-        assert made is not None
-        return made
+        return result
 
     def end(self, code: int) -> None:
-        """Let the others go, wherever they are: the first process's last word."""
-        with suppress(RuntimeError):  # torchrun itself is gone, and its board
+        """Publish the exit code, and end the other processes that wait for a task.
+
+        Only the first process calls this, as the last thing that it does.
+        """
+        with suppress(RuntimeError):  # torchrun is gone, and with it the board
             self.group.board.set(OVER, str(code))
         if self._waiting:
             with suppress(PeerLost):
@@ -121,12 +135,16 @@ class Team:
 
     @property
     def described(self) -> dict[str, object]:
+        """The number of processes, their machines and the backend, for env.json."""
         return {"count": self.group.size, "hosts": list(self.hosts), "backend": dist.get_backend()}
 
 
 def lead(command: Callable[[], int]) -> int:
-    """Run a command in the first process of several; returns its exit code, when the others know
-    it.
+    """Run a command in the first of several processes, and return its exit code.
+
+    Args:
+        command: the command. Meanwhile ``current_team`` is the team of all processes; when it ends,
+            they are told the exit code, which is 1 if it raises an exception.
     """
     code = AgtError.exit_code
     with together(FOREVER) as group, joined(ALONE):
@@ -141,8 +159,9 @@ def lead(command: Callable[[], int]) -> int:
 
 
 def word_of_the_first(group: Group) -> int:
-    """The exit code that the first process left, if it does so soon; 1 if not, or if the
-    processes never met.
+    """Return the exit code that the first process publishes within PATIENCE seconds; else 1.
+
+    It is also 1 if the processes were never connected.
     """
     until = time.monotonic() + PATIENCE
     with suppress(RuntimeError):
@@ -156,13 +175,16 @@ def word_of_the_first(group: Group) -> int:
 def share_answers(
     model: Model, team: Team, known: Mapping[str, np.ndarray] = MappingProxyType({})
 ) -> Model:
-    """A copy of a model that every process of the team has, whose ``predict``, ``margins`` and
-    ``certify`` all work at.
+    """Return a copy of a model whose answers all processes of a team compute together.
 
-    What is made from it (other weights, say) is no shared one.
+    This is so for its methods ``predict``, ``margins`` and ``certify``, but not for a model that is
+    made from it, for example with other weights.
 
     Args:
-        known: features that the others have read themselves, by name: they are not sent.
+        model: a model that every process of the team has.
+        team: the processes.
+        known: features that the other processes have read, by the names that they use. Other arrays
+            are sent to them.
     """
     shared = copy(model)
     for method in ("predict", "margins", "certify"):
@@ -179,29 +201,37 @@ def _answer(
     *more: Any,
     **named: Any,
 ) -> Any:
+    """Call a method of a model in every process of a team.
+
+    Args:
+        team: the processes.
+        known: as in ``share_answers``.
+        ask: the method.
+        features: its first argument. If they are read from a file piece by piece, and the others do
+            not know them, this process answers alone.
+        more: its other arguments. Functions among them, which report progress, are not sent.
+        named: its keyword arguments, which are not sent.
+    """
     name = next((name for name, array in known.items() if array is features), None)
     if name is None and not isinstance(features, np.ndarray):
-        # of a file, read as they are needed, and not as the others have them
         return ask(features, *more, **named)
-    with team.at(
-        "answer",
-        ask.__name__,
-        name,
-        None if name else features,
-        *(one for one in more if not callable(one)),
-    ):
+    sent = None if name else features
+    sendable = [argument for argument in more if not callable(argument)]
+    with team.at("answer", ask.__name__, name, sent, *sendable):
         return ask(features, *more, **named)
 
 
 def unshared(model: Model) -> Model:
-    """The model answered by this process by itself: what goes wrong with its answers is felt by
-    nobody else.
+    """Return the model that only this process asks, of one that ``share_answers`` made.
+
+    An error in its answers does not affect the other processes. Any other model is returned as it
+    is.
     """
     return vars(model).get("_unshared", model)
 
 
 def _as_sent(error: Exception) -> tuple[str, int]:
-    """An error as the others are told of it: its message, and its exit code."""
+    """Return the message and the exit code of an error, which other processes report."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}", AgtError.exit_code
     if isinstance(error, AgtError):

@@ -1,7 +1,7 @@
-"""What the settings of a training alone tell: those of agt train, agt tune and agt measure.
+"""Checks of the settings of a training, without data, for agt train, agt tune and agt measure.
 
-The classes of a part's settings are imported when that part is checked, and so not at all where a
-part before it is wrong: each takes longer to make than to use.
+The classes of a part's settings are imported when that part is checked, because importing them
+takes longer than the check. If an earlier part is wrong, they are not imported at all.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from agt.settings import (
 from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, missing_path, missing_words
+from agt_cli.networks import check_network, message_of_error, missing_path, missing_words
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_open, check_resumed_folder
@@ -37,8 +37,15 @@ PARTS: dict[str, type[Any]] = {
 }
 """Parts of a training configuration that have one class of settings each."""
 TRAINING_KEYS = (
-    *("dataset", "model", "certificate", "noise", "resume", *PARTS),
-    *("output_dir", "data_dir", "ledger"),
+    "dataset",
+    "model",
+    "certificate",
+    "noise",
+    "resume",
+    *PARTS,
+    "output_dir",
+    "data_dir",
+    "ledger",
 )
 """All keys of a training configuration."""
 
@@ -54,7 +61,11 @@ def read_parts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_certificate_name(node: object) -> None:
-    """Raise Superseded for a certificate that earlier versions had, as their records name it."""
+    """Raise Superseded if a record names a certificate that only earlier versions of agt had.
+
+    Args:
+        node: the value of the key ``certificate``.
+    """
     if isinstance(node, Mapping):
         named = f"certificate={node.get('name')}"
         if named in OLD_SPELLINGS:
@@ -62,13 +73,15 @@ def check_certificate_name(node: object) -> None:
 
 
 def read_own_part(node: object, where: str) -> Any:
-    """Return the settings of a dataset or model of agt; None: it is none of agt's.
-
-    One of the user's own has its settings checked when its code is imported.
+    """Return the settings of one of agt's datasets or models.
 
     Args:
         node: the value of the configuration's key ``where``.
         where: ``dataset`` or ``model``.
+
+    Returns:
+        The settings; None: the class is the user's own, so its settings are checked when its code
+        is imported.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -87,8 +100,8 @@ def check_training(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of a training configuration.
 
     Args:
-        config: the configuration of agt train. Its key ``resume`` is None: a run that is resumed
-            has settings of its own.
+        config: the configuration of agt train. If its key ``resume`` names a run, only that run is
+            checked, because its own settings are used.
     """
     resumed = config.get("resume")
     if resumed is not None:
@@ -99,13 +112,15 @@ def check_training(config: Mapping[str, Any]) -> None:
                 check_open(run)
         return
     if missing_words(config):
-        check_network(config, _error_of_model(config) or missing_path(config.get("model")))
+        model = config.get("model")
+        error = message_of_error(lambda: read_own_part(model, "model"))
+        check_network(config, error or missing_path(model))
     check_parts(config)
     check_table_of_dataset(config.get("dataset"))
 
 
 def check_feature_map(certificate: object) -> None:
-    """Raise ConfigError if the name of a feature map stands where its settings belong.
+    """Raise ConfigError if ``certificate.features`` is a name, which needs a slash instead.
 
     Args:
         certificate: the value of the key ``certificate``.
@@ -125,7 +140,7 @@ def check_parts(config: Mapping[str, Any]) -> None:
     read_parts(config)
     certificate = config.get("certificate")
     check_certificate_name(certificate)
-    # only here, where the parts before are right
+    # Imported here, so that a mistake in the parts above is answered without it.
     from agt.certificates.settings import CERTIFICATES, no_hidden_layers, read_certificate
 
     kind = read_certificate(certificate, CERTIFICATES)
@@ -136,18 +151,10 @@ def check_parts(config: Mapping[str, Any]) -> None:
         raise no_hidden_layers(kind.name, model.hidden)
 
 
-def _error_of_model(config: Mapping[str, Any]) -> str:
-    """Return what is wrong with the settings of a model of agt; empty: nothing was found."""
-    try:
-        read_own_part(config.get("model"), "model")
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
 def check_tune(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong setting of agt tune, but for its candidates."""
-    from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig  # of this command alone
+    """Raise ConfigError for a wrong setting of agt tune; settings to try are not checked."""
+    # Imported here, because only this command needs it.
+    from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
 
     tuned = validate(TuneConfig, config.get("tune"), "tune")
     validate(TotalConfig, config.get("total"), "total")
@@ -157,12 +164,9 @@ def check_tune(config: Mapping[str, Any]) -> None:
 
 
 def check_measure(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong setting of agt measure, but for what its table allows."""
-    from agt_cli.command_settings.measure import (  # of this command alone
-        MEASURE_KEYS,
-        no_budget,
-        no_table,
-    )
+    """Raise ConfigError for a wrong setting of agt measure, as far as the table is not needed."""
+    # Imported here, because only this command needs it.
+    from agt_cli.command_settings.measure import MEASURE_KEYS, no_budget, no_table
 
     total = validate(TotalConfig, config.get("total"), "total")
     check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})

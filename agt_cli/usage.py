@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import agt_cli
 from agt.errors import ConfigError, nearest
@@ -32,8 +33,18 @@ FLAGS = (
 )
 
 OPTIONS = (
-    *("--json", "-q", "--quiet", "-v", "--verbose", "--version", "--help"),
-    *("--multirun", "--cfg", "--resolve", "--hydra-help", "--config-dir"),
+    "--json",
+    "-q",
+    "--quiet",
+    "-v",
+    "--verbose",
+    "--version",
+    "--help",
+    "--multirun",
+    "--cfg",
+    "--resolve",
+    "--hydra-help",
+    "--config-dir",
 )
 
 WITH_VALUE = (
@@ -198,15 +209,16 @@ def instead_of(command: str, word: str) -> str | None:
 
 @dataclass(frozen=True)
 class Word:
-    """A word that stands right after the command (``agt data prepare imdb``): it becomes the
-    setting KEY=WORD.
+    """A word that a command takes without a key (``agt data prepare imdb``).
+
+    It becomes the setting KEY=WORD.
 
     Attributes:
-        key: the configuration key, or the group, that the word chooses.
-        choices: the words there are; empty: the options of the configuration group ``key``, or, for
-            ``name``, what experiments/ holds.
-        free: it may be any word: what help calls it.
-        after: it stands only after this word; empty: always.
+        key: the configuration key or group that the word sets.
+        choices: the words that are allowed; empty: the options of the configuration group ``key``,
+            or, if the key is ``name``, the experiments in experiments/.
+        free: how help calls the word, if any word is allowed; empty: only ``known`` ones are.
+        after: the word that must come before it; empty: it is taken in any case.
     """
 
     key: str
@@ -216,7 +228,7 @@ class Word:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The words there are, or the name of a free one."""
+        """The words that are allowed; if any is, only what help calls it."""
         if self.free:
             return (self.free,)
         if self.key == "name":
@@ -226,12 +238,15 @@ class Word:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: the module that runs it, its primary configuration, what its help says, and the
-    words it takes.
+    """One command of agt.
 
     Attributes:
-        path: of its module.
-        recorded: it leaves a run record; False: it looks, and writes nothing.
+        path: the path of the module that runs it, without its suffix.
+        config: the name of its primary configuration.
+        help: what it does, for help pages.
+        examples: command lines, for help pages.
+        words: what it takes without a key, in this order.
+        recorded: True: each run of the command leaves a record.
     """
 
     path: str
@@ -243,6 +258,7 @@ class Command:
 
     @property
     def module(self) -> str:
+        """The full name of the module that runs the command."""
         return self.path.replace("/", ".")
 
 
@@ -471,19 +487,20 @@ COMMANDS: dict[str, Command] = {
 
 
 def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
-    """The rest of a command line with the command's words as settings; they may stand anywhere in
-    it.
+    """Return a command line with settings in place of the words that the command takes.
 
     Args:
-        name: the command.
-        rest: what follows it.
+        name: the name of the command.
+        rest: what follows it; the command's words may be anywhere among settings and options.
+
+    Returns:
+        First the settings that words became, then the other settings, then the options.
 
     Raises:
-        ConfigError: a word is missing or unknown; says which there are.
+        ConfigError: a word is missing or unknown; the message names those that are allowed.
     """
-    bare = bare_words(rest)
     before = f"agt {name}"
-    found, missing = words_of(name, [rest[place] for place in bare])
+    found, missing = words_of(name, rest)
     for word, given in found:
         if not word.free and given not in word.known:
             hint = nearest(given, word.known)
@@ -504,29 +521,47 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     if missing:
         possible = " or ".join(missing.known)
         raise ConfigError(f"`{before}` is incomplete: add {possible}")
-    settings = [f"{word.key}={quoted(given) if word.free else given}" for word, given in found]
-    taken, options = bare[: len(settings)], _options(rest)
-    others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]
-    # Hydra wants its options on one side.
-    return [*settings, *map(_readable, others), *(rest[place] for place in options)]
+    settings = []
+    for word, given in found:
+        value = quoted(given) if word.free else given
+        settings.append(f"{word.key}={value}")
+    options = _option_positions(rest)
+    taken = {*_bare_positions(rest)[: len(found)], *options}
+    others = [word for position, word in enumerate(rest) if position not in taken]
+    # Options come last, because Hydra's parser does not accept them between settings.
+    return [*settings, *map(_as_override, others), *(rest[position] for position in options)]
 
 
-def words_of(name: str, bare: Sequence[str]) -> tuple[list[tuple[Word, str]], Word | None]:
-    """(the words that a command takes, each with what stands there; the first that is missing)."""
+def words_of(name: str, rest: Sequence[str]) -> tuple[list[tuple[Word, str]], Word | None]:
+    """Assign the words of a command line that are neither settings nor options.
+
+    Args:
+        name: the name of the command.
+        rest: what follows it.
+
+    Returns:
+        The words that the command takes, each with the word that was typed, as far as there are
+        some; and the first word that is missing, or None.
+    """
+    typed = [rest[position] for position in _bare_positions(rest)]
     found: list[tuple[Word, str]] = []
+    before = ""
     for word in COMMANDS[name].words:
-        if word.after in ("", found[-1][1] if found else ""):
-            if len(found) == len(bare):
+        if word.after in ("", before):
+            if len(found) == len(typed):
                 return found, word
-            found.append((word, bare[len(found)]))
+            before = typed[len(found)]
+            found.append((word, before))
     return found, None
 
 
 def settings_of_sweep(rest: Sequence[str]) -> list[str]:
-    """A command line in which ``sweep=NAME`` has become the folder that Hydra gives the sweep.
+    """Return a command line in which Hydra's setting of a sweep's folder replaces ``sweep=NAME``.
+
+    Without ``sweep=NAME`` it is returned as it is.
 
     Raises:
-        ConfigError: it is no sweep, or no name for a folder.
+        ConfigError: the name is not allowed, or the command line is not a sweep.
     """
     named = [word for word in rest if word.partition("=")[0] == "sweep"]
     if not named:
@@ -551,36 +586,39 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
 
 
 def is_sweep(rest: Sequence[str]) -> bool:
-    """Whether a command line asks for a job for each combination of values."""
+    """Return whether a command line asks for a job for each combination of values (``-m``)."""
     return bool({"-m", "--multirun"} & set(rest))
 
 
-def bare_words(rest: Sequence[str]) -> list[int]:
-    """Where words stand that are neither options, with their values, nor settings."""
-    options = _options(rest)
+def _bare_positions(rest: Sequence[str]) -> list[int]:
+    """Return the positions of words that are neither settings, options nor values of options."""
+    options = _option_positions(rest)
     return [
-        place
-        for place, word in enumerate(rest)
-        if place not in options and "=" not in word and not word.startswith(("+", "~"))
+        position
+        for position, word in enumerate(rest)
+        if position not in options and "=" not in word and not word.startswith(("+", "~"))
     ]
 
 
-def _options(rest: Sequence[str]) -> list[int]:
-    """Where options stand, and the words that they take."""
-    before = ["", *rest]
+def _option_positions(rest: Sequence[str]) -> list[int]:
+    """Return the positions of options, and of the words that are their values."""
     return [
-        place
-        for place, word in enumerate(rest)
-        if word.startswith("-") or before[place] in WITH_VALUE
+        position
+        for position, (before, word) in enumerate(pairwise(["", *rest]))
+        if word.startswith("-") or before in WITH_VALUE
     ]
 
 
-def _readable(word: str) -> str:
-    """A setting whose value Hydra's grammar would not take is text: names of files, in any language
-    and with any sign.
+def _as_override(word: str) -> str:
+    """Return a setting as Hydra reads it, whatever characters a file's name has.
 
-    A home directory is put in its place, which shells leave alone behind an equals sign. A learner
-    of the user's own has settings that no configuration knows.
+    The value is put in quotes if Hydra's grammar does not allow it, unless it seems to be written
+    for that grammar (a list, a sweep, quotes). ``~/`` is replaced by the home directory, because
+    shells leave it as it is after an equals sign. Settings of a user's own learner get ``++``,
+    because no configuration has their keys.
+
+    Args:
+        word: KEY=VALUE; other words are returned as they are.
     """
     if word.startswith("certificate.learner."):
         word = f"++{word}"
@@ -590,8 +628,10 @@ def _readable(word: str) -> str:
         word = f"{key}={value}"
     if "${" in value and key in PATHS:
         return f"{key}={quoted(value.strip(QUOTES))}"
-    plain = not _GRAMMAR.search(value) and not _FUNCTION.fullmatch(value)
-    return f"{key}={quoted(value)}" if equals and plain and _FOREIGN.search(value) else word
+    is_grammar = _GRAMMAR.search(value) or _FUNCTION.fullmatch(value)
+    if equals and not is_grammar and _FOREIGN.search(value):
+        return f"{key}={quoted(value)}"
+    return word
 
 
 def quoted(value: str) -> str:

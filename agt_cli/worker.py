@@ -1,4 +1,4 @@
-"""The processes beside the first: what each does when the first asks for it (``agt_cli.team``)."""
+"""What the other processes of a command do when the first one asks them (``agt_cli.team``)."""
 
 import signal
 import traceback
@@ -19,15 +19,14 @@ from agt_cli.team import FOREVER, OVER, QUERIES, SPLITS, Team, word_of_the_first
 
 
 def work() -> int:
-    """Do what the first process asks for, until it has ended; returns its exit code.
+    """Do the tasks that the first process sends until it has ended, and return its exit code.
 
-    The processes beside the first have no command line, record, ledger or randomness of their own,
-    write nothing and print nothing but the traceback of a bug: what they know is what the first
-    sends, and the data and runs that this names. Whatever goes wrong here, the first process hears
-    of it and tells it.
+    This process has no command line, record, ledger or randomness of its own. It knows what the
+    first process sends, and the data and runs that this names. It writes nothing, and prints only
+    the traceback of a bug: the first process reports all errors.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        # there is nothing to put in order, and a call to others hears no handler
+        # There is nothing to clean up, and Python runs no handler while it waits for others.
         signal.signal(number, signal.SIG_DFL)
     warnings.simplefilter("ignore")
     group = ALONE
@@ -35,8 +34,9 @@ def work() -> int:
         with together(FOREVER) as joined:
             group = joined
             worker = Worker(Team.of(group))
-            while (code := worker.hear()) is None:
-                pass
+            code = None
+            while code is None:
+                code = worker.do_next_task()
             return code
     except Exception as error:
         if explain(error, "", ()) is None:
@@ -46,13 +46,14 @@ def work() -> int:
 
 @dataclass
 class Worker:
-    """One of them: its public methods are the tasks.
+    """One of the other processes. ``TASKS`` lists the methods that are tasks.
 
     Attributes:
-        team: all.
-        settings, prepared: of what is trained.
-        model: that was trained, or is asked.
-        known: features by the names that the first process calls them.
+        team: all processes.
+        settings: the settings of the training; None: nothing is trained.
+        prepared: the data of the training; None: nothing is trained.
+        model: the model that was trained or opened; None: there is none yet.
+        known: features that this process has read, by the names that the first process uses.
     """
 
     team: Team
@@ -61,18 +62,27 @@ class Worker:
     model: Model | None = None
     known: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def hear(self) -> int | None:
-        """Do the next task; the exit code of the first process, if it has ended."""
+    def do_next_task(self) -> int | None:
+        """Wait for a task, and do it.
+
+        Returns:
+            None; or the exit code of the first process, if that has ended.
+        """
         sent: tuple[Any, ...] = self.team.group.broadcast(())
-        task, *given = sent
+        task, *arguments = sent
         if task == OVER:
-            return int(given[0])
-        with trusting(given.pop()):  # what the first process may import, whose command line it is
-            TASKS[task](self, *given)
+            return int(arguments[0])
+        # The last argument names the code that the first process may import.
+        with trusting(arguments.pop()):
+            TASKS[task](self, *arguments)
         return None
 
     def prepare(self, config: Mapping[str, Any]) -> None:
-        """Read a training's data."""
+        """Read the data of a training.
+
+        Args:
+            config: the configuration of the training.
+        """
 
         from agt_cli.runs.prepare import prepare, settings_to_train
 
@@ -84,11 +94,15 @@ class Worker:
         self.known = {split: getattr(self.prepared.dataset, split).features for split in SPLITS}
 
     def fit(self) -> None:
-        """Train on it."""
+        """Train on the data."""
         self.model = fit(self.prepared.problem(self.settings))
 
     def open(self, config: Mapping[str, Any]) -> None:
-        """Read a finished run's model, and queries that are too many to be sent."""
+        """Read a finished run's model, and queries that are too many to be sent.
+
+        Args:
+            config: as of ``TrainedRun.of``.
+        """
 
         from agt_cli.runs.queries import TrainedRun
 
@@ -103,7 +117,14 @@ class Worker:
     def answer(
         self, method: str, name: str | None, features: np.ndarray | None, *more: Any
     ) -> None:
-        """Ask the model, about features that were sent, or known by name."""
+        """Call a method of the model.
+
+        Args:
+            method: the name of the method.
+            name: which features of ``known`` are its first argument; None: ``features`` are.
+            features: the features that were sent; None: they have a name.
+            more: the other arguments of the method.
+        """
         getattr(self.model, method)(features if name is None else self.known[name], *more)
 
 

@@ -17,7 +17,7 @@ FILES = 5
 def begin(folder: Path) -> str:
     """A finished run; returns its digest."""
     with RunRecord(folder, "train", {"output_dir": "outputs"}) as record:
-        HashKey.made(record.place)
+        HashKey.read_or_create(record.place)
         record.environment(data_digest="d")
         _write(record, 0, FILES)
     return str(record.digest)
@@ -27,7 +27,7 @@ def update(folder: Path) -> str:
     """The next state of it: every file another, one gone, one more; returns its digest."""
     with run_lock(folder):
         run = open_run(folder, "train")
-        log, key = Log.of(run), HashKey.made(folder)
+        log, key = Log.of(run), HashKey.read_or_create(folder)
         number = len(log.entries) + 1
         with NextState(run) as record:
             _write(record, number, FILES - number % 2)

@@ -24,7 +24,13 @@ from agt_cli.runs.prepare import certifying
 
 
 def release_file(request: PredictRequest) -> dict[str, Any]:
-    """Release what a file of queries asks for, say it, and return it for --json.
+    """Release what a file of queries asks for: judge, pay, draw, write, print.
+
+    Args:
+        request: what agt predict was asked.
+
+    Returns:
+        The object that --json prints.
 
     Raises:
         CheckError: some of the queries were not paid for; the record is finished, and says what was
@@ -61,10 +67,10 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
             # again, as nothing drawn from an earlier state of the run may be seen
             request.opened.check_current()
             written = writer.write(drawn, claim)
-        words = claim.lines()
-        lines = [*words, *written.lines]
+        guarantee = claim.lines()
+        lines = [*guarantee, *written.lines]
         if written.unanswered:
-            lines = [written.unanswered, *words]
+            lines = [written.unanswered, *guarantee]
         page = ReleasePage(
             mechanism=claim.mechanism,
             lines=[*lines, *earlier],
@@ -72,19 +78,19 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
             claim=claim if reservation.size else None,
         )
         page.finish(request)
-    return _say(request, claim, writer, written, earlier)
+    return _print_release(request, claim, writer, written, earlier)
 
 
 def _spending(
     request: PredictRequest, release: AnyRelease, claim: Claim, reservation: Reservation
 ) -> AbstractContextManager[None]:
-    """Return a context that says on disk what is spent; one that does nothing if nothing is.
+    """Return a context that writes spent.json; one that does nothing if no budget was reserved.
 
     Args:
-        request: what is asked for.
-        release: as it was judged.
-        claim: what is guaranteed of it.
-        reservation: what was paid for.
+        request: what agt predict was asked.
+        release: the release, after it was judged.
+        claim: the guarantee of the release.
+        reservation: the budget that was reserved.
     """
     if not reservation.size:
         return nullcontext()
@@ -97,13 +103,13 @@ def _spending(
 def _record_request(
     request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, earlier: list[str]
 ) -> None:
-    """Record what is known before anything is paid for, and say which releases did not finish.
+    """Record what is known before anything is paid for, and print warnings.
 
     Args:
-        request: what is asked for.
-        release: as it was judged.
-        writer: of what is drawn.
-        earlier: lines about earlier releases that did not finish.
+        request: what agt predict was asked; its record is changed.
+        release: the release, after it was judged.
+        writer: writes what will be drawn.
+        earlier: warnings about earlier releases that did not finish.
     """
     for line in earlier:
         request.console.say(line)
@@ -114,16 +120,16 @@ def _record_request(
 
 
 def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
-    """Stop what would hardly be worth its budget, before that is spent.
+    """Stop a release that would hardly be worth its budget, before any is spent.
 
     Raises:
-        ConfigError: it would hardly be, and the owner did not give force=true.
+        ConfigError: there is a reason not to release, and the owner did not give force=true.
     """
     console = request.console
     forced = request.force or release.simulated
     objections = [] if forced else _input_mismatches(request, release)
     if release.requested:
-        # a ledger is debited before anything private is computed, and by whoever asks
+        # ``doubt_worth`` computes something private. With a ledger that is done after the debit.
         if not request.payer.name and not (forced and console.quiet):
             doubts = doubt_worth(request, release, release.requested_claim)
             if forced:
@@ -141,9 +147,9 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
 
 
 def _input_mismatches(request: PredictRequest, release: AnyRelease) -> list[str]:
-    """Return how queries fit neither the budget nor what is declared, in words.
+    """Return sentences on how the queries do not fit the declared population, or the budget.
 
-    Only public values are looked at.
+    They depend on public values only.
     """
     lines = list(request.opened.queries.population_mismatches)
     requested = release.requested
@@ -157,25 +163,28 @@ def _input_mismatches(request: PredictRequest, release: AnyRelease) -> list[str]
     return lines
 
 
-def _say(
+def _print_release(
     request: PredictRequest,
     claim: Claim,
     writer: ReleaseWriter,
     written: Written,
     earlier: list[str],
 ) -> dict[str, Any]:
-    """Say what was released, and return it for --json.
+    """Print the guarantee and the result of a release whose record is finished.
 
     Args:
-        request: what was asked for.
-        claim: as the record has it: the ledger is not read again, because it may be locked or
-            further by now.
-        writer: of what was drawn.
-        written: what was written.
-        earlier: lines about earlier releases that did not finish.
+        request: what agt predict was asked.
+        claim: the guarantee as the record has it. The ledger is not read again, because it may be
+            locked, or have new entries by now.
+        writer: wrote what was drawn.
+        written: the result of writing it.
+        earlier: warnings about earlier releases that did not finish.
+
+    Returns:
+        The object that --json prints.
 
     Raises:
-        CheckError: some of the queries were not paid for.
+        CheckError: some of the queries were not paid for; it has the same object.
     """
     record = request.record
     console = request.console
@@ -185,14 +194,14 @@ def _say(
     for line in written.lines:
         console.say(line)
     if writer.table:
-        for line in writer.table.record_id_warnings:
-            console.note(line)
+        for warning in writer.table.record_id_warnings:
+            console.note(warning)
         console.say(f"labels: {record.folder / writer.table.file}")
-    words = claim.lines()
+    guarantee = claim.lines()
     result = {
         "metrics": record.metrics,
-        "claim": words[0],
-        "words": [*words, *earlier],
+        "claim": guarantee[0],
+        "words": [*guarantee, *earlier],
         **written.result,
     }
     if written.unanswered:

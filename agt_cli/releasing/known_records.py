@@ -20,7 +20,7 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
 from agt_cli.report.finished import Run
-from agt_cli.unlearn.log import HashKey, Index, KeyKind, places
+from agt_cli.unlearn.log import HashKey, Index, KeyKind, are_among
 
 MAX_HASHED_QUERIES = 200_000
 """The largest number of queries, times classes, whose content is compared."""
@@ -106,14 +106,7 @@ class TrainingIndex:
         hashes = self.index.ids
         if kind == "unit" and self.index.units is not None:
             hashes = self.index.units
-        return _are_among(self.key.names(names, kind), hashes)
-
-
-def _are_among(wanted: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """Return which of ``wanted`` [m, 16] occur in ``hashes`` [n, 16], [m] bool."""
-    found = np.zeros(len(wanted), dtype=bool)
-    found[places(wanted, hashes)] = True
-    return found
+        return are_among(self.key.names(names, kind), hashes)
 
 
 def query_warnings(run: Run, inputs: Path, queries: Records, source: DataSource) -> list[str]:

@@ -101,10 +101,12 @@ class PrivateAnswers(PredictSettings):
         randomness: Randomness = (
             SystemRandomness() if self.seed is None else SeededRandomness(self.seed)
         )
-        mechanism, lines = self.mechanism, self.trained.inputs == LINES
+        mechanism = self.mechanism
+        lines = self.trained.inputs == LINES
         opened = self.trained.open(record, console, mechanism.reads_records)
         _warn_owner(opened, console)
-        count, most = len(opened.queries), mechanism.total.queries
+        count = len(opened.queries)
+        most = mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(
                 f"total.queries={most} is less than the number of queries, which is {count}: give "

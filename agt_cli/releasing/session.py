@@ -293,7 +293,7 @@ class Session:
         """
         counts = questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
-        names = self._names(labels)
+        names = self._shown_answers(labels)
         stored = [key in questions.known for key in questions.keys]
         left = {"left": self.lots.remaining(self.labelling.claim.guarantee)}
         missing: dict[str, Any] = {}
@@ -311,19 +311,24 @@ class Session:
             return missing | left
         return {"label": names[0], "stored": stored[0], **left}
 
-    def _names(self, labels: np.ndarray) -> list[Any]:
-        """Return the name of the class, or the number, of each label [n]; None for UNANSWERED."""
+    def _shown_answers(self, labels: np.ndarray) -> list[Any]:
+        """Return what is printed for each label: a class's name, a number, or None.
+
+        Args:
+            labels: [n] int64: the index of a class; or, if the model's members answer with numbers,
+                the sum of their answers. UNANSWERED stands for a missing label, for which None is
+                returned.
+        """
+        is_answered = labels != UNANSWERED
+        answered = labels[is_answered]
+        shown = np.full(len(labels), None, dtype=object)
         votes = self.request.opened.model.number_votes
         if votes is None:
             classes = self.request.opened.dataset.classes
-            return [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
-        # UNANSWERED is negative, and no sum of answers
-        numbers = votes.mean_of(np.maximum(labels, 0)).tolist()
-        answered = (labels != UNANSWERED).tolist()
-        return [
-            number if is_answered else None
-            for number, is_answered in zip(numbers, answered, strict=True)
-        ]
+            shown[is_answered] = [classes[label] for label in answered]
+        else:
+            shown[is_answered] = votes.mean_of(answered)
+        return list(shown)
 
     def close(self) -> dict[str, Any]:
         """Finish the record of the session, with its claim, metrics and report.

@@ -45,13 +45,13 @@ MOST_ROWS = 24  # of the table by k on a page
 
 @dataclass(frozen=True, kw_only=True)
 class AnySubject:
-    """What a table, figure or page about certified answers is of, labels or numbers.
+    """What certified answers, labels or numbers, are about, for tables, figures and pages.
 
     Attributes:
-        dataset: its name; a synthetic one says so.
-        queries: which queries, in words.
+        dataset: the name of the dataset; that of a synthetic one says so.
+        queries: which queries they answer, such as "test records".
         relation: the neighbour relation.
-        conditions: a-g, held or not.
+        conditions: conditions a to g.
     """
 
     dataset: str
@@ -85,13 +85,13 @@ class AnySubject:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject(AnySubject):
-    """What a table, figure or page about certified labels is of.
+    """What certified labels are about, for tables, figures and pages.
 
     Attributes:
         classes: the names of the classes.
         certificates: of the queries.
-        labelled: every query has a label, so accuracies are known.
-        caveat: what else certificates of this run compare with; empty: nothing.
+        labelled: True: every query has a true label, so accuracies are known.
+        caveat: a clause on the noise of training, which certificates take as fixed; empty: none.
     """
 
     classes: tuple[str, ...]
@@ -109,39 +109,43 @@ def write_tables(
     judged: Judged,
     answered: np.ndarray | None = None,
 ) -> pd.DataFrame:
-    """Write every table; returns the least stable records.
+    """Write the tables of a certification into its record.
 
     Args:
-        answered: [n] bool, the queries that are answered while requests to erase wait; None: none
-            waits, and all are.
-    """
-    names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
-    stable, score = certificates.stable_distance, judged.score
-    numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
-    prediction = (
-        certificates.prediction
-        if answered is None
-        else np.where(answered, certificates.prediction, UNLABELLED)
-    )
-    score = score if score is None or answered is None else np.where(answered, score, np.nan)
+        record: of the command.
+        dataset: what was trained on.
+        queries: the n queries.
+        certificates: of the queries.
+        table: a row for each k, for certified.csv.
+        judged: the answers, for their scores.
+        answered: [n] bool, the queries that are answered although requests for erasure are pending;
+            None: no requests are pending. Other queries have no prediction or score in the tables.
 
-    def rows(places: slice | np.ndarray) -> pd.DataFrame:
-        owed = (
-            {}
-            if answered is None
-            else {"answer": np.where(answered[places], "given", OWED).astype(object)}
-        )
-        return pd.DataFrame(
-            {
-                "row": numbers[places],
-                "record_id": queries.ids[places].astype(object),
-                "label": names[queries.labels[places]],
-                "prediction": names[prediction[places]],
-                "stable_distance": stable[places],
-                "score": None if score is None else score[places],
-                **owed,
-            }
-        )
+    Returns:
+        The rows of the least stable answers.
+    """
+    # The last name is that of UNLABELLED, -1.
+    names = np.array([*dataset.classes, ""], dtype=object)
+    stable = certificates.stable_distance
+    numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
+    prediction = certificates.prediction
+    score = judged.score
+    if answered is not None:
+        prediction = np.where(answered, prediction, UNLABELLED)
+        score = None if score is None else np.where(answered, score, np.nan)
+
+    def rows(selected: slice | np.ndarray) -> pd.DataFrame:
+        columns = {
+            "row": numbers[selected],
+            "record_id": queries.ids[selected].astype(object),
+            "label": names[queries.labels[selected]],
+            "prediction": names[prediction[selected]],
+            "stable_distance": stable[selected],
+            "score": None if score is None else score[selected],
+        }
+        if answered is not None:
+            columns["answer"] = np.where(answered[selected], "given", OWED).astype(object)
+        return pd.DataFrame(columns)
 
     record.parquet(
         "certificates", (rows(slice(start, start + ROWS)) for start in range(0, len(queries), ROWS))
@@ -155,7 +159,7 @@ def write_tables(
 def certified_metrics(
     table: pd.DataFrame, certificates: Certificates, grid_end: int | None
 ) -> dict[str, float | int | str]:
-    """Flat numbers: stable distances in brief, and each column of the table at a handful of k.
+    """Return the metrics of a certification: stable distances, and the table at some values of k.
 
     Args:
         table: as in tables/certified.csv.
@@ -176,22 +180,24 @@ def certified_metrics(
 
 
 def table_metrics(table: pd.DataFrame) -> dict[str, float]:
-    """Each column of a certification's table at a handful of k."""
-    metrics = (
-        {"accuracy": float(table["nominal_accuracy"].iloc[0])}
-        if "nominal_accuracy" in table
-        else {}
-    )
+    """Return the accuracy, and the shares of a certification's table at some values of k.
+
+    Args:
+        table: as in tables/certified.csv.
+    """
+    metrics = {}
+    if "nominal_accuracy" in table:
+        metrics["accuracy"] = float(table["nominal_accuracy"].iloc[0])
+    shares = ["certified_fraction", "worst_accuracy", "best_accuracy"]
     for _, row in handful(table).iterrows():
-        for name in table.columns.intersection(
-            ["certified_fraction", "worst_accuracy", "best_accuracy"]
-        ):
-            metrics[f"{name}_k{int(row['k'])}"] = float(row[name])
+        k = int(row["k"])
+        for name in table.columns.intersection(shares):
+            metrics[f"{name}_k{k}"] = float(row[name])
     return metrics
 
 
 def handful(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows worth printing: round values of k, the first and the last."""
+    """Return the rows of a table for round values of k, and for the first and the last k."""
     ends = [table["k"].min(), table["k"].max()]
     return table[table["k"].isin([*HANDFUL, *ends])]
 
@@ -215,7 +221,8 @@ def certify_report(
         captions: figure name -> what it shows.
         trained: the run that was certified.
         quality: on the queries.
-        sections: on the queries that wait, or do not fit.
+        sections: further sections, on queries that are not answered yet or do not fit the model.
+        record: of the command.
     """
     first, *more = figures_section(subject.dataset, captions)
     trained_folder = os.path.relpath(trained.folder, record.folder)
@@ -335,6 +342,7 @@ def results_table(table: pd.DataFrame) -> str:
 
 
 def _round_ks(table: pd.DataFrame) -> set[int]:
+    """Return about 15 values of k that a long table shows: small ones, round ones, both ends."""
     ks = [int(k) for k in table["k"]]
     step = max(1, ks[-1] // 10)
     return {ks[0], 1, 2, 5, ks[-1], *range(0, ks[-1], step)}

@@ -13,25 +13,28 @@ from agt_cli.report.release_md import setting_section
 def tune_report(
     table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord
 ) -> str:
-    """report.md of a choice.
+    """Return report.md of a choice of settings.
 
     Args:
-        table: a row for each candidate: settings, the mean of each score, and its standard error
-            (``_se``).
+        table: a row for each candidate, with the columns settings, NAME (the mean of a score) and
+            NAME_se (its standard error).
         at: the row that was chosen.
-        rule: how, in words.
-        rows: the public rows, in words.
-        path: of the experiment file.
+        rule: a clause that says how it was chosen.
+        rows: the public rows, as the object of a sentence.
+        path: the experiment file.
+        record: of the command.
     """
     names = [name for name in table.columns if f"{name}_se" in table.columns]
-    cells = [
-        table["settings"],
-        *(table[name].map(show) + " ± " + table[f"{name}_se"].map(show) for name in names),
-    ]
-    lines = [
-        [f"**{text}**" if i == at else text for text in row]
-        for i, row in enumerate(zip(*cells, strict=True))
-    ]
+    lines = []
+    for index, candidate in table.iterrows():
+        cells = [candidate["settings"]]
+        for name in names:
+            mean = show(candidate[name])
+            error = show(candidate[f"{name}_se"])
+            cells.append(f"{mean} ± {error}")
+        if index == at:
+            cells = [f"**{cell}**" for cell in cells]
+        lines.append(cells)
     chosen = table["settings"][at]
     return document(
         f"# Settings chosen on {rows}",

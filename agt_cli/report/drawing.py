@@ -17,7 +17,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from agt_cli.process import put, visible
-from agt_cli.report.tables import is_number, told_once
+from agt_cli.report.tables import is_number, repeated_text_to_footnotes
 
 if TYPE_CHECKING:
     from agt_cli.report.console import TreeBranch
@@ -29,7 +29,7 @@ _NAME = 40  # of one in the first column, where names of folders stand
 def draw_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table to standard output, its numbers right-aligned."""
     shown = [[*map(visible, row)] for row in rows]
-    columns, rows, notes = told_once([*map(visible, columns)], shown)
+    columns, rows, notes = repeated_text_to_footnotes([*map(visible, columns)], shown)
     table = Table(box=box.SIMPLE_HEAD)
     for position, column in enumerate(columns):
         numeric = all(is_number(row[position]) for row in rows)

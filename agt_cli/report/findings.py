@@ -77,33 +77,32 @@ class Estimate:
 
 @schema
 class Finding:
-    """One claim and one attack on it.
+    """The result of one attack on one claim.
 
     Attributes:
-        subject: what was attacked, in words: the mechanism, model or method, with its settings.
-        claim: what was claimed of it, in words.
-        attack: what was tried, in words; its events, fixed before anything was drawn.
-        effort: how hard, in words: releases a side, neighbours trained, canaries.
-        outcome: what that says of the claim.
-        meaning: what was found, in one sentence for a stranger.
-        measure: what ``claimed`` and ``found`` count: epsilon, mu, deviation/bound, models, AUC,
-            ...
-        claimed: the number claimed; None: there is none.
-        delta: beside an epsilon; None: of another measure.
-        found: the number found: of an epsilon or mu, a lower bound; None: nothing could be found.
-        strength: what ``found`` means.
-        confidence: of ``found``; None: it needs none.
-        noticeable: what the audit could have noticed, in words: the least violation that it would
-            have told from none.
-        estimator: how ``found`` came from what was counted, by its name: Clopper-Pearson, Katz,
-            ...; empty: ``attack`` tells it.
-        estimates: what other ways to count make of the same trials; the outcome does not rest on
-            them.
-        noticed: of a claimed epsilon or mu, the true one that ``noticeable`` names; None: it names
-            none.
+        subject: the mechanism, model or method that was attacked, with its settings, as a clause.
+        claim: the claim, as a clause.
+        attack: what was tried, as a clause, with the events that were fixed before anything was
+            drawn.
+        effort: how much was tried, as a clause: releases on each side, neighbours, canaries.
+        outcome: whether the claim was contradicted.
+        meaning: what was found, in one sentence for a reader who does not know the attack.
+        measure: what ``claimed`` and ``found`` are: epsilon, mu, deviation/bound, models, AUC, ...
+        claimed: the claimed number; None: there is none.
+        delta: the delta of a claimed epsilon; None for other measures.
+        found: the measured number, which is a lower bound of an epsilon or mu; None: there is none.
+        strength: what ``found`` proves.
+        confidence: of ``found``; None: it has none.
+        noticeable: a clause on the smallest violation that the attack could have detected.
+        estimator: the name of the method that computed ``found``, such as Clopper-Pearson; empty:
+            ``attack`` says it.
+        estimates: the results of other estimators for the same trials, which do not affect the
+            outcome.
+        noticed: the smallest true epsilon or mu that the attack could have detected; None: not
+            known.
 
     Raises:
-        ConfigError: a number that is none, or an outcome that its numbers contradict.
+        ConfigError: a number is invalid, or the outcome contradicts the numbers.
     """
 
     subject: Text
@@ -124,8 +123,10 @@ class Finding:
     noticed: Annotated[float, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
-        numbers, loss = (self.claimed, self.found), self.measure in LOWER
-        rigorous, chance = self.strength in RIGOROUS, self.strength is not Strength.CERTAIN
+        numbers = (self.claimed, self.found)
+        loss = self.measure in LOWER
+        rigorous = self.strength in RIGOROUS
+        chance = self.strength is not Strength.CERTAIN
         rules = {
             "an epsilon or a mu in a finding must be at least 0": not loss
             or all(number is None or number >= 0 for number in numbers),
@@ -178,15 +179,24 @@ def counterexamples(
     noticeable: str = "this audit detects a single violation",
     most: float = 0.0,
 ) -> Finding:
-    """What was seen of a claim that a number is at most so much, without chance.
+    """Return the finding of an attack on a claim that a number, measured exactly, is at most MOST.
 
     Args:
-        found: None: the attack could not be made, and ``meaning`` says why.
-        most: above it the claim is false.
+        subject: as in ``Finding``.
+        claim: as in ``Finding``.
+        attack: as in ``Finding``.
+        effort: as in ``Finding``.
+        measure: as in ``Finding``.
+        found: the number; None: the attack could not be made, and ``meaning`` says why.
+        meaning: as in ``Finding``.
+        noticeable: as in ``Finding``; left out if the attack could not be made.
+        most: the largest number that the claim allows.
     """
-    outcome = (
-        Outcome.UNTESTED if found is None else Outcome.VIOLATED if found > most else Outcome.STANDS
-    )
+    outcome = Outcome.STANDS
+    if found is None:
+        outcome = Outcome.UNTESTED
+    elif found > most:
+        outcome = Outcome.VIOLATED
     return Finding(
         subject,
         claim,
@@ -195,7 +205,7 @@ def counterexamples(
         outcome,
         meaning,
         measure,
-        most,
+        claimed=most,
         found=found,
         strength=Strength.CERTAIN,
         noticeable="" if found is None else noticeable,
@@ -203,8 +213,12 @@ def counterexamples(
 
 
 def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
-    """Whether a number found agrees with the one claimed: of a loss, up to it; of anything else,
-    the same number does.
+    """Return whether a measured number agrees with the claimed one, or one of them is not known.
+
+    Args:
+        claimed: the claimed number.
+        found: the measured number.
+        loss: True: they are privacy losses, so a smaller number agrees; False: only the same does.
     """
     if claimed is None or found is None:
         return True
@@ -213,15 +227,17 @@ def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
 
 @schema
 class Audit:
-    """What one audit was about, and its findings.
+    """The findings of one audit.
 
     Attributes:
-        kind: of the audit: mechanism, certificate, membership, ...
-        subject: the run that was audited, by its folder's name, or what else.
-        digest: of that run; None: it is none.
+        schema: the version of the document.
+        kind: the kind of the audit: mechanism, certificate, membership, ...
+        subject: what was audited: the name of the run's folder, or another clause.
         findings: at least one.
-        notes: what else a reader must know: what the audit does not cover, what stood in for what.
-        by: the version of agt that made it.
+        digest: the digest of the run; None: no run was audited.
+        notes: sentences on what the audit does not cover, and on what was replaced by something
+            similar.
+        by: the version of agt that made the audit.
     """
 
     schema: Literal["agt.audit/2"]
@@ -271,26 +287,33 @@ class Audit:
 
 
 def _weak(tested: list[Finding]) -> str:
-    """Where draws could have told only a far greater loss than is claimed, that it says little;
-    empty: they could more.
+    """Return a clause that some attacks could have detected only far larger losses than claimed.
+
+    It is empty if all of them could have detected losses of at most FAR_TIMES the claimed one.
+
+    Args:
+        tested: the findings of the attacks.
     """
-    known = [
-        (each, each.noticed / each.claimed)
-        for each in tested
-        if each.noticed is not None and each.claimed
-    ]
-    weak = [(each, times) for each, times in known if times > FAR_TIMES]
-    if not weak:
+    attacks = 0
+    weak_attacks = 0
+    limit = ""
+    largest_factor = float(FAR_TIMES)
+    for finding in tested:
+        if finding.noticed is None or not finding.claimed:
+            continue
+        attacks += 1
+        factor = finding.noticed / finding.claimed
+        weak_attacks += factor > FAR_TIMES
+        if factor > largest_factor:
+            largest_factor = factor
+            detectable = number(finding.noticed, up=True)
+            claimed = number(finding.claimed)
+            limit = (
+                f"for one of the claims, only a value of {finding.measure} >= {detectable} could "
+                f"have been detected, but the claimed value is {claimed}"
+            )
+    if not weak_attacks:
         return ""
-    worst, _ = max(weak, key=lambda each: each[1])
-    detectable = number(worst.noticed or 0.0, up=True)
-    claimed = number(worst.claimed or 0.0)
-    limit = (
-        f"for one of the claims, only a value of {worst.measure} >= {detectable} could "
-        f"have been detected, but the claimed value is {claimed}"
-    )
-    weak_attacks = len(weak)
-    attacks = len(known)
     return (
         f"{weak_attacks} of {attacks} attacks could have detected only a privacy loss "
         f"far larger than the claimed one ({limit})"
@@ -298,20 +321,24 @@ def _weak(tested: list[Finding]) -> str:
 
 
 def _selftest_verdict(tested: list[Finding]) -> str:
-    """Of planted violations and of sound twins."""
-    planted, sound = (
-        [each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True)
-    )
-    missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
+    """Return how many planted faults were detected, and how many correct claims passed.
+
+    Args:
+        tested: a finding for each of them.
+    """
+    planted = [finding for finding in tested if finding.measure != PASSED]
+    correct_claims = [finding for finding in tested if finding.measure == PASSED]
+    missed = sum(finding.violated for finding in planted)
+    accused = sum(finding.violated for finding in correct_claims)
     violations = len(planted)
-    correct = len(sound)
+    correct = len(correct_claims)
     first = f"{violations} of {violations} planted faults were detected"
     if missed:
         first = f"{missed} of {violations} planted faults were MISSED"
     second = f"{correct} of {correct} correct claims passed (no false alarm)"
     if accused:
         second = f"{accused} of {correct} correct claims were wrongly REJECTED (false alarms)"
-    return f"{first}; {second}" if sound else first  # an earlier version had none
+    return f"{first}; {second}" if correct else first  # an earlier version tested no correct claims
 
 
 def read_audit(content: bytes) -> Audit:
@@ -351,11 +378,13 @@ def _without_summary_entries(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
-    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers
-    whole.
+    """Return a number with three significant digits; whole numbers have all of their digits.
 
     Args:
-        beside: a number that it is compared with: as many more digits as tell the two apart.
+        value: the number.
+        up: True: round it up.
+        down: True: round it down.
+        beside: another number. If they are different, there are enough digits to show that.
     """
     for digits in range(DIGITS, MOST_DIGITS):
         text, rounded = _cut(value, up, down, digits)
@@ -376,7 +405,12 @@ def _cut(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
 
 
 def least(found: float, claimed: float | None = None) -> str:
-    """A bound from below, cut off; of one above the claim, with as many digits as show that."""
+    """Return a lower bound, rounded down to three significant digits.
+
+    Args:
+        found: the bound.
+        claimed: the claimed value. If the bound is above it, there are enough digits to show that.
+    """
     for digits in range(DIGITS, MOST_DIGITS):
         text, rounded = _cut(found, False, True, digits)
         if claimed is None or found <= claimed or claimed < rounded <= found:

@@ -1,11 +1,12 @@
-"""Runs on disk: their state, found among others, read back, taken up again, and swapped for their
-next state.
+"""Read the folder of a run: its state, settings, metrics and results.
 
-A run holds the lock of its folder as long as its process lives. One whose state is "running" and
-whose lock nobody holds was killed. ``run=latest`` is the newest finished training run, by the times
-that records tell: a file's time on the disk says when it was copied, and a name may be anything, so
-neither counts. Runs that began in the same moment (records are older than microseconds, or copies
-of each other) are ordered by the time in their folder's name.
+A process holds the lock of its run's folder while it lives. A run whose state is "running" but
+whose lock nobody holds was killed.
+
+Runs are ordered by the time of their start, as they recorded it. The time of a file on the disk may
+be that of a copy, and a folder may have any name, so these are not used. Runs that started at the
+same time (old records have no microseconds, and a run may be a copy of another) are ordered by the
+time in their folder's name.
 """
 
 import re
@@ -28,12 +29,11 @@ from agt.store.yaml_text import parse_yaml
 from agt_cli import SWEEP_SUFFIX
 from agt_cli.usage import OLD_SPELLINGS
 
-LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
+LOCK = "lock"  # in a run's folder; its process holds this lock while it lives
 
-SPENT_FILE = "spent.json"  # what a release says on disk before it draws
+SPENT_FILE = "spent.json"  # the budget of a release, written before anything is drawn
 
-# the folder of what a training had reached; no part of the finished record
-CHECKPOINTS = "checkpoint"
+CHECKPOINTS = "checkpoint"  # the folder of an unfinished training's state
 
 RunState = Literal["done", "failed", "running", "killed", "unreadable"]
 
@@ -45,7 +45,7 @@ _STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}-\d{6}")  # in a run's name
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
-_ANSWERS = (  # of a run's metrics, the main one first
+_MAIN_METRICS = (  # metric and its name for people; the first one that a run has is shown
     ("test_accuracy", "test accuracy"),
     ("stable_distance_median", "median stable distance"),
     ("accuracy", "accuracy without noise"),
@@ -54,14 +54,14 @@ _ANSWERS = (  # of a run's metrics, the main one first
 
 
 class RecordedEntries(dict[str, Any]):
-    """Entries of a record's file. One that is not there is a fault of the file, and none of the
-    program.
+    """The entries of a record's file, where a missing entry is an error of the file.
 
     Args:
-        file: which file it is, for messages.
+        file: the name of the file, for messages.
+        entries: its entries.
 
     Raises:
-        ConfigError: an entry is asked for by its key, and is not there.
+        ConfigError: ``entries[key]`` is read, but there is no such entry.
     """
 
     def __init__(self, file: str, entries: Mapping[str, Any]) -> None:
@@ -77,26 +77,39 @@ class RecordedEntries(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Run(Folder):
-    """A run's folder. ``open_run`` verifies a finished one; ``Run.at`` takes any, of which nothing
-    is verified.
+    """The folder of a run.
 
-    A file is read when something of it is wanted, so that a list of thousands is a matter of their
-    status.json alone. What cannot be read of a run that is not verified is empty.
+    ``open_run`` returns a finished run whose files are compared with its manifest as they are read;
+    ``Run.at`` returns a run that is not verified. Files are read only when something in them is
+    needed, so that a list of thousands of runs reads little more than each status.json. If a file
+    of a run that is not verified cannot be read, its entries are empty.
     """
 
     @classmethod
     def at(cls, folder: Path, key: str = "run") -> "Run":
-        """Whatever lies there."""
+        """Return the run in a folder, not verified; the folder need not exist.
+
+        Args:
+            folder: the folder.
+            key: the setting that names it, for messages.
+        """
         return cls(folder, folder, _UNBOUND, key)
 
     @property
     def verified(self) -> bool:
-        """Whether its files are compared with its manifest as they are read."""
+        """Whether files are compared with the run's manifest as they are read."""
         return self.manifest is not _UNBOUND
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
-        """One file, as the run wrote it (``Folder.read``); who reads while the run's state is
-        swapped is told so.
+        """Return the content of a file of the run.
+
+        Args:
+            name: the path of the file in the folder.
+            limit: the largest number of bytes that it may have.
+
+        Raises:
+            ConfigError: the file cannot be read, or is not what a verified run wrote. If that is so
+                because ``agt unlearn`` changed the run meanwhile, the message says it.
         """
         if not self.verified:
             with broken_as_config_error(self.folder, self.key):
@@ -109,6 +122,11 @@ class Run(Folder):
             raise ConfigError(f"{self.key}={self.home}: {_SWAPPED}") from None
 
     def _recorded(self, name: str) -> dict[str, Any]:
+        """Return the entries of a JSON or YAML file of the run.
+
+        Raises:
+            ConfigError: the run is verified, and the file cannot be read.
+        """
         try:
             entries = self.yaml(name) if name.endswith(".yaml") else self.json(name)
             return RecordedEntries(f"{self.key}={self.folder}: {name}", entries)
@@ -119,44 +137,51 @@ class Run(Folder):
 
     @cached_property
     def status(self) -> dict[str, Any]:
+        """The entries of status.json."""
         return self._recorded("status.json")
 
     @cached_property
     def environment(self) -> dict[str, Any]:
+        """The entries of env.json."""
         return self._recorded("env.json")
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
+        """The entries of metrics.json."""
         return self._recorded("metrics.json")
 
     @cached_property
     def config(self) -> dict[str, Any]:
+        """The entries of config.yaml."""
         return self._recorded("config.yaml")
 
     @cached_property
     def state(self) -> RunState:
-        """running, done or failed as recorded; killed: recorded as running, and its process is
-        gone; else unreadable.
+        """The recorded state, but "killed" if it is "running" and the process is gone.
+
+        It is "unreadable" if none is recorded.
         """
         state = str(self.status.get("state", "unreadable"))
         return "killed" if state == "running" and not self.is_alive else state  # type: ignore[return-value]
 
     @property
     def is_alive(self) -> bool | None:
-        """Whether its process is there; None: nobody can tell, as it left no lock."""
+        """Whether the run's process still lives; None: not known, because there is no lock file."""
         return is_locked(self.folder / LOCK)
 
     @property
     def command(self) -> str:
+        """The name of the command; empty: not known."""
         return str(self.status.get("command", ""))
 
     @property
     def started(self) -> str:
+        """The time of the start, as it was recorded; empty: not known."""
         return str(self.status.get("started", ""))
 
     @property
     def moment(self) -> datetime:
-        """When it started; the beginning of time where that cannot be told."""
+        """The time of the start; _NEVER, which is before all others, if it is not known."""
         try:
             return datetime.fromisoformat(self.started).astimezone(UTC)
         except (ValueError, OverflowError):
@@ -164,37 +189,43 @@ class Run(Folder):
 
     @property
     def age(self) -> tuple[datetime, str, int]:
-        """Orders runs, the oldest first."""
+        """The key by which runs are sorted, the oldest first.
+
+        It is the time of the start, the time in the name of the run's or the sweep's folder, and
+        the number of a sweep's job.
+        """
         stamps = [match[0] for name in self.folder.parts[-2:] if (match := _STAMP.match(name))]
-        return (
-            self.moment,
-            stamps[-1] if stamps else "",
-            int(self.folder.name) if self.folder.name.isdecimal() else 0,
-        )
+        name = self.folder.name
+        return self.moment, "".join(stamps[-1:]), int(name) if name.isdecimal() else 0
 
     @property
     def error(self) -> str:
+        """Why the run failed; empty: it did not, or this was not recorded."""
         return str(self.status.get("error") or "")
 
     @property
     def dataset(self) -> str:
+        """The name of the dataset; empty: not known."""
         return str(self.environment.get("dataset", ""))
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """Of a sweep's job, what the command line changed."""
+        """The settings that were typed, of a job of a sweep; of other runs, none."""
         words = self.environment.get("overrides")
         return tuple(map(str, words)) if isinstance(words, list) else ()
 
     @property
     def sweep(self) -> Path | None:
-        """The folder of the sweep that it is a job of."""
-        return self.folder.parent if self.folder.parent.name.endswith(SWEEP_SUFFIX) else None
+        """The folder of the sweep of which the run is a job; None: it is not one."""
+        parent = self.folder.parent
+        return parent if parent.name.endswith(SWEEP_SUFFIX) else None
 
     @property
     def digest(self) -> str:
-        """Of the manifest that it was verified by, or of the one that lies there if it is
-        finished; empty: it has none.
+        """The digest of the manifest with which the run was verified.
+
+        If it was not verified, it is that of the manifest in the folder. It is empty if the run is
+        not finished.
         """
         if self.verified:
             return self.manifest.digest
@@ -202,33 +233,30 @@ class Run(Folder):
 
     @cached_property
     def model(self) -> str:
-        """Hidden layers, certificate and members of the run, or of the one that it used, in
-        words.
+        """The hidden layers, the certificate and the number of members of the run's model.
+
+        For a run of another command, it is the model of the training run that it used. It is empty
+        if it is not known.
         """
         if self.command != "train":
             trained = Run.at(Path(str(self.environment.get("trained_run"))))
-            # never a record that names itself
+            # The check also ends the recursion if a damaged record names itself.
             return trained.model if trained.command == "train" else ""
-        model, certificate = self._setting_block("model"), self._setting_block("certificate")
+        model = self._setting_block("model")
         if not model:
             return ""
-        hidden, count = model.get("hidden"), self.metrics.get("members", 1)
-        layers = (
-            ""
-            if not isinstance(hidden, list)
-            else f"hidden {'-'.join(map(str, hidden))}"
-            if hidden
-            else "linear"
-        )
+        hidden = model.get("hidden")
+        layers = ""
+        if isinstance(hidden, list):
+            layers = f"hidden {'-'.join(map(str, hidden))}" if hidden else "linear"
+        count = self.metrics.get("members", 1)
         members = f"{count} members" if count != 1 else ""
-        kind = str(certificate.get("name", "box"))
+        kind = str(self._setting_block("certificate").get("name", "box"))
         return ", ".join(filter(None, (layers, kind, members, self._earlier_version)))
 
     @property
     def _earlier_version(self) -> str:
-        """Which version made this run, if it used a setting that this version does not have;
-        else empty.
-        """
+        """A clause on the version of agt, if the run has a setting that was removed; else empty."""
         certificate = self._setting_block("certificate")
         features = certificate.get("features")
         feature_map = features.get("map") if isinstance(features, dict) else None
@@ -248,8 +276,9 @@ class Run(Folder):
 
     @cached_property
     def _setting_blocks(self) -> dict[str, Any]:
-        """The blocks that a list needs: parsing the whole configuration would take most of the
-        list's time.
+        """The blocks of the configuration that a list of runs needs; none if it cannot be read.
+
+        Parsing whole configurations would take most of the time of the list.
         """
         with suppress(ConfigError, Broken, ValueError):
             text = self.read("config.yaml", MAX_TEXT_BYTES).decode()
@@ -261,30 +290,32 @@ class Run(Folder):
 
     @cached_property
     def result(self) -> str:
-        """Its main number, in words; or why there is none."""
+        """The main result of the run, as a clause; or the error, or empty."""
         if not self.status:
             return UNREADABLE
-        answer = self.error or (self._answer() if self.state == "done" else "")
-        # a training's stands beside its model
+        result = self.error
+        if not result and self.state == "done":
+            result = self._released if self.command == "predict" else self._main_result
+        # The model of a training run says the version already.
         version = "" if self.command == "train" else self._earlier_version
-        return ", ".join(filter(None, (answer, version)))
+        return ", ".join(filter(None, (result, version)))
 
-    def _answer(self) -> str:
+    @property
+    def _released(self) -> str:
+        """A clause on what a finished release cost."""
+        simulated = "SIMULATION of " if self.metrics.get("simulated") else ""
+        proof = "" if self.metrics.get("proved") or simulated else ", not proved"
+        cost = "labels computed from weights that were released earlier, so at no further cost"
+        if "stored" in self.metrics:
+            cost = "answers that were released earlier, so at no further cost"
+        with suppress(ConfigError, KeyError, TypeError, IndexError, ValueError):
+            cost = spent_lines(self._recorded(SPENT_FILE))[0]
+        return f"{simulated}{cost}{proof}"
+
+    @property
+    def _main_result(self) -> str:
+        """A clause with the main metric of a finished run that is not a release; empty: none."""
         metrics = self.metrics
-        if self.command == "predict":
-            simulated = "SIMULATION of " if metrics.get("simulated") else ""
-            proof = "" if metrics.get("proved") or simulated else ", not proved"
-            earlier = (
-                "answers that were released earlier, so at no further cost"
-                if "stored" in metrics
-                else (
-                    "labels computed from weights that were released earlier, so at no further cost"
-                )
-            )
-            total = earlier
-            with suppress(ConfigError, KeyError, TypeError, IndexError, ValueError):
-                total = spent_lines(self._recorded(SPENT_FILE))[0]  # of all its answers, not of one
-            return f"{simulated}{total}{proof}"
         if self.command == "audit":
             summary = ""
             if "audits" in self.environment:
@@ -294,7 +325,7 @@ class Run(Folder):
             records = counted(removed, "record")
             dry_run = " in a dry run (on a copy)" if "rehearsed" in self.environment else ""
             return f"{records} removed{dry_run}"
-        for name, words in _ANSWERS:
+        for name, words in _MAIN_METRICS:
             if isinstance(number := metrics.get(name), int | float):
                 if "accuracy" in name:
                     return f"{number:.3f} {words}"
@@ -303,20 +334,17 @@ class Run(Folder):
         return ""
 
     def as_json(self) -> dict[str, Any]:
-        about = ("command", "state", "started", "dataset", "model", "result", "digest")
-        seconds = {"seconds": self.status["seconds"]} if "seconds" in self.status else {}
-        words = {name: getattr(self, name) for name in about}
-        return {
-            "run": str(self.folder),
-            **words,
-            **seconds,
-            "overrides": self.overrides,
-            "metrics": self.metrics,
-        }
+        """Return what ``agt runs --json`` prints about the run."""
+        about: dict[str, Any] = {"run": str(self.folder)}
+        for name in ("command", "state", "started", "dataset", "model", "result", "digest"):
+            about[name] = getattr(self, name)
+        if "seconds" in self.status:
+            about["seconds"] = self.status["seconds"]
+        return {**about, "overrides": self.overrides, "metrics": self.metrics}
 
 
 def check_is_run(folder: Path, key: str) -> None:
-    """Raise ConfigError where a folder has no status.json, which every run has.
+    """Raise ConfigError if a folder has no status.json, which every run has.
 
     Args:
         folder: it may not exist.
@@ -330,13 +358,19 @@ def check_is_run(folder: Path, key: str) -> None:
 
 
 def spent_lines(spent: Mapping[str, Any]) -> list[str]:
-    """What a spent.json says was spent, a line each: made from its fields, or an earlier version's
-    sentences as they are.
+    """Return sentences on the budget in a spent.json.
+
+    They are made from its fields. A file that an earlier version wrote has sentences, which are
+    returned.
+
+    Args:
+        spent: the content of spent.json.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: agt wrote no such file.
     """
-    guarantee, totals = spent.get("guarantee", ""), spent["totals"]
+    guarantee = spent.get("guarantee", "")
+    totals = spent["totals"]
     if not isinstance(totals, list):
         raise TypeError(
             f"spent.json: the entry 'totals' must be a list, but is {totals!r}. Restore the "
@@ -346,9 +380,9 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
         return [str(line) for line in totals]
     what = spent["what"]
     given = sentences.guarantee(guarantee)
-    if not totals and what == "weights":  # noise in training, whose guarantee is of all of it
-        return [sentences.trained_noise_line(given)]
     if not totals:
+        if what == "weights":  # the guarantee of noise in training is that of the whole training
+            return [sentences.trained_noise_line(given)]
         return [sentences.spent_line(1, given)]
     over = spent["queries"] if what == "labels" else None
     return [
@@ -357,13 +391,14 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     ]
 
 
-UNLEARN, ACCOUNT_FILE = "unlearn", "account.json"
+UNLEARN = "unlearn"
+ACCOUNT_FILE = "account.json"
 
 _SWAPPED = "agt unlearn changed the run while agt was reading it: type the command again"
 
 
 def manifest_digest(folder: Path) -> str:
-    """The digest of the manifest that lies there now; empty: none does."""
+    """Return the digest of the manifest in a folder; empty: there is none."""
     try:
         return f"sha256:{sha256(read_file(folder / MANIFEST_FILE)).hexdigest()}"
     except Broken:
@@ -372,9 +407,11 @@ def manifest_digest(folder: Path) -> str:
 
 HOME = "unlearning"
 
-STATE_LOCK, NEXT, COMMIT = f"{HOME}/lock", f"{HOME}/next", f"{HOME}/commit"
+STATE_LOCK = f"{HOME}/lock"
+NEXT = f"{HOME}/next"
+COMMIT = f"{HOME}/commit"
 
 
 def has_pending_commit(folder: Path) -> bool:
-    """Whether a new state's files are on their way; for whoever must not write (an audit)."""
+    """Return whether an erasure was committed whose files are not all moved yet."""
     return (folder / COMMIT / MANIFEST_FILE).exists()

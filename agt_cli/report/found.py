@@ -1,4 +1,4 @@
-"""Runs found among others: below a folder, by command, and ``run=latest``."""
+"""Find runs below a folder, by their command, and the run that ``run=latest`` means."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,13 +13,16 @@ LATEST = "latest"
 
 
 def runs_below(outputs: Path) -> Iterator[Run]:
-    """Every run: a folder with a status.json, two levels down or, of a sweep's job, three."""
+    """Yield every run below an output folder, jobs of sweeps included."""
     for command in _folders(outputs):
         yield from runs_in(command)
 
 
 def runs_in(home: Path) -> Iterator[Run]:
-    """The runs of one command's folder, and the jobs of its sweeps."""
+    """Yield the runs in the folder of one command, and the jobs of its sweeps.
+
+    A run is a folder that has a status.json.
+    """
     for folder in _folders(home):
         if (folder / "status.json").exists():
             yield Run.at(folder)
@@ -28,10 +31,12 @@ def runs_in(home: Path) -> Iterator[Run]:
 
 
 def jobs_of(sweep: Path) -> Iterator[Run]:
+    """Yield the jobs in the folder of a sweep."""
     yield from map(Run.at, _folders(sweep))
 
 
 def _folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, except hidden ones; none if it cannot be read."""
     try:
         return [
             path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
@@ -41,47 +46,52 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def runs_of(home: Path, command: str) -> list[Run]:
-    """The runs of ``command`` in a folder, and the jobs of its sweeps, the newest first."""
-    paths = (
-        path.parent for place in ("*/status.json", "*/*/status.json") for path in home.glob(place)
-    )
+    """Return the runs of a command in a folder, and the jobs of its sweeps, the newest first.
+
+    Runs whose status.json cannot be read are left out.
+    """
+    paths = [*home.glob("*/status.json"), *home.glob("*/*/status.json")]
     runs = [
         run
-        for run in map(Run.at, paths)
+        for run in (Run.at(path.parent) for path in paths)
         if run.command == command and run.moment != _NEVER and "state" in run.status
     ]
     return sorted(runs, key=lambda run: run.age, reverse=True)
 
 
 def newest(home: Path, command: str) -> Run | None:
+    """Return the newest finished run of a command in a folder; None: there is none."""
     return next((run for run in runs_of(home, command) if run.state == "done"), None)
 
 
 def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-    """A command's configuration with the folder that ``run=latest`` means in its place.
+    """Return a command's configuration with the folder of a run in place of ``run=latest``.
 
     Args:
-        note: takes a line that says which one.
+        config: the configuration. It is returned as it is if it names a run, or if the command
+            does not need one.
+        note: prints which run it is.
 
     Raises:
-        ConfigError: there is none, or ``run`` names nothing.
+        ConfigError: there is no finished run, or the value of ``run`` does not name one.
     """
-    if "run" not in config or (
-        isinstance(config["run"], str) and config["run"] not in ("", LATEST)
-    ):
+    if "run" not in config:
         return config
-    # not all of these need a run
-    if config["run"] is None and (config.get("release") or config.get("audit")) is not None:
+    named = config["run"]
+    if isinstance(named, str) and named not in ("", LATEST):
         return config
-    if config["run"] != LATEST:
-        typed = "run=..." if config["run"] is None else f"run={config['run']!r}"
+    # A release, or some kinds of audit, need no run.
+    if named is None and (config.get("release") or config.get("audit")) is not None:
+        return config
+    if named != LATEST:
+        typed = "run=..." if named is None else f"run={named!r}"
         raise ConfigError(
             f"{typed} does not name a run: give the folder of one finished agt train run, or "
             "run=latest"
         )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")
-    done = next((place for place, run in enumerate(runs) if run.state == "done"), None)
+    done = next((index for index, run in enumerate(runs) if run.state == "done"), None)
     if done is None:
         unfinished = f" (not finished: {_summary(runs)})" if runs else ""
         raise ConfigError(
@@ -96,12 +106,13 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
 
 
 def _description(run: Run) -> str:
-    """Return which dataset and model a run has, in brackets, so that a mix-up is seen."""
-    known = [text for text in (run.dataset, run.model) if text]
-    return visible(f" ({': '.join(known)})") if known else ""
+    """Return the dataset and the model of a run in brackets; empty: they are not known."""
+    known = ": ".join(filter(None, (run.dataset, run.model)))
+    return visible(f" ({known})") if known else ""
 
 
 def _summary(runs: list[Run]) -> str:
+    """Return the folder and state of the first of several runs, and the number of others."""
     first = runs[0]
     state: str = first.state
     if state == "killed":

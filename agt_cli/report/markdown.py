@@ -1,15 +1,11 @@
-"""Markdown that reads well as it is, and in which a name from data stays a name.
+"""Write Markdown and HTML pages, and collect the findings of checks.
 
-Checks, as an auditor and a machine's doctor say them: what was looked at, how it stands, and what
-to do about it.
+Names of datasets, columns and classes may contain any character. In Markdown they are escaped, so
+that they are shown as they are.
 
-Pages for a browser. report.html is report.md, rendered: what one says, the other says, and nothing
-more.
-
-A page is one file that asks nobody for anything: style, script and a report's figures are inside
-it. Names of datasets, columns and classes come from data that nobody has read: raw HTML is text
-here, a picture is one of the record's own figures or a line of text, and the page's policy (CSP)
-runs no other script and loads no address.
+report.html is report.md rendered, and says nothing else. A page is one file: style, script and
+figures are inside it. Raw HTML is shown as text, a picture is one of the record's own figures or
+becomes text, and the page's policy (CSP) allows no other script and loads nothing from elsewhere.
 """
 
 import re
@@ -35,7 +31,7 @@ from agt.store.reading import Broken
 from agt.targets import UntrustedCode
 from agt_cli.process import visible
 from agt_cli.report.findings import Outcome
-from agt_cli.report.tables import CLAUSE, is_number, told_once
+from agt_cli.report.tables import CLAUSE, is_number, repeated_text_to_footnotes
 
 if TYPE_CHECKING:  # the console, which every command has, loads no arrays
     from agt.certificates.conditions import Condition
@@ -49,77 +45,85 @@ SPECIAL = re.compile(r"""
 
 
 class Markdown(str):
-    """Text that is Markdown already; any other is a name or a number."""
+    """Text that is already Markdown; ``plain`` escapes all other text."""
 
     __slots__ = ()
 
 
 def excerpt(text: str, most: int = 400) -> str:
-    """Text that nobody vouches for, ``visible`` on one line.
+    """Return the beginning of an untrusted text on one line, without characters that act.
 
     Args:
-        most: characters; more are cut off, and said to be.
+        text: any text.
+        most: the largest number of characters. If there are more, the text says how many.
     """
     words = " ".join(text[:most].split())
     return visible(words if len(text) <= most else f"{words}... ({len(text):,} characters)")
 
 
 def clip(text: str, letters: int = 48) -> str:
-    """At most so many letters of a text, as a key or a table has room for."""
+    """Return a text, shortened to a number of characters of which the last is then "…"."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def capital(text: str) -> str:
+    """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def plain(text: str) -> str:
-    """Text as Markdown that shows exactly it, on one line."""
+    """Return text as Markdown that shows it unchanged, on one line; ``Markdown`` stays as it is."""
     return text if isinstance(text, Markdown) else SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def bullets(lines: Sequence[str]) -> str:
+    """Return lines as a list in Markdown."""
     return "\n".join(f"- {plain(line)}" for line in lines)
 
 
 def document(*blocks: str | Sequence[str]) -> str:
-    """A page of blocks: Markdown (titles, sentences, tables, figures), and lines that become a
-    list; none that is empty.
+    """Return a page in Markdown.
+
+    Args:
+        blocks: each is Markdown (a title, sentences, a table, a figure), or lines that become a
+            list. Empty blocks are left out.
     """
-    text = (
-        "\n\n".join(
-            block if isinstance(block, str) else bullets(block) for block in blocks if block
-        )
-        + "\n"
-    )
-    return visible(text, keep="\n")
+    shown = [block if isinstance(block, str) else bullets(block) for block in blocks if block]
+    return visible("\n\n".join(shown) + "\n", keep="\n")
 
 
 def standings(conditions: "Sequence[Condition]") -> str:
-    """How each condition stands, a line each."""
+    """Return a list in Markdown that says of each condition whether it is proved or declared."""
     return "\n".join(f"- {plain(c.name)} **{c.standing}** ({c.letter})" for c in conditions)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table, numbers right-aligned; what every row, or more than one, would say in the same
-    sentence is said below it.
+    """Return a table in Markdown, with columns of numbers aligned right.
+
+    Sentences that several rows have are moved below the table (``repeated_text_to_footnotes``).
+
+    Args:
+        columns: the titles.
+        rows: a cell for each column.
     """
-    columns, rows, notes = told_once(columns, rows)
-    ends = [
-        "---:" if rows and all(is_number(row[place]) for row in rows) else "---"
-        for place in range(len(columns))
-    ]
-    lines = [[*map(_cell, columns)], ends, *([*map(_cell, row)] for row in rows)]
-    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n\n".join([drawn, *(plain(note) for note in notes)])
+    columns, rows, notes = repeated_text_to_footnotes(columns, rows)
+    alignments = []
+    for column in range(len(columns)):
+        is_numeric = bool(rows) and all(is_number(row[column]) for row in rows)
+        alignments.append("---:" if is_numeric else "---")
+    lines = [list(map(_table_cell, row)) for row in (columns, *rows)]
+    lines.insert(1, alignments)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join([table, *map(plain, notes)])
 
 
-def _cell(text: str) -> str:
+def _table_cell(text: str) -> str:
+    """Return a text as a cell of a table in Markdown."""
     return plain(text).replace("|", "\\|")
 
 
 class CheckState(StrEnum):
-    """How a check ended, the worst last."""
+    """The result of a check, from the best to the worst."""
 
     OK = "ok"
     NOTE = "note"
@@ -129,18 +133,20 @@ class CheckState(StrEnum):
 
     @property
     def badness(self) -> int:
+        """The place of the state in their order; a larger number is worse."""
         return list(CheckState).index(self)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. Its words may hold text from anywhere: nothing in them acts on
-    a terminal.
+    """The result of one check.
+
+    The texts may come from untrusted files, so they are shortened and made ``visible``.
 
     Attributes:
-        name: what was looked at.
-        state: how it stands.
-        words: what was seen.
+        name: what was checked.
+        state: the result.
+        words: a clause that says what was found.
         remedy: what to do; empty: nothing.
     """
 
@@ -155,14 +161,16 @@ class Check:
 
     @property
     def cells(self) -> tuple[str, str, str]:
+        """The check's row in a table: name, result, and sentence."""
         return self.name, str(self.state), self.told
 
     @property
     def told(self) -> str:
-        """What was seen, and what to do."""
+        """What was found, and what to do."""
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
     def as_json(self) -> dict[str, str]:
+        """Return the object of --json."""
         return {
             "check": self.name,
             "state": str(self.state),
@@ -172,39 +180,46 @@ class Check:
 
 
 def worst(checks: Sequence[Check]) -> CheckState:
-    """The worst state of several; ok if there are none."""
-    return max(
-        (check.state for check in checks), key=lambda state: state.badness, default=CheckState.OK
-    )
+    """Return the worst state of several checks; OK if there are none."""
+    states = [check.state for check in checks]
+    return max(states, key=lambda state: state.badness, default=CheckState.OK)
 
 
 @dataclass
 class Findings:
-    """Checks as they are made."""
+    """Collects the results of checks, in the order in which they are made."""
 
     checks: list[Check] = field(default_factory=list)
 
     def ok(self, name: str, words: str) -> None:
+        """Add that a check passed."""
         self.checks.append(Check(name, CheckState.OK, words))
 
     def note(self, name: str, words: str, remedy: str = "") -> None:
-        """It holds, and somebody should know."""
+        """Add that a check passed, with something that the reader should know."""
         self.checks.append(Check(name, CheckState.NOTE, words, remedy))
 
     def unchecked(self, name: str, words: str, remedy: str = "") -> None:
-        """Nobody could look."""
+        """Add that something could not be checked."""
         self.checks.append(Check(name, CheckState.UNCHECKED, words, remedy))
 
     def problem(self, name: str, words: str, remedy: str = "") -> None:
+        """Add that a check failed."""
         self.checks.append(Check(name, CheckState.PROBLEM, words, remedy))
 
     def compare(self, name: str, holds: bool, right: str, wrong: str) -> None:
-        (self.ok if holds else self.problem)(name, right if holds else wrong)
+        """Add that a check passed, in the words ``right``, or failed, in the words ``wrong``."""
+        if holds:
+            self.ok(name, right)
+        else:
+            self.problem(name, wrong)
 
     @contextmanager
     def looking(self, name: str) -> Iterator[None]:
-        """Note what is wrong as a problem of this name, and others' code and forms no longer
-        read as not checked.
+        """Turn an error within the context into a finding of this name; the error ends the context.
+
+        Code that may not be imported, files of earlier versions and busy files are not checked; any
+        other error is a problem.
         """
         try:
             yield
@@ -258,29 +273,35 @@ MARKS |= {
 }
 
 Figures = Callable[[str], bytes | None]
-"""From a path in the record (``figures/NAME.png``) to the picture; None: the record has no such
+"""Returns the PNG file at a path in the record (``figures/NAME.png``); None: the record has no such
 figure.
 """
 
 
 def report_page(markdown: str, figures: Figures) -> str:
-    """report.html from report.md; the same words and figures give the same bytes."""
-    tokens = _parser().parse(markdown)
+    """Return report.html, which the text and the figures determine byte for byte.
+
+    Args:
+        markdown: report.md.
+        figures: reads the figures that it shows.
+    """
+    parser = _parser()
+    tokens = parser.parse(markdown)
     title = next((after.content for token, after in pairwise(tokens) if token.tag == "h1"), "agt")
-    return page(title, _parser().renderer.render(tokens, _parser().options, {"figures": figures}))
+    return page(title, parser.renderer.render(tokens, parser.options, {"figures": figures}))
 
 
 def page(title: str, body: str) -> str:
-    """A whole page.
+    """Return a complete page in HTML.
 
     Args:
-        title: as text.
-        body: as HTML, in which every name is escaped.
+        title: the title as text.
+        body: HTML in which all names are escaped.
     """
-    style, script = (
-        (PARTS / name).read_text(encoding="utf-8") for name in ("style.css", "sort.js")
-    )
-    title, body = escape(visible(title)), visible(body, keep="\n")
+    style = (PARTS / "style.css").read_text(encoding="utf-8")
+    script = (PARTS / "sort.js").read_text(encoding="utf-8")
+    title = escape(visible(title))
+    body = visible(body, keep="\n")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
@@ -295,63 +316,81 @@ def page(title: str, body: str) -> str:
     )
 
 
-def _sentence(text: str) -> bool:
-    return len(text) >= CLAUSE and " " in text
-
-
 FOLDED = ("Every number", "Setting", "Settings of the training run")
+"""Titles of sections that are long and seldom read."""
 BOX = '<div class="scroll" tabindex="0">'
 
 
 @cache
 def _parser() -> MarkdownIt:
+    """Return the parser and renderer of reports."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     parser.add_render_rule("image", _image)
     parser.add_render_rule("table_open", lambda *_: f"{BOX}<table>\n")
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    parser.core.ruler.push("standings", lambda state: _mark(state.tokens))
+    parser.core.ruler.push("standings", lambda state: _add_classes(state.tokens))
     parser.core.ruler.push("folds", lambda state: _fold(state.tokens))
     return parser
 
 
 def _fold(tokens: list[Token]) -> None:
-    """What is long and seldom read is folded away below its title."""
-    titles = [at for at in range(len(tokens)) if _opens(tokens[at], "h2")]
-    for start, end in reversed([*pairwise([*titles, len(tokens)])]):
+    """Insert HTML that folds the sections in ``FOLDED``, so that only their titles are shown.
+
+    Args:
+        tokens: of a page; it is changed.
+    """
+    starts = [
+        index
+        for index, token in enumerate(tokens)
+        if token.type == "heading_open" and token.tag == "h2"
+    ]
+    # From the last section to the first, so that the indices of earlier ones stay right.
+    for start, end in reversed([*pairwise([*starts, len(tokens)])]):
         if tokens[start + 1].content in FOLDED:
-            for at, html in (
-                (end, "</details>\n"),
-                (start + 3, "</summary>\n"),
-                (start, "<details>\n<summary>"),
-            ):
-                tokens.insert(at, Token("html_block", "", 0, content=html))
+            tokens.insert(end, _html("</details>\n"))
+            tokens.insert(start + 3, _html("</summary>\n"))  # a title has three tokens
+            tokens.insert(start, _html("<details>\n<summary>"))
 
 
-def _opens(token: Token, tag: str) -> bool:
-    return token.type == "heading_open" and token.tag == tag
+def _html(html: str) -> Token:
+    """Return a token that is rendered as this HTML."""
+    return Token("html_block", "", 0, content=html)
 
 
 def _image(
     renderer: RendererHTML,
     tokens: Sequence[Token],
-    place: int,
+    index: int,
     options: object,
     env: MutableMapping[str, Any],
 ) -> str:
-    """A figure of the record, inside the page; any other picture is its words."""
-    words, content = escape(tokens[place].content), env["figures"](str(tokens[place].attrs["src"]))
+    """Return the HTML of a figure of the record; of any other picture, only its description.
+
+    Args:
+        renderer: not used.
+        tokens: of the page.
+        index: of the picture's token.
+        options: not used.
+        env: its entry "figures" reads the record's figures (``Figures``).
+    """
+    token = tokens[index]
+    description = escape(token.content)
+    content = env["figures"](str(token.attrs["src"]))
     if content is None:
-        return words
-    # of a PNG, in pixels, as it would be printed
+        return description
+    # Bytes 16 to 19 of a PNG file are its width, here converted to pixels of a page.
     width = int.from_bytes(content[16:20], "big") * 96 / DPI
     source = f"data:image/png;base64,{b64encode(content).decode()}"
     size = f'width="{width:.0f}" style="min-width: {SMALLEST * width:.0f}px"'
-    return f'<span class="scroll" tabindex="0"><img src="{source}" alt="{words}" {size}></span>'
+    image = f'<img src="{source}" alt="{description}" {size}>'
+    return f'<span class="scroll" tabindex="0">{image}</span>'
 
 
-def _mark(tokens: Sequence[Token]) -> None:
-    """How conditions stand, in colour beside the word; a list of them becomes a compact block,
-    and sentences have room.
+def _add_classes(tokens: Sequence[Token]) -> None:
+    """Add the classes of style.css to the tokens of a page.
+
+    Words in ``MARKS`` get their colour, lists with such words become compact, and cells with
+    sentences become wide.
     """
     lists: list[Token] = []
     for before, token in pairwise(tokens):
@@ -359,7 +398,7 @@ def _mark(tokens: Sequence[Token]) -> None:
             lists.append(token)
         elif token.type == "bullet_list_close":
             lists.pop()
-        elif before.type == "td_open" and _sentence(token.content):
+        elif before.type == "td_open" and len(token.content) >= CLAUSE and " " in token.content:
             before.attrSet("class", "words")
         for strong, word in pairwise(token.children or ()):
             if strong.type == "strong_open" and word.content in MARKS:

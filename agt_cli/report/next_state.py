@@ -37,17 +37,19 @@ from agt.store.reading import Broken
 from agt_cli.report.finished import COMMIT, HOME, NEXT, STATE_LOCK, check_is_run
 from agt_cli.report.unfinished import remove_leftovers
 
-PATIENCE = 10.0  # seconds that a reader waits for files to come into their places
+PATIENCE = 10.0  # seconds that a reader waits for another process to move the files of a new state
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Be the one process that changes a run; what an earlier one left is settled first, and what
-    this one leaves, after.
+    """Hold the lock of a run that is to be changed, so that no other process changes it.
+
+    A commit that an earlier process left unfinished is finished first. An uncommitted state that
+    the context leaves is deleted at its end.
 
     Raises:
-        ConfigError: another process changes it just now; the folder cannot be written, or keeps no
-            locks; or a link, or a damaged state, lies where this module keeps its own.
+        ConfigError: another process is changing the run; the folder cannot be written, or its file
+            system has no locks; or one of this module's paths has a link or a damaged state.
     """
     check_is_run(folder, "run")
     lock = _take_lock(folder)
@@ -61,12 +63,13 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def recover(folder: Path) -> None:
-    """Bring a run that an interrupted erasure left into its new state, before it is read; nothing
-    where there was none.
+    """Finish a commit that an erasure left unfinished, so that the run can be read.
+
+    If there is none, an uncommitted state that a killed process left is deleted.
 
     Raises:
-        ConfigError: another process is at it and does not come to an end; the folder cannot be
-            written; or what lies there is no state that an erasure left.
+        ConfigError: another process is committing, and does not finish within PATIENCE seconds;
+            the folder cannot be written; or the committed state was altered or damaged.
     """
     if not lexists(folder / COMMIT):
         _discard_staged(folder)
@@ -89,15 +92,15 @@ def recover(folder: Path) -> None:
 
 
 def commit(folder: Path) -> None:
-    """Make the finished record in next/ the run's state. The caller holds the run.
+    """Make the finished record in next/ the run's state. The caller holds ``run_lock``.
 
     Raises:
-        ConfigError: the record is not whole; nothing is changed then.
+        ConfigError: the record is incomplete; nothing was changed.
     """
     staged = folder / NEXT
     try:
-        _check_places(folder)
-        new = _check_whole(folder, staged)
+        _check_no_links(folder)
+        new = _checked_manifest(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
             f"run={folder}: the new state that agt unlearn prepared is incomplete ({error}), so "
@@ -110,53 +113,71 @@ def commit(folder: Path) -> None:
     _remove_commit(folder)
 
 
-def _check_places(folder: Path) -> None:
-    """Raise ConfigError where a link, or a file in a folder's place, would lead writing
-    elsewhere.
+def _check_no_links(folder: Path) -> None:
+    """Raise ConfigError if one of this module's paths is a link, or a file instead of a folder.
+
+    Files would be written to another place through a link.
     """
     for name in (HOME, STATE_LOCK, NEXT, COMMIT):
         path = folder / name
-        no_folder = name != STATE_LOCK and path.exists() and not path.is_dir()
-        odd = "a link" if path.is_symlink() else "not a folder" if no_folder else ""
-        if odd:
+        problem = ""
+        if name != STATE_LOCK and path.exists() and not path.is_dir():
+            problem = "not a folder"
+        if path.is_symlink():
+            problem = "a link"
+        if problem:
             raise ConfigError(
-                f"run={folder}: {path} is {odd}. agt unlearn does not create such a file, so "
+                f"run={folder}: {path} is {problem}. agt unlearn does not create such a file, so "
                 "it changed nothing: find out where the file comes from, and delete it with rm "
                 f"{path}"
             )
 
 
-def _check_whole(folder: Path, staged: Path) -> Manifest:
-    """A next state's manifest, if each of its files lies beside that or is in its place, and none
-    would land elsewhere.
+def _checked_manifest(folder: Path, staged: Path) -> Manifest:
+    """Return the manifest of a new state, after checking that all of its files are there.
+
+    A file may be in ``staged``, or already in the folder of the run.
+
+    Args:
+        folder: of the run.
+        staged: the folder of the new state.
 
     Raises:
-        OSError, Broken: it is not so.
+        OSError, Broken: a file is missing or has another hash; or one of the paths is a link,
+            through which a file would be written to another place.
     """
     new = Manifest.open(staged)
-    here = {name for name in new.files if lexists(staged / name)}
     for name in (*new.files, *_listed_files(folder)):
         for path in (staged / name, *_parents(staged, name), *_parents(folder, name)):
             if path.is_symlink():
                 raise Broken(f"{path.relative_to(folder)} is a link")
-    Manifest(new.command, {name: new.files[name] for name in here}).verify(staged)
-    Manifest(new.command, {name: new.files[name] for name in new.files.keys() - here}).verify(
-        folder
-    )
+    to_move: dict[str, str] = {}
+    moved: dict[str, str] = {}
+    for name, digest in new.files.items():
+        files = to_move if lexists(staged / name) else moved
+        files[name] = digest
+    Manifest(new.command, to_move).verify(staged)
+    Manifest(new.command, moved).verify(folder)
     return new
 
 
 def _parents(folder: Path, name: str) -> Iterator[Path]:
-    """The folders in a folder that a file lies in."""
+    """Return the folders inside a folder that contain a file, given by its path in the folder."""
     return (folder / part for part in PurePath(name).parents if part.name)
 
 
 def _take_lock(folder: Path) -> Lock:
-    _check_places(folder)
+    """Acquire and return the lock of a run's state.
+
+    Raises:
+        ConfigError: another process holds it; the folder cannot be written, or its file system has
+            no locks; or one of this module's paths is a link.
+    """
+    _check_no_links(folder)
     lock = Lock(folder / STATE_LOCK)
     try:
         (folder / HOME).mkdir(exist_ok=True)
-        got = lock.acquire()
+        is_acquired = lock.acquire()
     except OSError as error:
         file = error.filename or STATE_LOCK
         reason = error.strerror or error
@@ -164,7 +185,7 @@ def _take_lock(folder: Path) -> Lock:
             f"run={folder}: {file} cannot be written ({reason}), but an erasure changes the "
             "run in its folder: make the file writable"
         ) from None
-    if not got:
+    if not is_acquired:
         raise ConfigError(
             f"run={folder}: another agt unlearn is changing this run at the moment: wait "
             "until it is done"
@@ -178,10 +199,7 @@ def _take_lock(folder: Path) -> Lock:
 
 
 def _discard_staged(folder: Path) -> None:
-    """Delete what a process that was killed had begun to write; it is no state.
-
-    Who cannot write leaves it.
-    """
+    """Delete a state that a killed process did not commit, if the folder can be written."""
     if not lexists(folder / NEXT) or is_locked(folder / STATE_LOCK):
         return
     with suppress(ConfigError):
@@ -191,16 +209,17 @@ def _discard_staged(folder: Path) -> None:
 
 
 def _finish_commit(folder: Path) -> None:
-    """Roll forward, and delete what was begun. The caller has the lock.
+    """Finish an unfinished commit, if there is one, and delete an uncommitted state.
+
+    The caller holds the lock of the run's state.
 
     Raises:
-        ConfigError: what lies in commit/ is not the whole state that an erasure left; nothing is
-            changed then.
+        ConfigError: the committed state was altered or damaged; nothing was changed.
     """
     commit = folder / COMMIT
     if lexists(commit / MANIFEST_FILE):
         try:
-            new = _check_whole(folder, commit)
+            new = _checked_manifest(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
                 f"run={folder}: the folder {COMMIT}, which contains the run's new state, was "
@@ -214,40 +233,52 @@ def _finish_commit(folder: Path) -> None:
 
 
 def _remove_commit(folder: Path) -> None:
+    """Delete the folder of a commit whose files were moved."""
     if (folder / COMMIT).exists():
         shutil.rmtree(folder / COMMIT)
         sync_folder(folder / HOME)
 
 
 def _roll_forward(folder: Path, new: Manifest) -> None:
-    """Bring every file of commit/ into its place, delete the earlier state's, and then swap the
-    manifests.
+    """Move the files of commit/ to their paths, delete other files of the earlier state, and then
+    replace the manifest.
+
+    The manifest is last, so that an interrupted call can be repeated: it still lists the earlier
+    state's files.
+
+    Args:
+        folder: of the run.
+        new: the manifest of the new state.
     """
-    touched = {folder}
+    changed_folders = {folder}
     for name in new.files:
-        if (folder / COMMIT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / COMMIT / name).replace(folder / name)
-            touched.add((folder / name).parent)
+        path = folder / name
+        committed = folder / COMMIT / name
+        if committed.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            committed.replace(path)
+            changed_folders.add(path.parent)
     for name in _listed_files(folder) - new.files.keys():
-        (folder / name).unlink(missing_ok=True)
-        _remove_empty((folder / name).parent, folder)
+        path = folder / name
+        path.unlink(missing_ok=True)
+        _remove_empty(path.parent, folder)
     remove_leftovers(folder)
-    for place in touched:
-        sync_folder(place)
+    for changed in changed_folders:
+        sync_folder(changed)
     (folder / COMMIT / MANIFEST_FILE).replace(folder / MANIFEST_FILE)
     sync_folder(folder)
 
 
 def _listed_files(folder: Path) -> set[str]:
-    """The files of the state that is leaving."""
+    """Return the files that the manifest in a folder lists; none if it cannot be read."""
     with suppress(OSError, Broken):
         return set(Manifest.open(folder).files)
     return set()
 
 
-def _remove_empty(place: Path, folder: Path) -> None:
+def _remove_empty(path: Path, folder: Path) -> None:
+    """Delete a folder and those above it, up to ``folder``, as far as they are empty."""
     with suppress(OSError):
-        while place != folder:
-            place.rmdir()
-            place = place.parent
+        while path != folder:
+            path.rmdir()
+            path = path.parent

@@ -1,4 +1,4 @@
-"""A finished run is opened: every file of it is compared with its manifest."""
+"""Open a finished run, whose files are compared with its manifest as they are read."""
 
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,12 +16,15 @@ from agt_cli.report.next_state import recover
 from agt_cli.report.unfinished import UNKNOWN
 
 STATUS_FILE = "status.json"
-_TRIES = 3  # of a run that changes while it is opened
+_TRIES = 3  # how often a run is opened again because it was changed meanwhile
 
 
 def check_folder(folder: Path, command: str) -> None:
-    """Raise ConfigError where there is no such folder, naming the newest finished run of
-    ``command`` beside it.
+    """Raise ConfigError if a folder does not exist.
+
+    Args:
+        folder: the value of ``run``.
+        command: the message names the newest finished run of this command beside the folder.
     """
     if folder.is_dir():
         return
@@ -43,22 +46,20 @@ def check_folder(folder: Path, command: str) -> None:
 
 
 def check_usable(folder: Path, command: str) -> None:
-    """Raise ConfigError unless there is a finished run of ``command``, none of which is verified.
+    """Raise ConfigError unless a folder contains a finished run of a command, by its status.json.
 
     Args:
-        folder: where it should be.
-        command: that made it.
+        folder: the value of ``run``.
+        command: the name of the command that must have made the run.
     """
     check_folder(folder, command)
     if has_pending_commit(folder):
-        return  # its files are being replaced, which ``open_run`` waits for
+        return  # an erasure is replacing its files, for which ``open_run`` waits
     _check_status(folder, command)
 
 
 def _check_status(folder: Path, command: str) -> None:
-    """Raise ConfigError unless status.json says that the run is finished, and one of
-    ``command``.
-    """
+    """Raise ConfigError unless status.json says that the run is a finished one of ``command``."""
     inside = None if (folder / STATUS_FILE).is_file() else _run_inside(folder, command)
     if inside is not None:
         raise ConfigError(
@@ -66,25 +67,27 @@ def _check_status(folder: Path, command: str) -> None:
             f"the folder of a run, such as {inside.folder}, the newest finished {command} run in it"
         )
     check_is_run(folder, "run")
-    there = Run.at(folder)
-    there.json(STATUS_FILE)  # says why it cannot be read
-    _check_done(there, command)
+    run = Run.at(folder)
+    run.json(STATUS_FILE)  # called because it raises if the file cannot be read
+    _check_done(run, command)
 
 
 def _run_inside(folder: Path, command: str) -> Run | None:
-    """Return the newest finished run of ``command`` in a folder that holds runs; None: none is."""
+    """Return the newest finished run of a command in a folder, or in its folder of this command."""
     return newest(folder, command) or newest(folder / command, command)
 
 
 def check_edits(run: Run, doing: str) -> None:
-    """Refuse a training run whose certificates count changed labels or features, where records come
-    and go.
+    """Raise ConfigError if a command adds or removes records, but a run's certificates do not
+    cover that.
 
-    Raises:
-        ConfigError: its edits remove and add no records; agt audit certificate alone makes such
-            edits.
+    Args:
+        run: a training run. Its certificates may cover only changed labels or features.
+        doing: the command, as it is typed. ``agt audit certificate`` makes the edits that the
+            certificates cover.
     """
-    from agt.relations import RELATIONS  # torch, which help and wrong paths do without
+    # Imported here, because it loads PyTorch, which help and wrong paths do not need.
+    from agt.relations import RELATIONS
     from agt.settings import RelationConfig, validate
 
     relation = validate(RelationConfig, run.config["relation"], "relation").name
@@ -98,17 +101,19 @@ def check_edits(run: Run, doing: str) -> None:
 
 
 def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
-    """Read a finished run of ``command``, and verify every file of it.
+    """Open a finished run; its files are compared with its manifest as they are read.
 
-    A run whose state is just being swapped is read in its new one; an interrupted swap is brought
-    to its end.
+    If an erasure is just changing the run, its new state is opened. An interrupted erasure is
+    finished first.
 
     Args:
-        digest: the run must be the one of this digest; None: any.
+        folder: of the run.
+        command: the name of the command that must have made the run.
+        digest: the digest that the run must have; None: any.
 
     Raises:
-        ConfigError: no such folder, not a run, another command's run, not finished, another run
-            than ``digest``, or a file is not what the run wrote; says which file shows it.
+        ConfigError: the folder is not that of a finished run of the command, the run has another
+            digest, or a file was changed; the message says which.
     """
     check_folder(folder, command)
     recover(folder)
@@ -124,14 +129,16 @@ def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
 
 
 def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
+    """Return a finished run, verified by its manifest; arguments as of ``open_run``."""
     _check_status(folder, command)
     run = Run.open(folder, command, digest, "run")
-    # of this state, whatever comes after it
+    # Read now, so that all of them are of the same state, even if an erasure changes the run.
     _ = run.status, run.environment, run.metrics, run.config
     return run
 
 
 def _check_done(run: Run, command: str) -> None:
+    """Raise ConfigError unless a run is a finished one of a command."""
     named = f"run={run.folder}"
     if run.command != command:
         used = run.environment.get("trained_run") if command == "train" else None

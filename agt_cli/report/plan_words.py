@@ -11,13 +11,14 @@ from agt_cli.report.quality import rate_words
 
 
 def verdict(plan: Plan) -> str:
-    """The advice in a sentence, for the budget that is nearest to 1."""
+    """Return the advice of a plan in a sentence, for the budget that is nearest to 1."""
     return f"{finding(plan)}."
 
 
 def finding(plan: Plan) -> str:
-    """The verdict without its full stop, as a figure's headline has it."""
-    nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
+    """Return the verdict without its full stop, for the headline of a figure."""
+    nominal = rate_words(plan.evidence.accuracy)
+    always = rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.is_useful:
         return (
             "No release is worthwhile here, because always giving the most frequent class is "

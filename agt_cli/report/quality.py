@@ -48,13 +48,16 @@ def rate_words(value: float | None) -> str:
 
 
 def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
-    """How often labels are right, of which noise leaves a share unchanged: an estimate.
+    """Return an estimate of the accuracy of labels to which a mechanism added noise.
 
-    It is as if noise met right and wrong answers alike, and changed each to any other class. What
-    is near to a change is wrong more often than the rest, so it is usually a little low.
+    It assumes that noise changes right and wrong answers equally often, and to each other class
+    equally often. The true accuracy is mostly a little higher, because answers that are easily
+    changed are wrong more often than others.
 
     Args:
-        accuracy: how often answers without noise are right; at 1, ``unchanged`` itself.
+        unchanged: the share of labels that noise leaves unchanged.
+        accuracy: the accuracy without noise.
+        classes: the number of classes.
     """
     return unchanged * accuracy + (1 - unchanged) * (1 - accuracy) / (classes - 1)
 
@@ -95,100 +98,122 @@ class RateEstimate(Estimate):
         return self.with_interval(" ")
 
     def with_interval(self, space: str) -> str:
-        """The value and its interval, whose ends are a comma and a ``space`` apart."""
+        """Return the value and its interval, with a comma and ``space`` between the ends."""
         return f"{rate_words(self.value)} [{rate_words(self.low)},{space}{rate_words(self.high)}]"
 
 
 def share(count: float, total: float) -> RateEstimate | None:
-    """``count`` of ``total`` with the interval of Clopper and Pearson, which never covers less
-    than it says; of 0: None.
+    """Return the share ``count / total`` with the interval of Clopper and Pearson.
+
+    The interval covers the true share with at least the probability LEVEL.
+
+    Args:
+        count: from 0 to ``total``; it need not be a whole number.
+        total: the number of records; 0: None is returned.
     """
     if not total:
         return None
-    low = float(scipy.special.betaincinv(count, total - count + 1, _TAIL)) if count > 0 else 0.0
-    high = (
-        float(scipy.special.betaincinv(count + 1, total - count, 1 - _TAIL))
-        if count < total
-        else 1.0
-    )
+    low = 0.0
+    if count > 0:
+        low = float(scipy.special.betaincinv(count, total - count + 1, _TAIL))
+    high = 1.0
+    if count < total:
+        high = float(scipy.special.betaincinv(count + 1, total - count, 1 - _TAIL))
     value = count / total
     return RateEstimate(value, min(low, value), max(high, value))
 
 
 def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
-    """Area under the ROC curve: how often a record of a class scores higher than one of another;
-    ties count a half.
+    """Return the area under the ROC curve, with an interval.
 
-    Of more than two classes the mean over classes of each against the rest. The interval is
-    DeLong's, on the logit scale; where the variance cannot be estimated (classes that do not
-    overlap, a class of one record) that of Clopper and Pearson for as many independent pairs as the
-    rarest class can form: wider.
+    It is the probability that a record of a class has a higher score than a record of another
+    class, where ties count a half. For more than two classes it is the mean over the classes, each
+    against the rest.
+
+    The interval is DeLong's, on the logit scale. Its variance cannot be estimated if a class has
+    only one record, or if the scores of classes do not overlap. The interval is then that of
+    Clopper and Pearson, which is wider, for as many independent pairs as the rarest class can form.
 
     Args:
         labels: [n] class indices.
-        scores: [1, n] in favour of class 1, or [C, n] in favour of each.
+        scores: [1, n] in favour of class 1, or [C, n] in favour of each class.
 
     Returns:
-        None where only one class occurs.
+        The estimate; None if only one class occurs.
     """
-    areas, pull, fewest = [], np.zeros(len(labels)), len(labels)
-    for which, line in enumerate(scores, start=len(scores) == 1):
-        positive = labels == which
-        count = int(positive.sum())
+    areas = []
+    deviations = np.zeros(len(labels))
+    fewest = len(labels)
+    first_class = 1 if len(scores) == 1 else 0
+    for label, of_class in enumerate(scores, start=first_class):
+        is_class = labels == label
+        count = int(is_class.sum())
         if not 0 < count < len(labels):
             continue
         fewest = min(fewest, count, len(labels) - count)
-        inside, outside = np.sort(line[positive]), np.sort(line[~positive])
-        above, below = _placed(line[positive], outside), 1 - _placed(line[~positive], inside)
+        inside = of_class[is_class]
+        outside = of_class[~is_class]
+        above = _share_below(inside, np.sort(outside))
+        below = 1 - _share_below(outside, np.sort(inside))
         areas.append(above.mean())
-        pull[positive] += _pull(above)
-        pull[~positive] += _pull(below)
+        deviations[is_class] += _scaled_deviations(above)
+        deviations[~is_class] += _scaled_deviations(below)
     if not areas:
         return None
-    area, variance = (
-        float(np.clip(np.mean(areas), 0, 1)),
-        float((pull / len(areas)) @ (pull / len(areas))),
-    )
+    deviations /= len(areas)
+    area = float(np.clip(np.mean(areas), 0, 1))
+    variance = float(deviations @ deviations)
     if fewest < 2 or not variance > 0 or not 0 < area < 1:
         return share(area * fewest, fewest)
     spread = NORMAL_QUANTILE * variance**0.5 / (area * (1 - area))
-    low, high = (
-        float(scipy.special.expit(scipy.special.logit(area) + by)) for by in (-spread, spread)
-    )
+    logit = scipy.special.logit(area)
+    low = float(scipy.special.expit(logit - spread))
+    high = float(scipy.special.expit(logit + spread))
     return RateEstimate(area, min(low, area), max(high, area))
 
 
-def _placed(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    # The share of sorted ``others`` that each value is above; of those it equals, a half.
-    return (np.searchsorted(others, values, "left") + np.searchsorted(others, values, "right")) / (
-        2 * len(others)
-    )
+def _share_below(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the share of other values that are below each value, where equal ones count a half.
+
+    Args:
+        values: [n].
+        others: [m], sorted.
+    """
+    below = np.searchsorted(others, values, "left")
+    below_or_equal = np.searchsorted(others, values, "right")
+    return np.asarray((below + below_or_equal) / (2 * len(others)))
 
 
-def _pull(placed: np.ndarray) -> np.ndarray:
-    # How far each record moves the area: squares sum to DeLong's variance, sum (V - mean)^2 / (n (n
-    # - 1)).
-    n = len(placed)
-    return (placed - placed.mean()) / max(n * (n - 1), 1) ** 0.5
+def _scaled_deviations(values: np.ndarray) -> np.ndarray:
+    """Return deviations from the mean, scaled so that their squares sum to the mean's variance.
+
+    The sum is that of DeLong: sum (V - mean)^2 / (n (n - 1)).
+
+    Args:
+        values: [n] the shares V of the records of one side.
+    """
+    n = len(values)
+    return (values - values.mean()) / max(n * (n - 1), 1) ** 0.5
 
 
 @dataclass(frozen=True)
 class Subgroup:
-    """Some records: all of them, those of a class, of a subgroup, or of both.
+    """How good a model is on all records, or on those of a class, of a subgroup, or of both.
 
     Attributes:
-        column, value: of the subgroup; None: everybody.
+        column: the column whose values are subgroups; None: all subgroups.
+        value: the value of the column; None: all subgroups.
         label: the class; None: every class.
-        records: how many, >= 1.
-        majority: share of the most frequent class: what always answering it would reach; None for a
-            class, or no labels.
-        accuracy: share of right answers; for a class this is its recall.
-        precision: of a class, the share of right answers among those that name it; None if no
-            answer does.
-        auc: as ``auc``; None for a class, where one class alone occurs, or without labels.
+        records: the number of records, at least 1.
+        majority: the share of the most frequent class, which is the accuracy of always answering
+            it; None for a class, or without labels.
+        accuracy: the share of right answers, which is the recall for a class; None without labels.
+        precision: for a class, the share of right answers among those that name it; None if no
+            answer does, or for all classes.
+        auc: as ``auc``; None for a class, if only one class occurs, or without labels.
         certified: k -> share of records whose label is certified up to k.
-        held: k -> share of records that are certified up to k, and right.
-        distance: median stable distance; None if nothing was certified.
+        held: k -> share of records whose label is certified up to k and right.
+        distance: the median stable distance; None if nothing was certified.
         grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
     """
 
@@ -264,23 +289,24 @@ class Subgroup:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Records with what a model says of them.
+    """A model's answers to some records.
 
     Attributes:
-        classes: names of the label values 0, 1, ...
-        records: what they are, in words: "test records".
+        classes: the names of the class indices 0, 1, ...
+        records: what the records are, such as "test records".
         labels: [n] the true class indices; None: not known.
-        prediction: [n] the model's.
-        scores: [1, n] signed margins of two classes, or [C, n] each class's; None: none.
+        prediction: [n] the class indices that the model answers.
+        scores: [1, n] signed margins in favour of class 1, or [C, n] a score for each class; None:
+            the model has none.
         distance: [n] stable distances; None: not certified.
-        groups: column -> [n] the value of each record.
-        ks: at which k certified shares are told.
+        groups: column -> [n] the value of each record; None: no columns.
+        ks: the values of k for which certified shares are computed.
         grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
-        rounding_warning: that answers are not certified even at k = 0, and the remedy; empty: all
-            are.
-        distance_warning: that half of the answers have stable distance 0; empty: fewer, or not
-            known.
-        constant_remedy: what to change if the model is nearly constant; empty: it is not said.
+        rounding_warning: a sentence that answers are not certified even at k = 0, and the remedy;
+            empty: all are.
+        distance_warning: a sentence that half of the answers have stable distance 0; empty: fewer,
+            or not known.
+        constant_remedy: what to change if the model is nearly constant; empty: nothing is said.
     """
 
     classes: Sequence[str]
@@ -298,69 +324,87 @@ class Judged:
 
     @property
     def score(self) -> np.ndarray | None:
-        """[n] one number for each answer: in favour of class 1, of two; else the lead of the
-        answer over the next class.
+        """One number for each answer, [n]; None: the model has no scores.
+
+        For two classes it is the margin in favour of class 1, else the largest score.
         """
         if self.scores is None:
             return None
         return self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
 
     def group(
-        self, place: np.ndarray, column: str | None, value: str | None, label: int | None
+        self, in_subgroup: np.ndarray, column: str | None, value: str | None, label: int | None
     ) -> Subgroup:
-        """The records at ``place``, [n] bool, that have this label; at least one."""
-        whole, named = (
-            label is None or self.labels is None,
-            self.prediction == (-1 if label is None else label),
-        )
-        rows = place if label is None or self.labels is None else place & (self.labels == label)
-        labels, n = None if self.labels is None else self.labels[rows], int(rows.sum())
-        right = (
-            np.zeros(len(rows), dtype=bool)
-            if self.labels is None
-            else rows & (self.prediction == self.labels)
-        )
-        far = {} if self.distance is None else {k: rows & (self.distance >= k) for k in self.ks}
+        """Return how good the model is on a subgroup, or on the records of one class in it.
+
+        Args:
+            in_subgroup: [n] bool, the records of the subgroup.
+            column: of the subgroup, as in ``Subgroup``.
+            value: of the subgroup, as in ``Subgroup``.
+            label: the index of the class; None: every class. Without known labels it is None. There
+                is at least one record.
+        """
+        rows = in_subgroup
+        if label is not None:
+            rows = in_subgroup & (self.labels == label)
+        count = int(rows.sum())
+        majority = accuracy = precision = area = distance = None
+        certified: dict[int, RateEstimate | None] = {}
+        held: dict[int, RateEstimate | None] = {}
+        is_right = np.zeros(len(rows), dtype=bool)
+        if self.labels is not None:
+            is_right = rows & (self.prediction == self.labels)
+            accuracy = share(int(is_right.sum()), count)
+        if label is not None:
+            named = int((in_subgroup & (self.prediction == label)).sum())
+            precision = share(int(is_right.sum()), named)
+        elif self.labels is not None:
+            labels = self.labels[rows]
+            majority = share(int(np.bincount(labels).max()), count)
+            if self.scores is not None:
+                area = auc(labels, self.scores[:, rows])
+        if self.distance is not None:
+            distance = float(np.median(self.distance[rows]))
+            for k in self.ks:
+                is_certified = rows & (self.distance >= k)
+                certified[k] = share(int(is_certified.sum()), count)
+                if self.labels is not None:
+                    held[k] = share(int((is_certified & is_right).sum()), count)
         return Subgroup(
             column=column,
             value=value,
             label=None if label is None else self.classes[label],
-            records=n,
-            majority=share(int(np.bincount(labels).max()), n)
-            if whole and labels is not None
-            else None,
-            accuracy=None if labels is None else share(int(right.sum()), n),
-            precision=None
-            if whole
-            else share(int((right & named).sum()), int((place & named).sum())),
-            auc=auc(labels, self.scores[:, rows])
-            if whole and labels is not None and self.scores is not None
-            else None,
-            certified=_shares(far, n),
-            held={} if labels is None else _shares({k: mask & right for k, mask in far.items()}, n),
-            distance=None if self.distance is None else float(np.median(self.distance[rows])),
+            records=count,
+            majority=majority,
+            accuracy=accuracy,
+            precision=precision,
+            auc=area,
+            certified=_known(certified),
+            held=_known(held),
+            distance=distance,
             grid_end=self.grid_end,
         )
 
     def parts(self) -> Iterator[Subgroup]:
-        """Everybody, then each class, then each subgroup with its classes; what has no record is
-        left out.
+        """Yield all records, then each class, then each subgroup followed by its classes.
+
+        Classes and subgroups without a record are left out.
         """
         everyone = np.ones(len(self.prediction), dtype=bool)
-        places: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
-        for name, values in (self.groups or {}).items():
-            places += [
-                (name, str(value), values == value) for value in sorted(set(values.tolist()))
-            ]
-        for column, value, rows in places:
+        subgroups: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
+        for column_name, values in (self.groups or {}).items():
+            for distinct in sorted(set(values.tolist())):
+                subgroups.append((column_name, str(distinct), values == distinct))
+        for column, value, rows in subgroups:
             yield self.group(rows, column, value, None)
             present = [] if self.labels is None else np.unique(self.labels[rows]).tolist()
-            yield from (self.group(rows, column, value, label) for label in present)
+            for label in present:
+                yield self.group(rows, column, value, label)
 
 
-def _shares(masks: Mapping[int, np.ndarray], n: int) -> dict[int, RateEstimate]:
-    made = {k: share(int(mask.sum()), n) for k, mask in masks.items()}
-    return {k: estimate for k, estimate in made.items() if estimate is not None}
+def _known(shares: Mapping[int, RateEstimate | None]) -> dict[int, RateEstimate]:
+    """Return the entries whose estimate is known."""
+    return {k: estimate for k, estimate in shares.items() if estimate is not None}
 
 
 class AnyQuality(ABC):
@@ -403,20 +447,22 @@ class AnyQuality(ABC):
 
 @dataclass(frozen=True)
 class Quality(AnyQuality):
-    """How good a model is on some records.
+    """How good a model of classes is on some records.
 
     Attributes:
-        records: what they are, in words.
-        groups: everybody first; then classes and subgroups.
-        majority: name of the most frequent class of these records; None without labels.
-        answer: name of the most frequent answer.
-        exceptions: how many records are answered otherwise.
-        advantage: 1 or -1 where accuracy differs from the majority's (sign test on the records
-            where just one of the two is right, at the level of the intervals), else 0.
-        balanced: mean recall of the classes that occur; None without labels.
-        constant: whether (nearly) all answers are the same, and hardly better for the others
-            (``is_nearly_constant``).
-        rounding_warning, distance_warning, constant_remedy: as of ``Judged``.
+        records: what the records are, such as "test records".
+        groups: all records, then classes and subgroups.
+        majority: the name of the most frequent class of these records; None without labels.
+        answer: the name of the most frequent answer.
+        exceptions: how many records have another answer.
+        advantage: 1 or -1 if the model is significantly better or worse than always answering the
+            majority class (sign test on the records where just one of the two is right, at the
+            level of the intervals), else 0.
+        balanced: the mean recall of the classes that occur; None without labels.
+        constant: True: nearly all answers are the same (``is_nearly_constant``).
+        rounding_warning: as in ``Judged``.
+        distance_warning: as in ``Judged``.
+        constant_remedy: as in ``Judged``.
     """
 
     records: str
@@ -433,44 +479,37 @@ class Quality(AnyQuality):
 
     @classmethod
     def of(cls, judged: Judged) -> "Quality":
-        """From at least one record."""
+        """Summarise a model's answers to at least one record."""
         groups = tuple(judged.parts())
         answers = np.bincount(judged.prediction, minlength=len(judged.classes))
-        answer, exceptions = (
-            judged.classes[int(answers.argmax())],
-            int(answers.sum() - answers.max()),
-        )
-        constant = is_nearly_constant(judged.prediction, judged.labels)
-        doubts = (
-            constant,
-            judged.rounding_warning,
-            judged.distance_warning,
-            judged.constant_remedy,
-        )
-        if judged.labels is None:
-            return cls(judged.records, groups, None, answer, exceptions, 0, None, *doubts)
-        often = int(np.bincount(judged.labels).argmax())
-        advantage = advantage_over_constant(judged.prediction, judged.labels)
-        recalls = [
-            g.accuracy.value
-            for g in groups
-            if g.column is None and g.label is not None and g.accuracy is not None
-        ]
-        balanced = float(np.mean(recalls))
+        majority = balanced = None
+        advantage = 0
+        if judged.labels is not None:
+            majority = judged.classes[int(np.bincount(judged.labels).argmax())]
+            advantage = advantage_over_constant(judged.prediction, judged.labels)
+            recalls = [
+                group.accuracy.value
+                for group in groups
+                if group.column is None and group.label is not None and group.accuracy is not None
+            ]
+            balanced = float(np.mean(recalls))
         return cls(
-            judged.records,
-            groups,
-            judged.classes[often],
-            answer,
-            exceptions,
-            advantage,
-            balanced,
-            *doubts,
+            records=judged.records,
+            groups=groups,
+            majority=majority,
+            answer=judged.classes[int(answers.argmax())],
+            exceptions=int(answers.sum() - answers.max()),
+            advantage=advantage,
+            balanced=balanced,
+            constant=is_nearly_constant(judged.prediction, judged.labels),
+            rounding_warning=judged.rounding_warning,
+            distance_warning=judged.distance_warning,
+            constant_remedy=judged.constant_remedy,
         )
 
     @property
     def whole(self) -> Subgroup:
-        """Everybody."""
+        """All records."""
         return self.groups[0]
 
     @property
@@ -596,8 +635,9 @@ class Quality(AnyQuality):
 
     @property
     def _usefulness(self) -> str:
+        """A sentence that the model is of no use, or cannot be judged; empty: neither is seen."""
         n = self.whole.records
-        records = f"{self.whole.records:,} {self.records}"
+        records = f"{n:,} {self.records}"
         if n < MINIMUM_RECORDS or (self.majority is None and not self.constant):
             return ""
         which = "each of"
@@ -653,19 +693,18 @@ class Quality(AnyQuality):
 
     @property
     def _ranks(self) -> str:
+        """A clause that the scores rank the classes, although answers are of no use; or empty."""
         area = self.whole.auc
-        return (
-            f"the model's scores do rank the classes (AUC {area})"
-            if area is not None and area.low > 0.5
-            else ""
-        )
+        if area is None or area.low <= 0.5:
+            return ""
+        return f"the model's scores do rank the classes (AUC {area})"
 
 
 def _rate_cell(estimate: RateEstimate | None) -> str:
-    return "-" if estimate is None else rate_words(estimate.value)
+    """Return the cell of a share without its interval."""
+    return rate_words(None if estimate is None else estimate.value)
 
 
 def _estimate_cell(estimate: RateEstimate | None) -> str:
-    if estimate is None:
-        return "-"
-    return Markdown(estimate.with_interval(NO_BREAK))  # its brackets are no link
+    """Return the cell of a share with its interval, whose brackets are no link in Markdown."""
+    return "-" if estimate is None else Markdown(estimate.with_interval(NO_BREAK))

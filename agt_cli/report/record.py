@@ -1,9 +1,9 @@
-"""Run records: what a command writes about a run; finished.py is how other commands read it back.
+"""Write the record of a run; finished.py reads it.
 
-A folder is claimed once and never written over. Every file appears whole or not at all, so a killed
-run leaves nothing that could be mistaken for a finished one: its state stays "running". Every file
-goes through ``RunRecord.write``, which notes its hash, and comes back through ``Folder.read``
-(agt/store/folder.py), which compares it.
+A folder is claimed once, and never overwritten by another run. Every file appears whole or not at
+all. So a killed run cannot be mistaken for a finished one: its state stays "running". Files are
+written by ``RunRecord.write``, which stores their hashes, and read by ``Folder.read``
+(agt/store/folder.py), which compares them.
 
     config.yaml, env.json, status.json, metrics.json         settings; versions, device, data
                                                              digest; running, done or failed; flat
@@ -67,9 +67,10 @@ from agt_cli.report.markdown import report_page, standings
 from agt_cli.report.unfinished import RESUME_KEY, check_open, remove_leftovers, still_running
 from agt_cli.unlearn.log import state_of
 
-RESUMABLE = "train"
-# of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
+RESUMABLE = "train"  # the command whose runs can be resumed
 STATUS_BYTES = 2**14
+"""Room on the disk that a resumable run reserves, so that it can record its failure on a full disk.
+"""
 if TYPE_CHECKING:  # the record of answers from released weights loads no torch
     import pandas as pd
 
@@ -89,37 +90,38 @@ PACKAGES = (
 
 
 class RunRecord(FolderWriter):
-    """One run's folder, open for writing: a context manager that ends it as done or failed.
+    """The folder of a run, for writing: a context manager that records how the run ends.
 
     Args:
-        folder: claimed on entry.
-        command: the command's name.
+        folder: the folder, which is claimed when the context is entered.
+        command: the name of the command.
         config: the resolved configuration.
-        again: the run that was killed or failed in this folder, and goes on; None: a new one.
+        again: the killed or failed run in this folder that is resumed; None: it is a new run.
 
     Attributes:
         again: as given.
-        digest: the finished run's (agt/store/manifest.py); None before it is finished.
+        digest: the digest of the finished run; None: it is not finished.
+        standings: the list of conditions in Markdown; empty: none were recorded.
     """
 
     def __init__(
         self, folder: Path, command: str, config: Mapping[str, Any], again: Run | None = None
     ) -> None:
         super().__init__(folder, command)
-        self.config, self.again = config, again
+        self.config = config
+        self.again = again
         self._lock = Lock(folder / LOCK)
         self._environment: dict[str, Any] = {}
         self._metrics: dict[str, float | int | str] = {}
         self._reserved: list[Pending] = []
-        self.standings = ""  # Markdown for the page: how each condition stands
+        self.standings = ""
         self._started = 0.0
 
     def __enter__(self) -> "RunRecord":
-        """Claim the folder and write what is known at the start.
+        """Claim the folder, and write status.json, config.yaml and env.json.
 
         Raises:
-            ConfigError: the folder already holds a run; or the run that is to go on is not what it
-                was.
+            ConfigError: the folder already contains a run; or the run to be resumed was changed.
         """
         self._started = time.monotonic()
         now = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -130,7 +132,7 @@ class RunRecord(FolderWriter):
             self._take_up(self.again, now)
         try:
             if self.command == RESUMABLE:
-                # the next status of this process is written there
+                # Called for the room on the disk, into which ``_fail`` writes status.json.
                 Pending(self.folder / "status.json", STATUS_BYTES)
             self.reconfigure(self.config)
             self.environment(**(describe_environment(self.config) | self._history(now)))
@@ -145,20 +147,20 @@ class RunRecord(FolderWriter):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Record that the run is done or failed, unless ``finish`` was called."""
         if self.digest is not None:
-            return  # whatever happened after the run was finished, what it wrote is whole
+            return
         if error is None:
             self.finish()
             return
-        text = (
-            str(error) or "interrupted"
-            if isinstance(error, KeyboardInterrupt)
-            else f"{type(error).__name__}: {error}"
-        )
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, KeyboardInterrupt):
+            text = str(error) or "interrupted"
         try:
             self._fail(text, exit_code(error))
-        except OSError:  # the first failure is the one to report
-            # "running", with a lock that nobody holds: a killed run, which can go on
+        except OSError:
+            # The first error is reported, and not this one. The run stays "running", with a lock
+            # that nobody holds, like a killed run that can be resumed.
             self._lock.abandon()
             return
         with suppress(OSError):
@@ -166,20 +168,22 @@ class RunRecord(FolderWriter):
         self._lock.release()
 
     def finish(self) -> str:
-        """End the run as done, before anything is said of it; nothing can be written any more.
+        """Record that the run is done; after this, nothing can be written into the record.
 
-        The manifest lists the status that says so and is written first: a run that is killed
-        between the two is still "running", and nobody uses it.
+        The manifest is written first, and lists the new status.json. A run that is killed between
+        the two files is still "running", so no command uses it.
 
         Returns:
             The run's digest.
+
+        Raises:
+            OSError: a file cannot be written; the run is then recorded as failed if possible.
         """
         try:
             self._write_json("metrics.json", self._metrics)
             status = as_json(self._status_now("done"))
-            manifest = Manifest(
-                self.command, {**self._hashes, "status.json": sha256(status).hexdigest()}
-            )
+            hashes = {**self._hashes, "status.json": sha256(status).hexdigest()}
+            manifest = Manifest(self.command, hashes)
             write_atomic(self.folder / MANIFEST_FILE, manifest.content)
             write_atomic(self.folder / "status.json", status)
         except OSError as error:
@@ -192,6 +196,12 @@ class RunRecord(FolderWriter):
         return self.digest
 
     def _claim(self) -> None:
+        """Make the folder, acquire its lock, and write the first status.json.
+
+        Raises:
+            ConfigError: the folder already contains a run.
+            OSError: the folder cannot be written.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if (self.folder / "status.json").exists() or not self._lock.acquire():
@@ -199,14 +209,15 @@ class RunRecord(FolderWriter):
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:
                 json.dump({"state": "running", **self._status}, file)
+            # All of them, because the folders above may be new as well, and a power cut must not
+            # lose them.
             for folder in (self.folder.resolve(), *self.folder.resolve().parents):
-                # whoever made the folders, a power cut must not take what is in them
                 sync_folder(folder)
         except OSError as error:
             self._lock.release()
             if not isinstance(error, FileExistsError) or not self.folder.is_dir():
+                # This process made the file, which may be incomplete.
                 with suppress(OSError):
-                    # ours, and perhaps half written
                     (self.folder / "status.json").unlink(missing_ok=True)
                 raise
             raise ConfigError(
@@ -215,7 +226,16 @@ class RunRecord(FolderWriter):
             ) from error
 
     def _take_up(self, again: Run, now: str) -> None:
-        """Go on in a folder whose process is gone: of two that try, one gets its lock."""
+        """Claim the folder of a run that is resumed.
+
+        Args:
+            again: the run.
+            now: the present time, for status.json.
+
+        Raises:
+            ConfigError: another process holds the lock of the folder, or the file system has no
+                locks; or the run was finished since its settings were read.
+        """
         if not self._lock.acquire():
             raise still_running(again.folder)
         if not self._lock.works:
@@ -225,9 +245,9 @@ class RunRecord(FolderWriter):
                 "it is not, then copy the folder to a local disk"
             )
         try:
-            now_there = Run.at(again.folder, RESUME_KEY)
-            status = now_there.json("status.json")
-            check_open(now_there)  # it was not finished when its settings were read
+            present = Run.at(again.folder, RESUME_KEY)
+            status = present.json("status.json")
+            check_open(present)
         except ConfigError:
             self._lock.release()
             raise
@@ -240,63 +260,74 @@ class RunRecord(FolderWriter):
         write_atomic(self.folder / "status.json", as_json({"state": "running", **self._status}))
 
     def _history(self, now: str) -> dict[str, object]:
-        """What env.json tells of a run that goes on: how it was begun, and each time that it was
-        taken up.
+        """Return the entries of env.json that a resumed run takes over; none for a new run.
+
+        These are the first command line, the times at which the run was resumed, and the entries
+        of a sweep's job.
         """
         if self.again is None:
             return {}
         before = self.again.environment
         resumed = [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]
-        of_sweep: dict[str, object] = {}
+        history = {"argv": before.get("argv"), "resumed": resumed}
         for key in ("overrides", "signature"):
             if key in before:
-                of_sweep[key] = before[key]
-        return {"argv": before.get("argv"), "resumed": resumed, **of_sweep}
+                history[key] = before[key]
+        return history
 
     def _fail(self, text: str, code: int) -> None:
+        """Record that the run failed, with the message and the exit code of its error."""
         for pending in self._reserved:
             pending.discard()
-        write_atomic(
-            self.folder / "status.json",
-            as_json(self._status_now("failed", error=text, exit_code=code)),
-        )
+        status = self._status_now("failed", error=text, exit_code=code)
+        write_atomic(self.folder / "status.json", as_json(status))
 
     def _status_now(self, state: str, **more: object) -> dict[str, object]:
+        """Return the content of status.json for a run that ends now in a state."""
         seconds = round(time.monotonic() - self._started, 3)
         ended = datetime.now(UTC).isoformat(timespec="microseconds")
         return {"state": state, **self._status, "ended": ended, "seconds": seconds, **more}
 
     def reserve(self, name: str, size: int) -> Callable[[], AbstractContextManager[BinaryIO]]:
-        """``opened`` for a file that has ``size`` bytes of the disk from now on (``Pending``)."""
+        """Reserve room on the disk for a file, and return what opens it for writing (``opened``).
+
+        Args:
+            name: the path of the file in the record.
+            size: the largest number of bytes that it will have.
+
+        Raises:
+            OSError: there is too little room on the disk.
+        """
         pending = Pending(self.folder / name, size)
         self._reserved.append(pending)
         return partial(self._opened, pending)
 
     def _write_json(self, name: str, value: object) -> None:
+        """Write a value as a JSON file."""
         self.write(name, as_json(value))
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Write config.yaml: what was resolved, or what of it was drawn anew since."""
+        """Write config.yaml, with a configuration that replaces the earlier one."""
         self.config = config
         self.write("config.yaml", to_yaml(config).encode())
 
     def environment(self, **facts: object) -> None:
+        """Add entries to env.json, or replace them."""
         self._environment.update(facts)
         self._write_json("env.json", self._environment)
 
     @property
     def place(self) -> Path:
-        """Where the finished run is to be read: the folder that its key lies in
-        (agt_cli/unlearn/log.py).
-        """
+        """The folder of the finished run, in which its key is (agt_cli/unlearn/log.py)."""
         return self._manifest_folder
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
+        """A copy of the metrics that were added so far."""
         return dict(self._metrics)
 
     def add_metrics(self, **numbers: float | int | str) -> None:
-        """Add to metrics.json, one level deep.
+        """Add entries to metrics.json, or replace them.
 
         Raises:
             UnsoundError: a number is NaN or infinite.
@@ -310,9 +341,7 @@ class RunRecord(FolderWriter):
         self._write_json("metrics.json", self._metrics)
 
     def conditions(self, conditions: "Sequence[Condition]") -> None:
-        """Write conditions.json, and to the metrics how many hold, and how many of those rest on
-        declarations.
-        """
+        """Write conditions.json, and add the numbers of proved, declared and unmet conditions."""
         from agt.certificates.conditions import condition_counts
 
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
@@ -339,6 +368,7 @@ class RunRecord(FolderWriter):
         self.write(f"{name}.html", report_page(text, self._figure).encode())
 
     def _shared(self) -> Iterator[str]:
+        """Yield a sentence on the processes that computed the result, if there were several."""
         if several := self._environment.get("processes"):
             processes = several["count"]
             machines = len(set(several["hosts"]))
@@ -350,15 +380,21 @@ class RunRecord(FolderWriter):
             )
 
     def _figure(self, name: str) -> bytes | None:
-        """A figure that this run drew; None: it drew no such."""
-        drawn = name in self._hashes and name.endswith(".png")
-        return (self.folder / name).read_bytes() if drawn else None
+        """Return the content of a figure of this record; None: it has no such figure."""
+        is_figure = name in self._hashes and name.endswith(".png")
+        return (self.folder / name).read_bytes() if is_figure else None
 
     def table(self, name: str, table: "pd.DataFrame") -> None:
+        """Write tables/NAME.csv."""
         self.write(f"tables/{name}.csv", csv_bytes(table))
 
     def parquet(self, name: str, parts: "Iterable[pd.DataFrame]") -> None:
-        """Write NAME.parquet, part after part; at least one."""
+        """Write NAME.parquet.
+
+        Args:
+            name: the name of the file, without its ending.
+            parts: the rows of the table, in at least one part.
+        """
         tables = (pa.Table.from_pandas(part, preserve_index=False) for part in parts)
         first = next(tables)
         with self.opened(f"{name}.parquet") as file, pq.ParquetWriter(file, first.schema) as writer:
@@ -366,25 +402,31 @@ class RunRecord(FolderWriter):
                 writer.write_table(rows)
 
     def released_weights(self, weight: np.ndarray, constants: Mapping[str, object]) -> None:
-        """Write weights that may be published, and the noise they carry."""
+        """Write weights that may be published, and constants such as the scale of their noise."""
         self.write("released_weights.safetensors", save({"weight": np.ascontiguousarray(weight)}))
         self._write_json("released_weights.json", constants)
 
 
 def csv_bytes(table: "pd.DataFrame") -> bytes:
-    """A table as every command writes it."""
+    """Return a table as a csv file, without an index."""
     return table.to_csv(index=False, lineterminator="\n").encode()
 
 
 def exit_code(error: BaseException | None) -> int:
+    """Return the exit code of a command that an exception ended."""
     if isinstance(error, KeyboardInterrupt):
         return getattr(error, "exit_code", 130)
     return error.exit_code if isinstance(error, AgtError) else 1
 
 
 def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Versions, machine, device, revision, command line and seed."""
-    compute, training = config.get("compute") or {}, config.get("training") or {}
+    """Return the first entries of env.json: versions, machine, device, command line, seed.
+
+    Args:
+        config: the resolved configuration of the command.
+    """
+    compute = config.get("compute") or {}
+    training = config.get("training") or {}
     return {
         "agt": agt_cli.__version__,
         "revision": _revision(),
@@ -401,7 +443,9 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _threads(config: Mapping[str, Any]) -> int | None:
-    """PyTorch's; None: of answers from released weights, which it has no part in."""
+    """Return PyTorch's number of threads; None for answers from released weights, which do not use
+    it.
+    """
     if config.get("release"):
         return None
     from torch import get_num_threads
@@ -410,6 +454,7 @@ def _threads(config: Mapping[str, Any]) -> int | None:
 
 
 def _device(name: str) -> str:
+    """Return the name of a device, cpu or cuda, with that of the processor or GPU in brackets."""
     if name == "cuda":
         from torch import cuda
 
@@ -420,11 +465,12 @@ def _device(name: str) -> str:
 
 @cache
 def _revision() -> str | None:
-    """The revision of this source tree, marked "+changes" if files differ; None if installed
-    from a wheel.
+    """Return the revision of this source tree, with "+changes" if files were changed.
+
+    None: agt was installed from a wheel.
     """
     root = Path(agt_cli.__file__).resolve().parent.parent
-    # never the revision of a repository that merely surrounds an installed copy
+    # git would also find a repository further above, which an installed copy happens to be in.
     if not (root / ".git").exists():
         return None
     revision = _git(root, "rev-parse", "HEAD")
@@ -433,6 +479,7 @@ def _revision() -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
+    """Return what a git command prints; None: git is not installed, or failed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],
@@ -447,13 +494,15 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:
-    """A plain configuration as yaml, keys in their order."""
+    """Return a configuration of plain containers as YAML, with its keys in their order."""
     return OmegaConf.to_yaml(OmegaConf.create(literal(dict(config))))
 
 
 def literal(node: Any) -> Any:
-    """The same configuration, in which text that looks like an interpolation is read back as
-    that text.
+    """Return a configuration in which "${" is escaped, so that OmegaConf reads it as text.
+
+    Args:
+        node: a configuration of plain containers, or a value in one.
     """
     if isinstance(node, str):
         return re.sub(r"(\\*)\$\{", lambda start: 2 * start[1] + r"\${", node)
@@ -463,14 +512,15 @@ def literal(node: Any) -> Any:
 
 
 class NextState(RunRecord):
-    """A record of the run's next state: a training record, made by ``agt unlearn``.
+    """The record of a run's next state, which ``agt unlearn`` writes in RUN/unlearning/next.
 
-    It keeps the run's configuration, when the run was begun, with what command line, and where its
-    data files lay. Its env.json says beside that which digests it succeeds, the oldest first, and
-    when each gave way.
+    ``commit`` (next_state.py) then makes it the state of the run. It takes over the run's
+    configuration, its start, its command line and the paths of its data files. In env.json,
+    ``succeeds`` lists the digests of all earlier states, the oldest first, and ``updated`` when
+    each was replaced.
 
     Args:
-        run: as it is now; the caller holds it (``run_lock``).
+        run: the run in its present state; the caller holds its lock (``run_lock``).
     """
 
     def __init__(self, run: Run) -> None:
@@ -496,14 +546,12 @@ class NextState(RunRecord):
 
     @property
     def place(self) -> Path:
-        """The run's folder, in which its key stays."""
+        """The run's own folder, in which its key is."""
         return self.run.folder
 
     @property
     def state(self) -> str:
-        """The name of the model's state that was written so far (``state_of``): what the log's
-        next entry tells of.
-        """
+        """The name of the state that was written so far (``state_of``), for the request log."""
         return state_of(self._hashes)
 
     def _history(self, now: str) -> dict[str, object]:

@@ -1,6 +1,4 @@
-"""report.md of a release: what is guaranteed, and what may be published; and which queries do
-not fit what was declared.
-"""
+"""report.md of a release, and what its owner should know about the queries."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,9 +12,13 @@ from agt_cli.report.record import RunRecord, to_yaml
 
 
 def setting_section(config: Mapping[str, Any]) -> str:
-    # weights that are there answer as they are
-    drawn = {"mechanism"} if config.get("release") else set()
-    text = to_yaml({key: value for key, value in config.items() if key not in drawn}).rstrip()
+    """Return a configuration as a block of YAML in Markdown.
+
+    Answers from released weights do not use the setting ``mechanism``, so it is left out then.
+    """
+    unused = {"mechanism"} if config.get("release") else set()
+    text = to_yaml({key: value for key, value in config.items() if key not in unused}).rstrip()
+    # The fence has more backticks than any text in the block.
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
     return f"{fence}yaml\n{text}\n{fence}"
 
@@ -30,13 +32,17 @@ def predict_report(
     record: RunRecord,
     what: str = "Private labels",
 ) -> str:
-    """report.md of a release.
+    """Return report.md of a release.
 
     Args:
-        words: the claim, the totals and the caveats, a line each.
-        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition
-            is missing.
-        what: is released, in words.
+        dataset: the name of the dataset.
+        queries: which queries were answered, as a clause.
+        mechanism: the name of the mechanism.
+        words: sentences on the claim, the totals and the caveats.
+        publishable: what the guarantee covers; None: nothing, because it is a simulation, or a
+            condition is not met.
+        record: of the command.
+        what: what is released, for the title.
     """
     return document(
         f"# {what}: {plain(dataset)}",
@@ -78,7 +84,7 @@ def publish_headline(publishable: str | None, *, answers_from_release: bool) -> 
 
 
 def publish_section(publishable: str | None) -> list[str]:
-    """What may be published of a release; None: nothing."""
+    """Return the section of report.md on what may be published; ``publishable`` as above."""
     published = (
         "Nothing may be published, because no guarantee holds. Everything here is for the "
         "data owner only."
@@ -99,18 +105,19 @@ OUTSIDE_TITLE = (
 
 
 def outside_lines(queries: Records) -> list[str]:
-    """A title, and a line for each column with values that were not declared, the worst first;
-    empty if all fit.
+    """Return lines on queries with values outside the declared ranges and lists, under a title.
+
+    There are none if all values fit.
     """
     lines = _outside_columns(queries)
     return [f"{OUTSIDE_TITLE}:", *lines] if lines else []
 
 
 def _outside_columns(queries: Records) -> list[str]:
+    """Return sentences on the columns with values that were not declared, the worst first."""
     outside = queries.outside
-    worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
     lines = []
-    for part in worst:
+    for part in sorted(outside, key=lambda part: -part.rate)[:COLUMNS]:
         column = part.column
         rate = rate_words(part.rate)
         lines.append(
@@ -129,15 +136,13 @@ def _outside_columns(queries: Records) -> list[str]:
 
 
 def id_lines(queries: Records) -> list[str]:
-    """Which column of their file joins answers to queries; empty: none does."""
-    return (
-        [f"column '{queries.id_column}' identifies the query to which an answer belongs"]
-        if queries.id_column
-        else []
-    )
+    """Return a sentence on the column that identifies queries; none if no column does."""
+    if not queries.id_column:
+        return []
+    return [f"column '{queries.id_column}' identifies the query to which an answer belongs"]
 
 
 def outside_section(queries: Records) -> list[str]:
-    """The part of report.md; empty if every value fits."""
+    """Return the section of report.md on values that were not declared; empty: all values fit."""
     lines = _outside_columns(queries)
     return [f"## For the data owner only: {OUTSIDE_TITLE}", bullets(lines)] if lines else []

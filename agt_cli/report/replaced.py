@@ -1,4 +1,4 @@
-"""States that an erasure replaced: a copy of one of them is refused."""
+"""Refuse a copy of a run from before an erasure."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,33 +10,32 @@ from agt_cli.report.finished import ACCOUNT_FILE, UNLEARN
 
 
 def home_of(run: Path) -> list[Path]:
-    """The output folder that a training run lies in; none where it lies elsewhere."""
+    """Return a list with the output folder whose train/ contains a run; empty: it is elsewhere."""
     return [folder.parent for folder in run.resolve().parents if folder.name == "train"][:1]
 
 
 def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
-    """Refuse a state of a run that an account of an erasure says was replaced: a folder from before
-    it was put back.
+    """Raise ConfigError if a folder is a copy of a run from before an erasure.
 
-    A run's own log, which its manifest lists, cannot know of an entry that names this digest as the
-    state before.
+    Such a folder's own request log is from before the erasure, so only the erasure's account, in an
+    output folder, can show it.
 
     Args:
-        digest: of the run in ``folder``; empty: nothing can be said.
-        places: output folders, whose accounts are looked at. One that cannot be read stops the
-            command, because it may name this state.
+        digest: of the run in ``folder``; empty: nothing is checked.
+        folder: of the run, for the message.
+        places: output folders, whose accounts are read.
+        key: the setting that names the run, for the message.
 
     Raises:
-        ConfigError: an account names this state, or cannot be read.
+        ConfigError: an account names this state as the one before its erasure; or it cannot be
+            read, so that it may name this state.
     """
     if not digest:
         return
-    paths = (
-        path
-        for place in places
-        for depth in ("*", "*/*")
-        for path in place.glob(f"{UNLEARN}/{depth}/{ACCOUNT_FILE}")
-    )
+    paths: list[Path] = []
+    for place in places:
+        paths += place.glob(f"{UNLEARN}/*/{ACCOUNT_FILE}")
+        paths += place.glob(f"{UNLEARN}/*/*/{ACCOUNT_FILE}")
     for path in sorted(paths):
         number = _entry_that_replaced(path, digest)
         if number is not None:
@@ -49,11 +48,14 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
 
 
 def _entry_that_replaced(account: Path, digest: str) -> object:
-    """The number of the log's entry by which this account's erasure replaced a state; None: it did
-    not.
+    """Return the number of an erasure, if it replaced a state; None: it replaced another one.
+
+    Args:
+        account: the account of the erasure, account.json.
+        digest: of the state.
 
     Raises:
-        ConfigError: the account is damaged, so nobody can tell which states it replaced.
+        ConfigError: the account cannot be read.
     """
     try:
         state = parse_object(read_file(account, MAX_FILE_BYTES), ACCOUNT_FILE)["state"]

@@ -149,15 +149,16 @@ class Scoring(ABC):
     def is_far_better(self, score: float, other: float) -> bool:
         """Return whether a score is so much better than another that it is worth a remark."""
 
-    @abstractmethod
     def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
-        """Return by how much the best of usual learners is better than a model, and what is
-        promised about that; empty: it is hardly better, or nothing is promised.
+        """Return by how much the best of the usual learners is better, and what is promised.
+
+        It is empty if that learner is hardly better, or if nothing is promised (the default).
 
         Args:
-            model: the model's score.
-            usual: name -> score.
+            model: the score of the model.
+            usual: the name of each usual learner -> its score.
         """
+        return ""
 
     @abstractmethod
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
@@ -388,10 +389,6 @@ class NumberScoring(Scoring):
     def is_far_better(self, score: float, other: float) -> bool:
         """Return whether an error is lower by more than 8 %."""
         return score < 0.92 * other
-
-    def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
-        """Return nothing: no error of numbers is promised."""
-        return ""
 
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
         """Return the errors of the model and of the median."""

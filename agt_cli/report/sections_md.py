@@ -83,12 +83,13 @@ def _privacy_answer(conditions: Sequence[Condition]) -> str:
 
 
 def unmet_requirements(conditions: Sequence[Condition]) -> str:
-    """Return "condition e (what it requires) is not met", or of several; empty where all hold."""
+    """Return the clause of ``_not_met`` for the conditions that are not met; empty: all are met."""
     failed = [condition for condition in conditions if not condition.held]
     return _not_met(failed) if failed else ""
 
 
 def _not_met(failed: Sequence[Condition]) -> str:
+    """Return "condition e (what it requires) is not met", or the plural for several."""
     named = _requirements(failed)
     if len(failed) == 1:
         return f"condition {named} is not met"
@@ -96,6 +97,7 @@ def _not_met(failed: Sequence[Condition]) -> str:
 
 
 def _requirements(conditions: Sequence[Condition]) -> str:
+    """Return the letters of conditions, each with what it requires in brackets."""
     return ", ".join(f"{c.letter} ({REQUIREMENTS[c.name]})" for c in conditions)
 
 
@@ -157,6 +159,7 @@ def headline(
 
 
 def _certified_sentence(share: str, k: int, relation: RelationConfig) -> str:
+    """Return a sentence on the share of the answers that is certified at k."""
     changes = within(relation, k)
     return (
         f"{share} of the answers are certified at k = {k}: with {changes}, each of these answers "

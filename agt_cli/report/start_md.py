@@ -106,7 +106,7 @@ class Comparison:
         return f"published weights, eps = {self.eps:g} (expected {title})"
 
     def cells(self) -> list[tuple[str, ...]]:
-        """The rows of the page's table: name, and scores with their intervals."""
+        """Return the rows of the page's table: a name, and scores with their intervals."""
         rows: list[tuple[str, ...]] = []
         for name, scores in self.scores.items():
             rows.append((name, *(Markdown(score or "-") for score in scores)))
@@ -359,6 +359,7 @@ def _commands(lines: Sequence[str]) -> str:
 
 
 def _links(summary: Summary, folder: Path) -> str:
+    """Return sentences with the paths of the trained run and of its settings."""
     run_folder = os.path.relpath(summary.run, folder)
     run_name = plain(summary.run.name)
     return (
@@ -393,6 +394,7 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
 
 
 def _colour(name: str, comparison: Comparison) -> str:
+    """Return the colour of the bar of a model."""
     if name == OURS:
         return _OURS_COLOUR
     return _OTHERS_COLOUR if name in comparison.scores else _PRIVATE_COLOUR

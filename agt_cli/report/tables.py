@@ -1,41 +1,47 @@
-"""What a table says, on a terminal as in Markdown."""
+"""Move repeated sentences out of a table, for the terminal and for Markdown."""
 
 from collections.abc import Sequence
 
 MISSING = ("", "-")
-# letters from which a table says a text once: one that is in every row, and in more than one
-CLAUSE = 24
-SENTENCE = 32
+CLAUSE = 24  # characters from which a text that all rows have is moved below the table
+SENTENCE = 32  # characters from which a text that several rows have is moved below the table
 
 
-def told_once(
+def repeated_text_to_footnotes(
     columns: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
-    """The same table with no sentence twice, and the sentences that belong below it.
+    """Return a table in which no sentence is repeated.
 
-    A column that says one sentence in every row is taken out; a sentence in more than one has (1),
-    (2), ... in its place.
+    A column whose cells all have the same sentence is removed. A sentence that several cells of a
+    column have is replaced by (1), (2), ...
+
+    Args:
+        columns: the titles.
+        rows: a cell for each column.
+
+    Returns:
+        The titles, the rows, and the notes to be shown below the table.
     """
-    kept = []
+    remaining = []
     notes = []
-    told = dict[str, str]()
+    marks: dict[str, str] = {}
     for name, cells in zip(columns, zip(*rows, strict=True), strict=False):
-        there = [cell for cell in cells if cell not in MISSING]
-        if len(there) > 1 and len(set(there)) == 1 and len(there[0]) >= CLAUSE:
-            notes.append(f"{name}: {there[0]}" if name else there[0])
+        present = [cell for cell in cells if cell not in MISSING]
+        if len(present) > 1 and len(set(present)) == 1 and len(present[0]) >= CLAUSE:
+            notes.append(f"{name}: {present[0]}" if name else present[0])
             continue
         for cell in cells:
             if len(cell) >= SENTENCE and cells.count(cell) > 1 and " " in cell:
-                told.setdefault(cell, f"({len(told) + 1})")
-        kept.append([name, *(told.get(cell, cell) for cell in cells)])
-    if not notes and not told:
+                marks.setdefault(cell, f"({len(marks) + 1})")
+        remaining.append([name, *(marks.get(cell, cell) for cell in cells)])
+    if not notes and not marks:
         return columns, rows, []
-    head, *lines = zip(*kept, strict=True)
-    return head, lines, [*notes, *(f"{mark} {cell}" for cell, mark in told.items())]
+    titles, *lines = zip(*remaining, strict=True)
+    return titles, lines, [*notes, *(f"{mark} {sentence}" for sentence, mark in marks.items())]
 
 
 def is_number(text: str) -> bool:
-    """Whether a column of such texts is one of numbers."""
+    """Return whether a cell is a number, with commas or % or not, or is empty."""
     try:
         float(text.replace(",", "").rstrip("%"))
     except ValueError:

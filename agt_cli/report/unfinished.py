@@ -1,4 +1,4 @@
-"""A training that was killed, as the command that resumes it needs it."""
+"""Open a training run that was killed or failed, to resume it."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ UNKNOWN = "there is no lock file, so agt cannot tell whether the run's process s
 
 
 def check_resumed_folder(folder: Path) -> None:
-    """Raise ConfigError unless there is the folder of a run."""
+    """Raise ConfigError unless a folder exists and is that of a run."""
     if not folder.is_dir():
         raise ConfigError(
             f"{RESUME_KEY}={folder}: this folder does not exist: give the folder of a run "
@@ -22,15 +22,19 @@ def check_resumed_folder(folder: Path) -> None:
 
 
 def open_unfinished(folder: Path, command: str) -> Run:
-    """A run that was killed or failed, with what it was begun with.
+    """Return a run that was killed or failed, after checking that it can be resumed.
+
+    Args:
+        folder: of the run.
+        command: the name of the command that must have started it.
 
     Raises:
-        ConfigError: no such folder, not a run, another command's, still running, finished, or
-            killed before its settings were written.
+        ConfigError: the folder is not that of a run; or the run is another command's, still
+            running, finished, or was killed before its settings were written.
     """
     check_resumed_folder(folder)
     run = Run.at(folder, RESUME_KEY)
-    run.json("status.json")  # says why it cannot be read
+    run.json("status.json")  # called because it raises if the file cannot be read
     if run.command != command:
         raise ConfigError(
             f"{RESUME_KEY}={folder}: agt {command} cannot resume a run of agt {run.command}: "
@@ -56,7 +60,7 @@ def open_unfinished(folder: Path, command: str) -> Run:
 
 
 def still_running(folder: Path) -> ConfigError:
-    """What to raise of a run whose process is alive."""
+    """Return the error that a run cannot be resumed because its process still exists."""
     return ConfigError(
         f"{RESUME_KEY}={folder}: the process of this run still exists: wait until it ends, or "
         "stop it first"
@@ -64,8 +68,9 @@ def still_running(folder: Path) -> ConfigError:
 
 
 def check_open(run: Run) -> None:
-    """Raise ConfigError of a run that is finished; what it should have removed, had it not been
-    killed then, goes.
+    """Raise ConfigError if a run is finished.
+
+    Its leftovers are removed then, because the run may have been killed before it could do so.
     """
     if run.state == "done":
         remove_leftovers(run.folder)
@@ -76,6 +81,6 @@ def check_open(run: Run) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a finished run needs no more."""
+    """Remove the checkpoints and the lock file of a finished run."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     (folder / LOCK).unlink(missing_ok=True)

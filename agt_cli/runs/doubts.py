@@ -132,8 +132,27 @@ _UNQUOTED: frozenset[DoubtCode] = frozenset(
 FEW_NUMBERS = 12
 """Of as many different numbers, a label may well have classes."""
 _MASKS = {
-    *("", "?", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "unknown", "missing", "masked"),
-    *("hidden", "redacted", "withheld", "unlabeled", "unlabelled", "tbd", "xxx", "k.a.", "n.v."),
+    "",
+    "?",
+    "na",
+    "n/a",
+    "n.a.",
+    "nan",
+    "null",
+    "none",
+    "nil",
+    "unknown",
+    "missing",
+    "masked",
+    "hidden",
+    "redacted",
+    "withheld",
+    "unlabeled",
+    "unlabelled",
+    "tbd",
+    "xxx",
+    "k.a.",
+    "n.v.",
 }
 _SENTINELS = {-1.0, -9.0, -99.0, -999.0, 99.0, 999.0, 9999.0}
 _FEATURE_SENTINELS = {-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0}
@@ -194,6 +213,7 @@ def alike(words: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def _bare(word: str) -> object:
+    """Return what words that are alike have in common: a number, or the word in small letters."""
     bare = " ".join(word.split()).casefold()
     number = _number(bare)
     if number is not None:
@@ -202,7 +222,8 @@ def _bare(word: str) -> object:
 
 
 def _number(word: str) -> float | None:
-    if "_" in word:  # Python's own, which no file means
+    """Return a word as a finite number; None: it is not one. 1_000 is a number in Python only."""
+    if "_" in word:
         return None
     try:
         number = float(word)
@@ -291,7 +312,14 @@ def doubts_about_sentinels(
 def _is_mask(
     word: str, number: float | None, words: Sequence[str], numbers: Sequence[float | None]
 ) -> bool:
-    # Whether a class looks as if it stood for no label, as the other classes do not.
+    """Return whether a class looks as if it meant that a label is missing.
+
+    Args:
+        word: the class.
+        number: the class as a number; None: it is not one.
+        words: all classes.
+        numbers: all classes as numbers.
+    """
     if number is not None:
         others = [other for other in numbers if other is not None and other != number]
         return number in _SENTINELS and all(0 <= other < 9 for other in others)

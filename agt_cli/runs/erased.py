@@ -1,10 +1,10 @@
-"""A finished run's requests to erase, as whoever loads its data or answers from it needs them.
+"""Load the data of a run without the records that its request log names.
 
 Formal guarantees
-    The data of a run is what it was trained on without every record that its log names, carried out
-    or waiting. So its digest is the same whether the owner has deleted those rows from the table or
-    not (agt.data.erasure), and it is the digest that the run records from the request on: a request
-    that waits writes it, too.
+    * The data of a run are what it was trained on without every record that its log names, whether
+      the request was carried out or is pending. So their digest is the same whether or not the
+      owner has deleted these rows from the table (agt.data.erasure). The run records this digest
+      from the request on, also if the request is pending.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from agt_cli.runs.prepare import (
     prepare,
     run_without_records,
 )
-from agt_cli.unlearn.log import SIZE, HashKey, Log, places
+from agt_cli.unlearn.log import SIZE, HashKey, Log, are_among
 
 ALIKE = "read_alike"
 """In env.json: the run's digests in earlier states whose records were read by the same constants
@@ -33,75 +33,94 @@ as they are now.
 
 
 def gone_of(run: Run) -> IsErased:
-    """Which records a run's log names.
+    """Return a predicate for the records that a run's log names, erased and pending ones.
 
     Raises:
-        ConfigError: the log is not what was written, or its key is gone.
+        ConfigError: the log was altered, or its key is missing.
     """
     log = Log.of(run)
     return named(key_of(run), log.erased | log.waiting) if log.entries else never
 
 
 def key_of(run: Run) -> HashKey:
-    """The key that a run's log was written with. Raises ConfigError: it is gone, or another."""
+    """Return the key with which a run's log was written.
+
+    Raises:
+        ConfigError: the key is missing, or the log was written with another one.
+    """
     with broken_as_config_error(run.folder, run.key):
         return Log.of(run).check_key(HashKey.of(run.folder))
 
 
 def named(key: HashKey, hashes: frozenset[str]) -> IsErased:
-    """Which records have one of these keyed hashes."""
+    """Return a predicate for the records whose ids have one of several keyed hashes.
+
+    Args:
+        key: the key of the hashes.
+        hashes: in hexadecimal digits, as a log lists them.
+    """
     wanted = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(-1, SIZE)
 
-    def gone(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
-        marked = np.zeros(len(ids), dtype=bool)
-        marked[places(key.names(ids, "record"), wanted)] = True
-        return marked
+    def is_named(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
+        return are_among(key.names(ids, "record"), wanted)
 
-    return gone
+    return is_named
 
 
 def prepare_without(
     run: Run, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
 ) -> tuple[Prepared, Records]:
-    """(the data of a run's next state; the records that it has not, the present state has, and the
-    data still has).
+    """Load the data of a run's next state, after the pending and the present requests.
 
-    ``Prepared.untouched`` says whether every other record is as it was in the present state: where
-    it is not held, whatever does not train again from this data says nothing about training without
-    the erased records.
+    ``Prepared.untouched`` of the result says whether every other record is as it was in the present
+    state. If it is not, only a model that is trained again from these data is one that was trained
+    without the erased records.
 
     Args:
-        asked: keyed hashes of the records that are asked for now; those that wait go with them.
+        run: the run in its present state.
+        settings: the settings of the run.
+        console: prints progress.
+        asked: keyed hashes of the records that are requested now.
+
+    Returns:
+        The data of the next state; and the records that the present state has and the next one has
+        not, as far as the data still contain them.
 
     Raises:
         DataMissing, DataError: as ``agt.data.erasure.load_without_erased``.
     """
-    log, key, told = Log.of(run), key_of(run), run_without_records(run, settings)
-    before = None if told is None else told.settled.get("settled", {})
-    prepared = prepare(settings, console, named(key, log.erased | log.waiting | asked), before)
-    erased = prepared.erased.take(
-        ~named(key, log.erased)(prepared.erased.ids, prepared.erased.units)
-    )
+    log = Log.of(run)
+    key = key_of(run)
+    stored = run_without_records(run, settings)
+    constants = None if stored is None else stored.settled.get("settled", {})
+    is_erased = named(key, log.erased | log.waiting | asked)
+    prepared = prepare(settings, console, is_erased, constants)
+    all_erased = prepared.erased
+    erased_before = named(key, log.erased)(all_erased.ids, all_erased.units)
+    erased = all_erased.take(~erased_before)
     return replace(prepared, erased=erased), erased
 
 
 def environment_facts(run: Run, prepared: Prepared) -> dict[str, object]:
-    """What env.json of a run's next state has of its data, and of that of the states before.
+    """Return the entries of env.json about the data of a run's next state and of earlier ones.
 
     Args:
-        run: as it is now.
+        run: the run in its present state.
         prepared: the data of the next state.
     """
-    before, key = run.environment, HashKey.of(run.folder)
+    before = run.environment
+    key = HashKey.of(run.folder)
+    earlier_digests = [*before.get(EARLIER, ()), str(before["data_digest"])]
     return {
         **({PEOPLE: veiled(prepared.loaded, key)} if key else {}),
         "dataset": prepared.dataset.name,
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,
-        EARLIER: list(dict.fromkeys([*before.get(EARLIER, ()), str(before["data_digest"])])),
+        EARLIER: list(dict.fromkeys(earlier_digests)),
         ALIKE: [*before.get(ALIKE, ()), run.digest] if prepared.untouched.held else [],
     }
 
 
 def people(units: int) -> str:
+    """Return a number of people in words, such as "3 people"."""
     return counted(units, "person", "people")

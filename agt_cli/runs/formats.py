@@ -20,8 +20,19 @@ FormatT = TypeVar("FormatT", bound=CellFormat)
 
 _SAMPLED_WORDS = 50
 _DAYS = (
-    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"),
-    *("%d-%m-%Y", "%m-%d-%Y", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y"),
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d.%m.%y",
+    "%d/%m/%y",
+    "%m/%d/%y",
+    "%d-%m-%y",
+    "%m-%d-%y",
 )
 _TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _CLOCKS = ("", *(before + time for before, time in product((" ", "T"), _TIMES)))
@@ -79,16 +90,12 @@ def number_formats(words: pa.Array) -> list[NumberFormat]:
     sample = words[:_SAMPLED_WORDS].to_pylist()
     units = ["", *(unit for unit in _UNITS if any(unit in word for word in sample))]
     plain = [NumberFormat(unit=unit) for unit in units if unit]
-    formats = [
-        *plain,
-        *(
-            NumberFormat(decimal, between, unit)
-            for unit in units
-            for decimal, between in _SEPARATORS
-        ),
+    separated = [
+        NumberFormat(decimal, thousands, unit)
+        for unit, (decimal, thousands) in product(units, _SEPARATORS)
     ]
     found: dict[bytes, NumberFormat] = {}
-    for form in _fitting(formats, words):
+    for form in _fitting([*plain, *separated], words):
         numbers = form.numbers(words)
         found.setdefault(numbers.to_numpy(zero_copy_only=False).tobytes(), form)
     return list(found.values())
@@ -140,7 +147,7 @@ def _in_quotes(text: str) -> str:
 
 
 def _fitting(formats: Iterable[FormatT], words: pa.Array) -> list[FormatT]:
-    # Those that read all words. A few of the words rule out most formats.
+    """Return the formats that read all words; a few of the words rule out most formats quickly."""
     sample = words[:_SAMPLED_WORDS]
     return [form for form in formats if reads(form, sample) and reads(form, words)]
 

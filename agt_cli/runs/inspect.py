@@ -1,9 +1,7 @@
-"""A table looked at before anything is declared about it: what each column holds, and what it could
-be in training.
+"""Inspect a table of which nothing is declared yet: what each column holds, and a proposal for it.
 
-All of it is read off the records: a proposal is for the owner, who replaces what is not publicly
-known or declares that it is (``Table.from_data``). Counts and extremes are for the owner's eyes
-alone.
+Everything is read from the records, so it is for the owner only. Of a proposal the owner replaces
+what is not public, or declares that it is (``Table.from_data``).
 """
 
 import math
@@ -114,7 +112,6 @@ _LABELS = {
     "churned",
     "income",
     "response",
-} | {
     "survived",
     "diagnosis",
     "exited",
@@ -151,7 +148,6 @@ _MAYBE_LABELS = {
     "disease",
     "num",
     "grade",
-} | {
     "severity",
     "category",
     "cover",
@@ -173,7 +169,9 @@ _OF_A_LABEL = {
     "method",
     "time",
 }
-_TELLS, _BINS, _BIN_ROWS = 0.95, 64, 20
+_TELLS = 0.95  # share of the rows whose label a column must give away to be suspicious
+_BINS = 64  # the largest number of bins of a column of numbers, for that
+_BIN_ROWS = 20  # rows of a bin
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _GAPS = {
     "",
@@ -205,7 +203,7 @@ _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 
 @dataclass(frozen=True)
 class Column:
-    """One column as it was seen, and what is proposed for it.
+    """What a column holds, and what is proposed for it.
 
     Attributes:
         name: as the file has it.
@@ -266,8 +264,10 @@ class Column:
         return tuple(ends)
 
     def bound(self, value: float) -> str:
-        """Return an end of a range of this column as a configuration has it: a number or, of
-        dates, the day.
+        """Return an end of this column's range as a configuration writes it: a number or a day.
+
+        Args:
+            value: a number; for a column of dates, days since 1970-01-01.
         """
         if self.kind == "date":
             return str(np.datetime64("1970-01-01") + int(value // 1))
@@ -346,7 +346,7 @@ class Inspection:
 
     @property
     def _others(self) -> list[Column]:
-        # The columns that are neither the label nor name anything.
+        """The columns that are neither the label, the id nor the unit."""
         return [
             column for column in self.columns if column.name not in (self.label, self.id, self.unit)
         ]
@@ -451,6 +451,12 @@ def inspect_table(
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
+    """Open a file; arguments as ``form`` and ``header`` of ``inspect_table``.
+
+    Raises:
+        ConfigError: it is a folder.
+        DataError: it is not a table, or the first line of a csv does not look like names.
+    """
     if path.is_dir():
         raise ConfigError(folder_for_file(path))
     if path.suffix.lower() == ".npz":
@@ -542,8 +548,10 @@ def advice_for_arrays(path: Path) -> str:
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
-    # Numbers in the first line are data, unless they count the columns; and so is what its own
-    # column has again.
+    """Raise DataError if the first line of a csv looks like a title or a record, not like names.
+
+    Numbers are data, unless they count the columns. Repeated and missing names are refused as well.
+    """
     names = form.column_names(path)
     empty = sum(not name.strip() for name in names)
     if empty > 1 and 2 * empty > len(names) and form.separator != " ":
@@ -747,7 +755,7 @@ def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
 
 
 def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
-    # Numbers as the file's form has them, null where a word is none.
+    """Return words as numbers, with the decimal sign of the file; null: a word is not a number."""
     text = (columns.csv_format or CsvFormat()).with_decimal_points(words)
     return pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None).cast(
         pa.float64(), safe=False
@@ -1079,7 +1087,15 @@ def _first_cell(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -
 
 
 def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
-    # Whole years around dates that are read as days since 1970-01-01.
+    """Return a column of dates, with a range of whole years around them.
+
+    If its dates cannot be read, it has no range but a remark that says why.
+
+    Args:
+        columns: of the file.
+        look: the column's values.
+        seen: the column as it was seen so far.
+    """
     form = look.format if isinstance(look.format, str) else None
     if form is None and look.text and not look.fit(ISO_DATE).all():
         formats = date_formats(look.words)
@@ -1097,11 +1113,9 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     days, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
     usual = days[~outliers(days, counts)]
     # The day before the first one, so that the range does not begin with a record's own date.
-    low, high = (
-        float(np.array(day, "datetime64[D]").astype("datetime64[Y]").astype(int))
-        for day in (usual[0] - 1, usual[-1])
-    )
-    if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
+    ends = np.array([usual[0] - 1, usual[-1]], "datetime64[D]").astype("datetime64[Y]")
+    first_year, last_year = ends.astype(int).tolist()
+    if first_year < -_EPOCH_YEAR or last_year >= _LAST_YEAR - _EPOCH_YEAR:
         return replace(
             seen,
             remark=(
@@ -1109,15 +1123,14 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
                 "dates of these years can be used"
             ),
         )
-    years = (
-        np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
-    )
+    years = np.array([first_year, last_year + 1], "datetime64[Y]")
+    low, high = years.astype("datetime64[D]").astype(float).tolist()
     return replace(
         seen,
         low=float(days[0]),
         high=float(days[-1]),
-        numeric=tuple(years.tolist()),
-        outside=int(counts[(days < years[0]) | (days > years[-1])].sum()),
+        numeric=(low, high),
+        outside=int(counts[(days < low) | (days > high)].sum()),
         format=form,
         remark=LATER_DATES,
     )
@@ -1227,23 +1240,29 @@ def _has_frequent_ends(numbers: np.ndarray, counts: np.ndarray) -> bool:
 def _words(
     columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int
 ) -> Column:
-    # A list of values, or why there is none.
+    """Return a column of words, with the list of its frequent values, or why there is none.
+
+    Args:
+        columns: of the file.
+        seen: the column as it was seen so far.
+        look: its values.
+        rows: how many there are.
+        most_values: a column with more distinct values is left out.
+    """
     if remark := _unread_numbers(columns, look):
         return replace(seen, kind="unreadable", remark=remark)
-    many = len(look.words) > most_values
+    has_many = len(look.words) > most_values
     doubt = _odd_word(columns, look) or _suffix_remark(look)
     least = max(1, min(5, rows // 50))
     frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
-    if doubt and (many or not frequent):
+    if doubt and (has_many or not frequent):
         return replace(seen, kind="unreadable", remark=doubt)
-    free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
-    if free or many:
+    is_free_text = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
+    if is_free_text or has_many:
         count = f"{len(look.words):,} different values"
-        problem = (
-            f"the column contains free text ({count})"
-            if free
-            else f"the column has {count}, too many to list them all"
-        )
+        problem = f"the column has {count}, too many to list them all"
+        if is_free_text:
+            problem = f"the column contains free text ({count})"
         return replace(
             seen,
             kind="text",
@@ -1265,61 +1284,68 @@ def _words(
 
 
 def _unread_numbers(columns: ColumnReader, look: _ColumnValues) -> str:
-    """Return why numbers are not read that are all written as numbers; empty: not all are."""
-    plain = np.isfinite(look.numbers)
-    if look.numeric or not (plain | look.fit(_WITH_COMMA)).all():
+    """Return why a column is not read as numbers although every word looks like one.
+
+    It is empty if the column is read as numbers, or if not every word looks like one.
+    """
+    is_number = np.isfinite(look.numbers)
+    if look.numeric or not (is_number | look.fit(_WITH_COMMA)).all():
         return ""
-    word, where = _first_cell(columns, look, ~plain)
+    word, where = _first_cell(columns, look, ~is_number)
     if not look.possible_formats:
         return (
             "the column contains formatted numbers that cannot be read, such as "
             f"{word!r} in {where}: write all numbers in one form, such as 1234.5 or 1.234,5 "
             '(docs/data.md, "How dates and numbers are written")'
         )
+    return (
+        f"the column contains numbers such as {word!r} in {where}, which can be "
+        f"read in several ways: {_choice_of_format(look, word)}"
+    )
+
+
+def _choice_of_format(look: _ColumnValues, word: str) -> str:
+    """Return what to give, depending on which number a word means that several formats read."""
     choices = []
     for form in look.possible_formats:
         setting = command_line(look.name, form)
         number = number_in(form, word)
         choices.append(f"{setting} if {word!r} means {number}")
-    forms = " or ".join(choices)
-    return (
-        f"the column contains numbers such as {word!r} in {where}, which can be "
-        f"read in several ways: give {forms}"
-    )
+    settings = " or ".join(choices)
+    return f"give {settings}"
 
 
 def _odd_word(columns: ColumnReader, look: _ColumnValues) -> str:
-    """Return which word keeps a column from being numbers or dates, as nearly all of its cells are;
-    empty: most are neither.
+    """Return a clause on the first word that is not a number (date) in a column of numbers (dates).
+
+    It is empty if the column is read as numbers, or if less than 90 % of its rows have a number, or
+    a date.
     """
-    dated = look.fit(_DATE)
-    plain = (np.isfinite(look.numbers) | look.fit(_WITH_COMMA)) & ~dated
-    what, fits = (
-        ("numbers", plain)
-        if look.counts[plain].sum() >= look.counts[dated].sum()
-        else ("dates", dated)
-    )
-    mostly = look.counts[fits].sum() > 0.9 * look.counts.sum()
-    ends = look.fit(_OPEN_END)
-    if what == "numbers" and not look.numeric and (plain | ends).all() and plain.any():
-        word, where = _first_cell(columns, look, ends & ~plain)
+    is_date = look.fit(_DATE)
+    is_number = (np.isfinite(look.numbers) | look.fit(_WITH_COMMA)) & ~is_date
+    kind = "numbers"
+    fits = is_number
+    if look.counts[is_number].sum() < look.counts[is_date].sum():
+        kind = "dates"
+        fits = is_date
+    if look.numeric:
+        return ""
+    is_open_end = look.fit(_OPEN_END)
+    if kind == "numbers" and (is_number | is_open_end).all() and is_number.any():
+        word, where = _first_cell(columns, look, is_open_end & ~is_number)
+        digits = word.strip(" <>=≤≥+")
         return (
             f"the column contains numbers, but also {word!r} in {where}: write a number in its "
-            f"place (such as {_digits(word)}) to use the column as numbers"
+            f"place (such as {digits}) to use the column as numbers"
         )
-    if look.numeric or not mostly:
+    if look.counts[fits].sum() <= 0.9 * look.counts.sum():
         return ""
     word, where = _first_cell(columns, look, ~fits)
     infinite = " (an infinite number)" if is_infinite(word) else ""
     return (
-        f"the column contains {what}, but also {word!r}{infinite} in {where}: correct this "
+        f"the column contains {kind}, but also {word!r}{infinite} in {where}: correct this "
         f"value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
     )
-
-
-def _digits(word: str) -> str:
-    """Return the number in a word for an open end, such as 90+."""
-    return word.strip(" <>=≤≥+")
 
 
 def _suffix_remark(look: _ColumnValues) -> str:
@@ -1388,8 +1414,10 @@ def _may_be_numbers(look: _ColumnValues) -> bool:
 
 
 def _check_label_words(columns: ColumnReader, look: _ColumnValues) -> None:
-    """Raise DataError for labels that nobody called numbers or classes, where a number is infinite
-    or so many numbers are written otherwise than 1234.5 that they can hardly be classes.
+    """Raise DataError for labels that may be numbers, if the owner did not say what they are.
+
+    They may be if one of several numbers is infinite, or if there are more than FEW_NUMBERS numbers
+    that are written otherwise than 1234.5.
     """
     numbers = np.isfinite(look.numbers)
     others = [str(word) for word in look.words.filter(pa.array(~numbers)).to_pylist()]
@@ -1421,11 +1449,7 @@ def _unread_label_remedy(look: _ColumnValues) -> str:
     if look.possible_formats:
         # The word with most separators shows how the readings differ.
         word = max(look.words.to_pylist(), key=lambda word: len(re.findall(r"[.,' ]", word)))
-        choices = (
-            f"{command_line(look.name, form)} if {word!r} means {number_in(form, word)}"
-            for form in look.possible_formats
-        )
-        return f"give {' or '.join(choices)}"
+        return _choice_of_format(look, word)
     found = suffixed_numbers(look.words)
     if found is None:
         return ""

@@ -1,19 +1,18 @@
-"""Answers while requests to erase wait: what is stable for them is answered, anything else is owed
-an answer.
+"""Answers of a run with pending requests for erasure, given only if the erasure cannot change them.
 
-    unlearning/waiting.json      {"units": 5, "members": [0, 3, 2]}: listed in the run's manifest
-    unlearning/abstained.jsonl   one line for each command that abstained, added before it answers;
-                                 beside the manifest. It names the state that was asked, and stays:
-                                 each update counts those of its own states
+    unlearning/waiting.json      {"units": 5, "members": [0, 3, 2]}; the run's manifest lists it
+    unlearning/abstained.jsonl   one line for each command that left queries unanswered, appended
+                                 before the command answers; no manifest lists it. A line names the
+                                 state of the run; each update counts the lines of its own states
 
 Formal guarantees
-    An answer that is given is the one that training without the waiting records gives
-    (agt.unlearning.sisa, which the request was checked for; of an ensemble
-    ``agt.unlearning.sisa``). Which queries abstain depends on all records, those that wait among
-    them, and everybody sees it: so no private claim holds of such answers, and private mechanisms
-    are refused until the update.
-    A line of abstained.jsonl is on the disk before the answers beside it are: a crash may count
-    queries that nobody got to see, and loses none.
+    * An answer that is given is the one that training without the pending records gives
+      (agt.unlearning.sisa, for which the request was checked).
+    * Which queries are left unanswered depends on all records, also on the pending ones, and
+      whoever asks sees it. So no privacy claim holds for such answers, and private mechanisms are
+      refused until the update.
+    * A line of abstained.jsonl is on the disk before the answers of its command are. So a crash may
+      count queries whose answers nobody saw, but it loses none.
 """
 
 import json
@@ -42,13 +41,15 @@ from agt_cli.unlearn.log import Log
 
 @dataclass
 class StateMonitor:
-    """Whether a run is still what it was when it was opened: a look at its manifest's time, as
-    often as one likes.
+    """Notices whether a run was changed since it was opened.
+
+    The manifest is read again only when the time, size or inode of its file has changed, so that
+    ``changed`` can be asked before every answer.
 
     Attributes:
-        run: as it was opened.
-        seen: (time, size, number) of a manifest that was read and is of this run; None: none was
-            read.
+        run: the run as it was opened.
+        seen: (time of the last change, size, inode) of a manifest that was read and has the run's
+            digest; None: none was read yet.
     """
 
     run: Run
@@ -56,7 +57,7 @@ class StateMonitor:
 
     @property
     def changed(self) -> bool:
-        """A change that is decided and not yet carried through counts, too."""
+        """Whether the run was changed, or a change was committed whose files are being moved."""
         path = self.run.folder / MANIFEST
         try:
             state = path.stat()
@@ -77,13 +78,13 @@ ABSTAINED_FILE = Path("unlearning/abstained.jsonl")
 
 @dataclass(frozen=True)
 class PendingErasures:
-    """What waits in a run.
+    """The pending requests for erasure of a run.
 
     Attributes:
-        run: as it is.
-        units: how many people (or other units) wait to be erased; 0: none.
-        members: how many of them each member of an ensemble was trained on; None: not known, or no
-            ensemble.
+        run: the run.
+        units: how many people (or other units) are to be erased; 0: there are no requests.
+        members: how many of these units each member of an ensemble was trained on; None: this is
+            not known, or the model is not an ensemble.
     """
 
     run: Run
@@ -92,16 +93,25 @@ class PendingErasures:
 
     @classmethod
     def of(cls, run: Run) -> "PendingErasures":
-        """Raises ConfigError where the log or what was kept beside it is not what was written."""
+        """Read the pending requests of a run.
+
+        Raises:
+            ConfigError: the request log, or waiting.json, was altered.
+        """
         units = len(Log.of(run).waiting_units)
         if not units or not run.holds(WAITING_FILE):
             return cls(run, units)
         members = json.loads(run.read(WAITING_FILE))["members"]
-        known = members is not None and sum(members) == units
-        return cls(run, units, tuple(map(int, members)) if known else None)
+        is_known = members is not None and sum(members) == units
+        return cls(run, units, tuple(map(int, members)) if is_known else None)
 
     def answered(self, certificates: Certificates, classes: int) -> np.ndarray:
-        """[n] bool: the queries whose label is the same without whatever waits."""
+        """Return which queries have the same label without the pending records, [n] bool.
+
+        Args:
+            certificates: of the n queries.
+            classes: the number of classes.
+        """
         if (
             self.members is not None
             and isinstance(certificates, VoteCertificates)
@@ -111,40 +121,51 @@ class PendingErasures:
             return answerable(certificates.member_distances, certificates.members, pending, classes)
         return certificates.stable_distance >= self.units
 
+    @property
+    def _still_in_model(self) -> str:
+        """A clause that says how many people asked to be erased."""
+        are = "is" if self.units == 1 else "are"
+        return f"{people(self.units)} asked to be erased and {are} still in the model"
+
     def refuse(self, release: str) -> None:
-        """Raise ConfigError where something waits: nothing private is released then."""
+        """Raise ConfigError if requests are pending, because nothing private is released then.
+
+        Args:
+            release: what was asked for, as the subject of a sentence.
+        """
         if self.units:
             folder = self.run.folder
-            requesters = people(self.units)
-            are = "is" if self.units == 1 else "are"
             raise ConfigError(
-                f"run={folder}: {requesters} asked to be erased and {are} still in the model, "
+                f"run={folder}: {self._still_in_model}, "
                 f"so {release} would use their records. First carry out the erasure with `agt "
                 f"unlearn run={folder}`. Until then, `agt certify` can answer the queries that "
                 "do not depend on these records"
             )
 
     def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:
-        """Count on the disk what is not answered now, and what is said of it; nothing where nothing
-        waits.
+        """Count the queries that are not answered now, in abstained.jsonl and as metrics.
 
         Args:
-            answered: [n] bool.
+            answered: [n] bool, the result of ``answered``.
+            record: of the present command; its metrics are changed.
+
+        Returns:
+            Sentences about these queries for the owner. Without pending requests there are none,
+            and nothing is written.
         """
         if not self.units:
             return []
-        queries, abstained = len(answered), int((~answered).sum())
+        queries = len(answered)
+        answered_count = int(answered.sum())
+        abstained = queries - answered_count
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = {"time": now, "state": self.run.digest, "queries": queries, "abstained": abstained}
-        _append(self.run.folder / ABSTAINED_FILE, json.dumps(line))
-        record.add_metrics(waiting=self.units, answered=queries - abstained, abstained=abstained)
         folder = self.run.folder
-        requesters = people(self.units)
-        are = "is" if self.units == 1 else "are"
-        answered_count = queries - abstained
+        _append(folder / ABSTAINED_FILE, json.dumps(line))
+        record.add_metrics(waiting=self.units, answered=answered_count, abstained=abstained)
         return [
             (
-                f"{requesters} asked to be erased and {are} still in the model until it is "
+                f"{self._still_in_model} until it is "
                 f"updated. {answered_count} of {queries} queries are answered, exactly as a "
                 f"model trained without the records of these people would answer. {abstained} "
                 f"queries are not answered until the update: type `agt unlearn run={folder}` "
@@ -158,28 +179,33 @@ class PendingErasures:
 
 
 def abstentions(folder: Path, states: Collection[str]) -> int:
-    """How many queries abstained in these states of a run.
+    """Return how many queries were not answered in some states of a run, by abstained.jsonl.
 
-    A line that breaks off was being written when its command died, and nobody saw the answers
-    beside it.
+    An incomplete line is skipped: its command was killed while it wrote the line, so nobody saw its
+    answers.
 
     Args:
-        states: their digests.
+        folder: of the run.
+        states: the digests of the states.
 
     Raises:
-        ConfigError: the file cannot be read, or holds a line that is none of these.
+        ConfigError: the file cannot be read, or has a line of another form.
     """
-    path, count, number = folder / ABSTAINED_FILE, 0, 0
+    path = folder / ABSTAINED_FILE
     if not path.exists():
         return 0
+    count = 0
+    number = 0
     try:
         for number, line in enumerate(read_file(path).decode(errors="replace").splitlines(), 1):
             if not line or (line.startswith("{") and not line.endswith("}")):
                 continue
-            told = parse_object(line.encode(), f"line {number}")
-            if int(told["abstained"]) < 0:
+            entry = parse_object(line.encode(), f"line {number}")
+            abstained = int(entry["abstained"])
+            if abstained < 0:
                 raise ValueError("a negative count")
-            count += int(told["abstained"]) * (str(told["state"]) in states)
+            if str(entry["state"]) in states:
+                count += abstained
     except (Broken, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path}, line {number}: agt cannot read the number of unanswered queries from this "
@@ -190,16 +216,20 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
 
 
 def _append(path: Path, line: str) -> None:
+    """Append a line to a file, which is on the disk when this returns.
+
+    The file is locked meanwhile, and a new one is readable by its owner only. If the last line is
+    incomplete, because its process was killed, it is ended first.
+    """
     path.parent.mkdir(exist_ok=True)
-    handle = os.open(
-        path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
-    )
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, flags, 0o600)
     try:
         acquire_lock(handle, 60.0, str(path))
         size = os.fstat(handle).st_size
-        # somebody died in the middle of a line
-        broken = size and os.pread(handle, 1, size - 1) != b"\n"
-        os.write(handle, ("\n" if broken else "").encode() + f"{line}\n".encode())
+        is_incomplete = size and os.pread(handle, 1, size - 1) != b"\n"
+        text = f"\n{line}\n" if is_incomplete else f"{line}\n"
+        os.write(handle, text.encode())
         os.fsync(handle)
         sync_folder(path.parent)
     finally:

@@ -1,17 +1,10 @@
-"""From a configuration to what training and certification both need: settings and dataset.
+"""Read a training configuration and its data, train with progress, and write the trained model.
 
-The library's models under a console: progress while they train and certify, and the words that go
-with it.
-
-What a training run keeps of its data: what queries need, and none of its records.
-
-``source.json`` has the dataset's configuration with every constant that its file told
-(``Dataset.settled``), and the dataset without its records as a saved model keeps it
-(agt/models/description.py). A frozen encoder is kept beside it. So certificates, plans and releases
-about a file of queries need the run's folder alone, wherever the training data is by then.
-
-What a record has of a trained model: its files, what is known of its data, how good it is,
-conditions a-g, a report.
+A training run stores what queries need, and none of its training records. ``source.json`` has the
+dataset's configuration with every constant that was read from its file (``Dataset.settled``), and
+the dataset without its records (agt/models/description.py). A frozen encoder is stored as well. So
+certificates, plans and releases about a file of queries need only the run's folder, wherever the
+training data are by then.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +50,7 @@ from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, missing_words
+from agt_cli.networks import check_network, message_of_error, missing_words
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
@@ -76,7 +69,7 @@ TRAIN_ACCURACY_KEY = "train accuracy"  # public key of the hash that chooses the
 
 
 class Encoder(Protocol):
-    """A frozen public encoder: features [n, d] of records, each from that record alone."""
+    """A frozen public encoder, which computes features [n, d], each record's from itself alone."""
 
     def apply(self, features: np.ndarray) -> np.ndarray:
         """Return what the head sees of records [n, ...], as [n, d]."""
@@ -85,7 +78,7 @@ class Encoder(Protocol):
         """Return the data set as the encoder sees it."""
 
     def head(self) -> dict[str, Tensor] | None:
-        """Return the parameters that training starts from; None: at random."""
+        """Return the parameters from which training of the head starts; None: random ones."""
 
     def save(self, store: FileWriter) -> None:
         """Write what queries need."""
@@ -93,7 +86,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class EncoderSettings(Protocol):
-    """What ``model.encoder`` is made into."""
+    """The settings of an encoder, into which ``model.encoder`` is built."""
 
     def load(
         self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None
@@ -106,8 +99,10 @@ class EncoderSettings(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(Settings):
-    """A training run's configuration: everything about the training, and where its data comes
-    from.
+    """The settings of a training run.
+
+    Attributes:
+        source: reads the data.
     """
 
     source: DataSource
@@ -117,10 +112,11 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     """Validate a training configuration, before any data is read.
 
     Args:
-        head: what ``config.model`` made when it was trained; None: make it.
+        config: the configuration of the training.
+        head: the head that a finished run stored; None: it is built from the key ``model``.
 
     Raises:
-        ConfigError: the first thing that is wrong, by key.
+        ConfigError: a setting is wrong; the message names it.
     """
     only_keys(config, TRAINING_KEYS)
     if config.get("resume") is not None:
@@ -146,16 +142,20 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
 
 
 def _source(node: Any, relation: RelationConfig) -> Any:
-    """Build the dataset, or refuse by its name a relation that the dataset has no names for.
+    """Build the source of the data from its settings.
+
+    Args:
+        node: the value of the key ``dataset``.
+        relation: the neighbour relation.
 
     Raises:
-        ConfigError: labels change under the relation, and nothing names these records without them;
-            as ``build``.
+        ConfigError: a setting is wrong; or labels change under the relation, but the source makes
+            ids of records from their labels.
     """
     if RELATIONS[relation.name].label_free_ids and isinstance(node, Mapping):
-        source = build(
-            {key: value for key, value in node.items() if key != "label_free"}, "dataset"
-        )
+        # Built without this setting, which a source without the attribute would refuse by name.
+        settings = {key: value for key, value in node.items() if key != "label_free"}
+        source = build(settings, "dataset")
         if not hasattr(source, "label_free"):
             raise ConfigError(
                 f"relation={relation.name}: {type(source).__name__} makes the id of a record "
@@ -166,31 +166,22 @@ def _source(node: Any, relation: RelationConfig) -> Any:
 
 
 def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
-    """Validate the settings of a training that is to begin; a learner's code is imported here only.
+    """Validate the settings of a new training, and import the code of a learner of the user's own.
 
     Raises:
-        ConfigError: the first thing that is wrong, by key.
+        ConfigError: a setting is wrong; the message names it.
     """
     if missing_words(config):
-        check_network(config, _head_error(config))
+        check_network(config, message_of_error(lambda: head_from_config(config.get("model"))))
     settings = settings_of(config)
     return replace(settings, learner=settings.certificate.import_learner())
-
-
-def _head_error(config: Mapping[str, Any]) -> str:
-    """Return what is wrong with the head that a configuration describes; empty: nothing."""
-    try:
-        head_from_config(config.get("model"))
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a training configuration, without its head, by name (``Settings``).
 
     Raises:
-        ConfigError: the first thing that is wrong, by key.
+        ConfigError: a setting is wrong; the message names it.
     """
     parts = read_parts(config)
     check_certificate_name(config.get("certificate"))
@@ -203,9 +194,10 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_files(source: DataSource) -> dict[str, dict[str, str]]:
-    """Return where the files of a dataset lie, and their SHA-256, by the setting that names them.
+    """Return the paths of a dataset's files, and their SHA-256, by the setting that names them.
 
-    Whoever opens the run elsewhere finds them by that. A folder has no hash.
+    They are recorded, so that the files are found when the run is opened in another folder. A
+    folder has no hash.
     """
     data_dir = expand_home(Path(getattr(source, "data_dir", "")))
     files = {}
@@ -223,16 +215,16 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
 
 
 def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return a recorded configuration whose dataset lies where the run found it, if still there.
+    """Return a recorded configuration with the absolute paths of its data, if these still exist.
 
     Args:
-        config: as it was recorded.
-        files: what ``data_files`` said then; empty: the run is older than that.
+        config: the configuration that a run recorded.
+        files: the result of ``data_files`` that it recorded; empty: the run is too old to have one.
 
     Raises:
-        ConfigError: an entry of ``files`` names no path.
+        ConfigError: an entry of ``files`` has no path.
     """
-    there = {}
+    existing = {}
     for key, entry in files.items():
         if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
             raise ConfigError(
@@ -240,22 +232,23 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
                 "version of agt did not write it: train again"
             )
         if Path(entry["path"]).exists():
-            there[key] = entry["path"]
-    return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
+            existing[key] = entry["path"]
+    if not existing:
+        return dict(config)
+    return {**config, "dataset": {**config["dataset"], **existing}}
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A dataset ready for the head.
+    """The data of a training, with features as the head takes them.
 
     Attributes:
-        loaded: the dataset as loaded, before any encoder; its digest names the data.
-        dataset: features as the head takes them: an encoder's outputs, where there is one.
-        choices: what the settings were chosen on, as far as the public rows that they name are
-            still the same.
-        erased: the records that were left out and the data still has, as the head takes them.
-        untouched: whether that left every other record as it was.
-        encoder: the frozen encoder, where there is one.
+        loaded: the dataset as it was loaded, before any encoder; its digest identifies the data.
+        dataset: the dataset with the features that the encoder computes; without one, ``loaded``.
+        choices: the fact about what the settings were chosen on (``still_chosen``).
+        erased: the records that were left out, as far as the data still contain them.
+        untouched: the fact that leaving them out did not change the other records.
+        encoder: the frozen encoder; None: there is none.
     """
 
     loaded: Dataset
@@ -267,10 +260,11 @@ class Prepared:
 
     @property
     def classes(self) -> int:
+        """The number of classes; 0: labels are numbers."""
         return len(self.dataset.classes)
 
     def problem(self, settings: Settings) -> Problem:
-        """To train on it with these settings."""
+        """Return the problem of training on these data with some settings."""
         initial = self.encoder.head() if self.encoder else None
         return Problem(self.dataset, replace(settings, choices=self.choices), initial)
 
@@ -281,34 +275,32 @@ def prepare(
     is_erased: IsErased | None = None,
     before: Mapping[str, object] | None = None,
 ) -> Prepared:
-    """Load the data, with notes for its owner, and run it through the frozen encoder if any.
+    """Load the data, add notes for their owner, and apply the frozen encoder if there is one.
 
     Args:
-        settings: of a training.
-        console: for progress.
+        settings: of the training.
+        console: shows progress.
         is_erased: ids and units -> which records are left out, as in
             ``agt.data.erasure.load_without_erased``; None: none ever was.
         before: as in ``agt.data.erasure.load_without_erased``.
     """
     use_threads(settings.compute)
     if is_erased:
-        parted = load_without_erased(settings.source, is_erased, before)
+        data = load_without_erased(settings.source, is_erased, before)
     else:
-        parted = _whole(settings.source.load())
-    loaded = with_notes(parted.rest, _normalized(settings))
-    erased = parted.erased
+        whole = settings.source.load()
+        no_records = whole.train.take(np.arange(0))
+        data = ErasedDataset(whole, no_records, proved("no_record_left_out"))
+    loaded = with_notes(data.rest, _normalized(settings))
+    erased = data.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
     if config is None:
-        return Prepared(loaded, loaded, choices, erased, parted.untouched)
+        return Prepared(loaded, loaded, choices, erased, data.untouched)
     with console.progress("public encoder") as report:
         encoder = config.load(loaded, lambda step, of: report(step, of, step, of))
         erased = replace(erased, features=encoder.apply(erased.features))
-        return Prepared(loaded, encoder.encode(loaded), choices, erased, parted.untouched, encoder)
-
-
-def _whole(loaded: Dataset) -> ErasedDataset:
-    return ErasedDataset(loaded, loaded.train.take(np.arange(0)), proved("no_record_left_out"))
+        return Prepared(loaded, encoder.encode(loaded), choices, erased, data.untouched, encoder)
 
 
 def encoder_of(settings: Settings) -> EncoderSettings | None:
@@ -318,9 +310,9 @@ def encoder_of(settings: Settings) -> EncoderSettings | None:
 
 
 def _normalized(settings: RunSettings) -> float | None:
-    """Return how many training records a configured normaliser stands for; None: none is set.
+    """Return the number of training records that a configured normaliser B implies; None: no B.
 
-    It stands for B records of each batch of each member.
+    Each of the batches of each member has B records.
     """
     batch = settings.training.batch
     if batch.normalizer is None:
@@ -357,13 +349,15 @@ def use_threads(compute: ComputeConfig) -> None:
 
 
 def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: Console) -> Prepared:
-    """``prepare``, by every process of the team, if there is one.
+    """Call ``prepare`` in every process of the team; without a team, in this process.
 
     Args:
-        config: that the settings were made from.
+        settings: as in ``prepare``.
+        config: the configuration from which the settings were made; it is sent to the others.
+        console: as in ``prepare``.
 
     Raises:
-        AgtError: as ``Team.made``.
+        AgtError: ``prepare`` failed in another process.
     """
     shared = current_team.get()
     if shared is None:
@@ -378,8 +372,16 @@ def fit(
     console: Console,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Model:
-    """Train, with progress; go on from checkpoints, if there are any; with the team, if there is
-    one.
+    """Train a model and show progress.
+
+    If there is a team, all of its processes train together, and the model's answers are computed by
+    all of them.
+
+    Args:
+        prepared: the data.
+        settings: of the training.
+        console: shows progress.
+        checkpoints: reads and writes the state of an unfinished training.
     """
     problem = prepared.problem(settings)
     if settings.certificate.ignores_initial_parameters(problem):
@@ -388,8 +390,9 @@ def fit(
             "encoder's base model, so training starts from random parameters of the head"
         )
     shared = current_team.get()
+    label, unit = _progress_words(settings)
     with (
-        console.progress(*_doing(settings)) as report,
+        console.progress(label, unit) as report,
         shared.at("fit") if shared else nullcontext(),
     ):
         model = fit_model(
@@ -405,14 +408,14 @@ def fit(
 
 @contextmanager
 def certifying(model: Model, console: Console, label: str = "certifying") -> Iterator[OnProgress]:
-    """Progress while queries are certified."""
+    """Show progress while queries are certified; yields the function that reports it."""
     unit = "member" if model.problem.settings.ensemble.members > 1 else "query"
     with console.progress(label, unit) as report:
         yield lambda at: report(at.step, at.steps, at.done, at.total)
 
 
-def _doing(settings: Settings) -> tuple[str, str]:
-    """(what is trained, what a step of it is), in words."""
+def _progress_words(settings: Settings) -> tuple[str, str]:
+    """Return a clause that says what is trained, and the word for one step of it."""
     if settings.ensemble.members > 1:
         return f"training {settings.ensemble.members} members", "member"
     if settings.certificate.covers_every_k:
@@ -429,12 +432,12 @@ SOURCE_FILE = "source.json"
 
 @dataclass(frozen=True)
 class RunWithoutRecords:
-    """What a finished training run says of its data.
+    """What a finished training run stored about its data, without the training records.
 
     Attributes:
-        problem: what was trained, without its records.
-        settled: the dataset's configuration, with all constants.
-        encoder: that queries pass through, where there is one.
+        problem: the problem of the training, without records.
+        settled: the configuration of the dataset, with all constants that were read from its file.
+        encoder: the frozen encoder; None: there is none.
     """
 
     problem: Problem
@@ -443,44 +446,53 @@ class RunWithoutRecords:
 
     @property
     def source(self) -> DataSource:
-        """Reads queries, and nothing else.
+        """The source of the data, which is used only to read queries.
 
-        Raises ConfigError where the dataset's code is not there.
+        Raises:
+            ConfigError: the code of the dataset cannot be imported.
         """
         return build(self.settled, "dataset")
 
 
 def config_with_constants(config: Mapping[str, Any], loaded: Dataset) -> dict[str, Any]:
-    """The configuration of a dataset, with what only its data could tell.
+    """Return the configuration of a dataset, with the constants that were read from its file.
 
     Args:
-        config: a training run's.
+        config: the configuration of the training run.
+        loaded: the dataset.
     """
-    return {**config["dataset"], **({"settled": loaded.settled} if loaded.settled else {})}
+    constants = {"settled": loaded.settled} if loaded.settled else {}
+    return {**config["dataset"], **constants}
 
 
 def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> None:
-    """Write what ``run_without_records`` reads."""
-    source, described = (
-        config_with_constants(record.config, prepared.loaded),
-        describe_dataset(prepared.problem(settings)),
-    )
-    record.write(
-        SOURCE_FILE,
-        as_json(
-            {"format": MODEL_FORMAT, "name": prepared.dataset.name, "source": source, **described}
-        ),
-    )
+    """Write source.json and the encoder, which ``run_without_records`` reads.
+
+    Args:
+        record: of the training run.
+        prepared: its data.
+        settings: of the training.
+    """
+    node = {
+        "format": MODEL_FORMAT,
+        "name": prepared.dataset.name,
+        "source": config_with_constants(record.config, prepared.loaded),
+        **describe_dataset(prepared.problem(settings)),
+    }
+    record.write(SOURCE_FILE, as_json(node))
     if prepared.encoder is not None:
         prepared.encoder.save(record)
 
 
 def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords | None:
-    """What a run kept; None of a run that was made before runs did.
+    """Return what a finished run stored about its data; None: the run is too old to have stored it.
+
+    Args:
+        finished: the run.
+        settings: of the training.
 
     Raises:
-        ConfigError: source.json is of another format, or its dataset's code is not there; or
-            settings that it refuses.
+        ConfigError: source.json has another format or is damaged, or the encoder cannot be read.
     """
     if not finished.holds(SOURCE_FILE):
         return None
@@ -491,7 +503,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
                 f"run={finished.folder}: {SOURCE_FILE} has format {node['format']}, but this "
                 f"version of agt reads format {MODEL_FORMAT}: train again"
             )
-        # whose settings rule, where they name a unit or none; earlier runs say nothing else
+        # A setting ``unit`` of the source decides. Runs of earlier versions have "units" instead.
         source = node["source"]
         named = source["unit"] is not None if "unit" in source else node.get("units") is True
         dataset, records = read_dataset({**node, "units": named}, node["name"])
@@ -507,24 +519,23 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
 
 
 def kept_head(finished: Run) -> HeadBuilder | None:
-    """A network of the user's own, as it was trained; None: the head was described in words,
-    which make it again.
+    """Return the head that a run stored, if it is a network of the user's own.
+
+    None: the head is built again from the run's settings.
     """
-    name = next(
-        (name for name in (NETWORK, f"members/000/{NETWORK}") if finished.holds(name)), None
-    )
-    if name is None:
-        return None
-    where = f"model._target_={finished.config['model'].get('_target_')}"
-    return CustomNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
+    for name in (NETWORK, f"members/000/{NETWORK}"):
+        if finished.holds(name):
+            where = f"model._target_={finished.config['model'].get('_target_')}"
+            return CustomNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
+    return None
 
 
 def asked_for_train_accuracy(dataset: Dataset, settings: Settings) -> Records:
-    """Return the training records of which the accuracy that a run shows is computed.
+    """Return the training records on which a run's training accuracy is computed.
 
-    Of an ensemble they are a sample if the declared size is above ``TRAIN_ACCURACY_RECORDS``: each
-    of its members has to be asked about each of them. A record is in the sample by a public hash of
-    its own id, at a rate from public constants alone.
+    For an ensemble they are a sample if the declared size is above ``TRAIN_ACCURACY_RECORDS``,
+    because each member has to answer for each record. Whether a record is in the sample depends on
+    a public hash of its own id, at a rate that depends on public constants only.
 
     Args:
         dataset: what the model was trained on.
@@ -550,21 +561,24 @@ def write_trained(
     seconds: float,
     lines: Sequence[str] = (),
 ) -> AnyQuality:
-    """Write everything of a training run; return how good it is on the test records.
+    """Write the model, metrics, conditions and report of a training run.
 
     Args:
         record: of the run.
         prepared: its data.
         settings: of the training.
-        model: that was trained.
-        seconds: that its training took.
-        lines: what else its report says.
+        model: the trained model.
+        seconds: how long the training took.
+        lines: further sentences for the report.
+
+    Returns:
+        How good the model is on the test records.
     """
     dataset = prepared.dataset
     record.environment(
         data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
     )
-    key = HashKey.made(record.place)
+    key = HashKey.read_or_create(record.place)
     record.environment(
         data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
     )
@@ -572,7 +586,7 @@ def write_trained(
     model.save_shards(record)
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
-        file.writelines(Index.made(prepared.loaded.train, key).parts)
+        file.writelines(Index.from_records(prepared.loaded.train, key).parts)
     asked = asked_for_train_accuracy(dataset, settings)
     if len(asked) < len(dataset.train):
         record.add_metrics(train_accuracy_records=len(asked))
@@ -612,11 +626,11 @@ def one_sided_doubt(settings: RunSettings, dataset: Dataset) -> Message | None:
     It depends on private records, so it is for the data owner only.
 
     Args:
-        settings: of the training; only vectors have ``dataset.center``, which is the remedy.
-        dataset: whose training records are looked at.
+        settings: of the training. Only vectors have ``dataset.center``, which is the remedy.
+        dataset: the data, of which training records are read.
 
     Returns:
-        None where they do not, where the model does not mind, and for labels that are numbers.
+        The warning; None: vectors do not, this does not affect the model, or labels are numbers.
     """
     is_vectors = isinstance(settings.source, Embeddings)
     is_number = dataset.target.numeric is not None
@@ -626,14 +640,14 @@ def one_sided_doubt(settings: RunSettings, dataset: Dataset) -> Message | None:
 
 
 def large_feature_doubt(settings: RunSettings, dataset: Dataset) -> str:
-    """Return the warning that vectors of a file are too large for a network, and the remedy; empty:
-    they are not, or the model is no network.
+    """Return the warning that vectors of a file are too large for a network, and the remedy.
 
-    It depends on private records, so it is for the data owner only.
+    It is empty if they are not, or if the model is not a network. It depends on private records, so
+    it is for the data owner only.
 
     Args:
-        settings: of the training; only vectors have ``dataset.scale``, which is the remedy.
-        dataset: whose training records are looked at.
+        settings: of the training. Only vectors have ``dataset.scale``, which is the remedy.
+        dataset: the data, of which training records are read.
     """
     is_network = isinstance(settings.certificate, BoxConfig)
     if not is_network or not isinstance(settings.source, Embeddings):
@@ -650,10 +664,10 @@ def large_feature_doubt(settings: RunSettings, dataset: Dataset) -> str:
 def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality:
     """Return how good a model is on the test records.
 
-    Labels are certified only where that takes no time; else some of them are, at k = 0.
+    Labels are certified if that takes no time. If not, some of them are, at k = 0 only.
 
     Args:
-        model: that was trained.
+        model: the trained model.
         prepared: its data.
         constant_remedy: what to change if the model is nearly constant.
     """

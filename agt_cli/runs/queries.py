@@ -1,6 +1,4 @@
-"""What certify, predict and plan begin with: a finished training run, its model, and queries to
-ask it.
-"""
+"""Open a finished training run, its model and queries, for certify, predict and plan."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,7 +21,7 @@ from agt.models.model import Model
 from agt.provenance import surroundings
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
-from agt_cli.choices import naming
+from agt_cli.choices import with_public_rows
 from agt_cli.command_settings.on_run import LINES
 from agt_cli.configuration import digest_of
 from agt_cli.process import current_team
@@ -59,12 +57,13 @@ NOT_READ = (
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished training run and a file of queries, of which no data is read yet.
+    """A finished training run and a file of queries, before any data are read.
 
     Attributes:
         finished: the run.
-        settings: its own, with the present command's ``compute``.
-        inputs: the file of queries; None: the dataset's test records.
+        settings: the settings of the run, but ``compute`` is the present command's.
+        inputs: the file of queries; LINES: queries come on standard input; None: the queries are
+            the dataset's test records.
     """
 
     finished: Run
@@ -73,11 +72,15 @@ class TrainedRun:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "TrainedRun":
-        """Open the run that a command's ``run`` names, with ``digest``, ``inputs`` and ``compute``
-        beside it.
+        """Open the run that a command names.
+
+        Args:
+            config: the command's settings; ``run``, ``digest``, ``inputs`` and ``compute`` are
+                read.
 
         Raises:
-            ConfigError: it is no finished training run, or another than ``digest``.
+            ConfigError: the folder is not a finished training run, or the run does not have the
+                digest.
         """
         finished = open_run(Path(str(config["run"])), "train", digest_of(config, "digest"))
         recorded = located(finished.config, finished.environment.get("data_files") or {})
@@ -87,64 +90,64 @@ class TrainedRun:
 
     @property
     def words(self) -> str:
-        """Which queries, for a stranger to read."""
+        """A clause that says which queries they are, without the folder of a file, for reports."""
         if self.inputs == LINES:
             return "queries from standard input"
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
 
     def open(self, record: RunRecord, console: Console, with_records: bool = False) -> "OpenedRun":
-        """Load the model and the queries, and note in the record what they are.
+        """Load the model and the queries, and record which they are.
 
-        A file of queries needs the run's folder and nothing of the training data, which is not
-        looked for: certificates and releases are about the run that was made. Test records are in
-        the data, which must be what was trained on.
+        If queries are in a file, the run's folder is enough, and the training data are not looked
+        for. Test records are part of the data, which must be those that the run was trained on.
 
         Args:
-            with_records: the training records are needed whatever the queries are.
+            record: the record of the present command; its env.json is changed.
+            console: prints progress and notes.
+            with_records: True: load the training data even if queries are in a file.
 
         Raises:
-            ConfigError: the data changed since it was trained on.
-            DataError: no queries, or ones that do not fit.
+            ConfigError: the data changed since the training.
+            DataError: there are no queries, or they do not fit the model.
         """
         use_threads(self.settings.compute)
-        finished, choices = (
-            self.finished,
-            naming(self.settings.choices, self.settings.training.chosen_from),
-        )
-        run = (
-            None
-            if self.inputs is None or with_records
-            else run_without_records(finished, replace(self.settings, choices=choices))
-        )
-        looked = "read" if run is None else NOT_READ
+        finished = self.finished
+        run = None
+        if self.inputs is not None and not with_records:
+            # ``prepare`` compares public rows with the declaration; without data it is only named.
+            choices = with_public_rows(self.settings.choices, self.settings.training.chosen_from)
+            run = run_without_records(finished, replace(self.settings, choices=choices))
+        training_data = NOT_READ
         if run is None:
-            prepared = prepare(
-                self.settings, console, gone_of(finished) if Log.of(finished).entries else None
-            )
+            training_data = "read"
+            is_erased = gone_of(finished) if Log.of(finished).entries else None
+            prepared = prepare(self.settings, console, is_erased)
             for line in _check_unchanged(finished, prepared):
                 console.note(line)
             source = config_with_constants(finished.config, prepared.loaded)
             run = RunWithoutRecords(prepared.problem(self.settings), source, prepared.encoder)
-        model, dataset = load(run.problem, finished), run.problem.dataset
+        model = load(run.problem, finished)
+        dataset = run.problem.dataset
         queries = dataset.test if self.inputs is None else read_queries(self.inputs, run)
         for line in [*outside_lines(queries), *id_lines(queries)]:
             console.note(line)
         record.environment(
-            **{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name
+            **{key: finished.environment.get(key) for key in DIGESTS},
+            dataset=dataset.name,
+            trained_run=str(finished.folder.resolve()),
+            trained_digest=finished.digest,
+            inputs=self.inputs and str(self.inputs),
+            training_data=training_data,
+            inputs_id=queries.id_column,
         )
-        record.environment(
-            trained_run=str(finished.folder.resolve()), trained_digest=finished.digest
-        )
-        record.environment(inputs=self.inputs and str(self.inputs), training_data=looked)
-        record.environment(inputs_id=queries.id_column)
         if EARLIER in finished.environment:
             record.environment(**{EARLIER: finished.environment[EARLIER]})
         return OpenedRun(
-            self,
-            run,
-            self._shared(model, queries),
-            queries,
-            weaker_conditions(conditions_of(finished), model.conditions),
+            trained=self,
+            kept=run,
+            model=self._shared(model, queries),
+            queries=queries,
+            conditions=weaker_conditions(conditions_of(finished), model.conditions),
         )
 
     def read(self) -> tuple[Model, Records]:
@@ -166,16 +169,16 @@ class TrainedRun:
         return load(run.problem, self.finished), read_queries(self.inputs or LINES, run)
 
     def agree(self, group: Group) -> None:
-        """Check that all processes of a group compute by the same means, on the same queries.
+        """Check that all processes of a group have the same code, libraries, threads and queries.
 
         Raises:
-            ConfigError: another process does not.
+            ConfigError: another process has others.
         """
         compute = self.settings.compute
-        means: dict[str, object] = {}
+        queries: dict[str, object] = {}
         if self.inputs is not None:
-            means[f"the hash of inputs={self.inputs}"] = self._hash(self.inputs)
-        group.check_equal({**means, **surroundings(compute.device, compute.threads)})
+            queries[f"the hash of inputs={self.inputs}"] = self._hash(self.inputs)
+        group.check_equal({**queries, **surroundings(compute.device, compute.threads)})
 
     def _hash(self, inputs: Path) -> str:
         """Return the SHA-256 of a file of queries, or of a folder's arrays.
@@ -189,7 +192,7 @@ class TrainedRun:
         return sha256("".join(lines).encode()).hexdigest()
 
     def _shared(self, model: Model, queries: Records) -> Model:
-        """Return the model, whose answers a team of processes computes, if there is one.
+        """Return a model whose answers all processes of a team compute; without a team, the model.
 
         The other processes read the same run, and the same file of queries if these are too many to
         be sent.
@@ -251,7 +254,7 @@ class OpenedRun:
 
     @cached_property
     def waiting(self) -> PendingErasures:
-        """The requests to erase that wait."""
+        """The pending requests for erasure."""
         return PendingErasures.of(self.trained.finished)
 
     @property

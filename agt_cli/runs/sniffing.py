@@ -19,20 +19,25 @@ _CONTROLS = re.compile("[\x80-\x9f]")
 
 
 def sniffed(path: Path, header: bool = True) -> CsvFormat:
-    """The format that fits a file's first lines: the separator that cuts them into the same number
-    of cells, and most.
+    """Return the format of a csv, guessed from its first lines.
 
-    The encoding is utf-16 or utf-32 where a byte order mark or zeros between the letters say so,
-    utf-8 where all of the file is such text, and else cp1252, or latin-1.
+    The separator is the one that divides all of these lines into the same number of cells, and into
+    the most cells. Blanks are only taken if no other separator divides them. The encoding is utf-16
+    or utf-32 if a byte order mark or zeros between the letters show it; utf-8 if the whole file is
+    such text; else cp1252 or latin-1.
+
+    Args:
+        path: of the file, which may be compressed.
+        header: True: its first line names the columns.
 
     Raises:
-        DataError: a compressed file that is damaged; lines that no separator cuts into cells.
+        DataError: a compressed file is damaged, or no separator divides the lines into cells.
     """
     check_kind(path)
     head = read_head(path)
     encoding = _encoding(path, head)
     check_text_kind(path, head, encoding)
-    fits = {}
+    fits = {}  # separator -> (whether all lines have the same number of cells, that of the first)
     rows_cut = {}
     problems = []
     for separator in SEPARATORS:
@@ -51,14 +56,20 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
         _refuse_lines_above(path, rows_cut)
     if fitting in ([], [" "]):
         _refuse_aligned(path, rows_cut)
-    some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
-    # a blank separates only where nothing else does
-    best = max(some or fits, key=lambda separator: fits[separator])
+    dividing = [
+        separator for separator, (_, width) in fits.items() if width > 1 and separator != " "
+    ]
+    best = max(dividing or fits, key=lambda separator: fits[separator])
     return CsvFormat(best, encoding, header)
 
 
 def _encoding(path: Path, head: bytes) -> str:
-    # The encoding of a csv, by its first bytes, or by all of them.
+    """Return the encoding of a csv.
+
+    Args:
+        path: of the file, which is read if its beginning does not show the encoding.
+        head: the first bytes.
+    """
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -74,6 +85,7 @@ def _encoding(path: Path, head: bytes) -> str:
 
 
 def _is_text_in(path: Path, encoding: str, without: re.Pattern[str] | None = None) -> bool:
+    """Return whether a file is text in an encoding, without a match of a pattern."""
     try:
         with open_text(path, encoding) as file:
             while text := file.read(2**20):

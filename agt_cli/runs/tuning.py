@@ -1,12 +1,12 @@
-"""Settings compared on public rows alone, by folds: what each would give a run on the private
-records.
+"""Estimate, by cross-validation on public rows, what settings would give on the private records.
 
-A fold's head is trained on the public rows of the other folds, with B set to their number: the mean
-gradient, and with it the head, is that of a run on the B private records, as far as both samples
-are alike. What a recipe settles from B it settles from the real one. Distances and the noise of a
-release are the real run's too: they follow from public constants.
+A stand-in is trained for each fold: the run's model, trained on the public rows of the other folds.
+Its normaliser B is the number of these rows. So the mean gradient, and with it the model, is what
+the run would have with its B private records, as far as both samples are alike. What the recipe
+computes from B is computed from the run's own B. Stable distances and the noise of a release are
+the run's own as well, because they follow from public constants.
 
-Nothing here reads a private record: ``Candidate`` has public rows, and constants.
+Nothing here reads a private record: ``Candidate`` has public rows and constants only.
 """
 
 import math
@@ -29,16 +29,17 @@ from agt.problem import Problem, Settings
 from agt_cli.command_settings.tune import TuningObjective
 
 SCORES: tuple[TuningObjective, ...] = ("accuracy", "certified", "expected")
-_KEY = "folds"  # public key of the hash that deals units to folds
+_FOLDS_KEY = "folds"  # public key of the hash that assigns units to folds
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the settings compared.
+    """Settings that are compared with others.
 
     Attributes:
-        model: its head, untrained, with the constants of the real run.
-        rows: the public rows, as its dataset makes their features.
+        model: the linear model that a run with these settings trains, not trained yet, with the
+            run's constants.
+        rows: the public rows, with features as the run makes them.
     """
 
     model: LinearModel
@@ -46,12 +47,17 @@ class Candidate:
 
     @classmethod
     def of(cls, dataset: Dataset, settings: Settings, rows: Records) -> "Candidate":
-        """For a run on a dataset, of whose training records only those marked public are read, and
-        they only to whiten.
+        """Return the candidate for a run on a dataset.
+
+        Args:
+            dataset: the run's data. Of its training records only the public ones are read, and
+                only if features are whitened.
+            settings: the settings of the run.
+            rows: the public rows.
 
         Raises:
-            ConfigError: no closed form, no declared size, or features that depend on private
-                records; by key.
+            ConfigError: the settings do not train one linear model, there is no declared size, or
+                features of public rows depend on private records.
         """
         model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
@@ -66,54 +72,53 @@ class Candidate:
                 "`agt tune` chooses settings only on public data, but here the features of "
                 f"public rows depend on private records, because {reason}"
             )
-        return cls(
-            replace(model, problem=model.problem.with_dataset(dataset.without_records)), rows
-        )
+        without_records = model.problem.with_dataset(dataset.without_records)
+        return cls(replace(model, problem=without_records), rows)
 
     def scores(self, folds: int, k: int, release: GaussianDP) -> np.ndarray:
-        """[folds, 3] each fold's ``SCORES``.
+        """Return the scores of each fold, [folds, 3] in the order of ``SCORES``.
 
         Args:
-            k: the distance that ``certified`` asks for.
+            folds: the number of folds.
+            k: the distance at which ``certified`` counts a label.
             release: the budget of the released weights that ``expected`` is about.
         """
-        return np.array([_judge(*parts, k, release) for parts in self.stand_ins(folds)])
+        return np.array([_scores(*stand_in, k, release) for stand_in in self.stand_ins(folds)])
 
     def stand_ins(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
-        """(what stands for the real run's head, trained without a fold; the fold's rows), for
-        each fold.
-        """
-        return ((self._stand_in(inside), outside) for inside, outside in _folds(self.rows, folds))
+        """Yield, for each fold, the stand-in that was trained without it, and the fold's rows."""
+        for inside, outside in _folds(self.rows, folds):
+            yield self._stand_in(inside), outside
 
     def _stand_in(self, rows: Records) -> LinearModel:
-        """The real run's head, its weights from these rows: as many steps at the same rates, each
-        over all of the rows, B being their number; shares of them as small as its batches would not
-        stay below their cap.
+        """Return the run's model with weights that are trained on public rows.
+
+        It takes as many steps as the run, at the same rates. Each step is over all rows, because
+        batches of so few rows would often exceed their cap n_max.
         """
-        problem, plan = self.model.problem, self.model.plan
-        training, n_max = (
-            problem.setup.training,
-            math.floor(plan.n_max / plan.normalizer * len(rows)),
-        )
-        batch = replace(
-            training.batch, count=1, normalizer=None, n_max=max(n_max, math.ceil(1.1 * len(rows)))
-        )
-        settings = replace(
-            problem.settings, training=replace(training, epochs=plan.steps, batch=batch)
-        )
-        alike = Problem(problem.dataset.with_training_records(rows, len(rows)), settings)
-        trained = linear_head(alike, self.model.features).retrained(replace(rows, units=rows.ids))
-        return self.model.with_weight(trained.trained.weight)
+        problem = self.model.problem
+        plan = self.model.plan
+        training = problem.setup.training
+        count = len(rows)
+        n_max = max(math.floor(plan.n_max / plan.normalizer * count), math.ceil(1.1 * count))
+        one_batch = replace(training.batch, count=1, normalizer=None, n_max=n_max)
+        training = replace(training, epochs=plan.steps, batch=one_batch)
+        settings = replace(problem.settings, training=training)
+        on_rows = Problem(problem.dataset.with_training_records(rows, count), settings)
+        # A public row is its own unit here, so the cap on a unit's rows cannot refuse any.
+        head = linear_head(on_rows, self.model.features).retrained(replace(rows, units=rows.ids))
+        return self.model.with_weight(head.trained.weight)
 
 
 def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearModel:
-    """The head that a problem's settings train, before training.
+    """Return the linear model that a problem's settings train, before training.
 
     Args:
-        features: the public feature map; None: made from the problem's data.
+        problem: the data and the settings.
+        features: the public feature map; None: it is made from the problem's data.
 
     Raises:
-        ConfigError: they train none, or several.
+        ConfigError: the settings train another kind of model, or several.
     """
     head = None
     if problem.settings.ensemble.members == 1:
@@ -128,39 +133,55 @@ def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearM
 
 
 def best(scores: Sequence[np.ndarray], objective: TuningObjective) -> int:
-    """The index of the choice: of all whose mean lies within one standard error of the greatest,
-    the one with most of the other thing: accuracy where the objective is the certified fraction,
-    and the certified fraction elsewhere; the first of equals.
+    """Return the index of the candidate to choose.
+
+    Candidates whose mean of the objective is within one standard error of the best mean are taken
+    as equally good. Of these it is the one with the best mean of a second score: accuracy, if the
+    objective is ``certified``, and ``certified`` otherwise; the first one if several are equal.
 
     Args:
-        scores: [folds, 3] of each.
+        scores: the scores of each candidate, [folds, 3] in the order of ``SCORES``.
+        objective: the score to maximise.
     """
-    at = SCORES.index(objective)
-    other = SCORES.index("accuracy" if objective == "certified" else "certified")
-    top = max(range(len(scores)), key=lambda i: float(scores[i][:, at].mean()))
-    least = float(scores[top][:, at].mean()) - standard_error(scores[top][:, at])
-    near = [i for i, score in enumerate(scores) if float(score[:, at].mean()) >= least]
-    return max(near, key=lambda i: float(scores[i][:, other].mean()))
+    first = SCORES.index(objective)
+    second = SCORES.index("accuracy" if objective == "certified" else "certified")
+    means = [float(of_folds[:, first].mean()) for of_folds in scores]
+    top = int(np.argmax(means))
+    limit = means[top] - standard_error(scores[top][:, first])
+    good = [candidate for candidate, mean in enumerate(means) if mean >= limit]
+    return max(good, key=lambda candidate: float(scores[candidate][:, second].mean()))
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Of the mean of the folds' values."""
+    """Return the standard error of the mean of the folds' values, [folds]."""
     return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def _judge(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> list[float]:
-    """A stand-in's ``SCORES`` on rows that it has not seen."""
-    known, right = model.certify(rows.features), model.predict(rows.features) == rows.labels
-    phi, sigma = model.phi(rows.features), noise_scale(model.l2_sensitivity, release)
+def _scores(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> list[float]:
+    """Return the scores of a stand-in on the rows of its fold, in the order of ``SCORES``.
+
+    Args:
+        model: the stand-in.
+        rows: rows on which it was not trained.
+        k: as in ``Candidate.scores``.
+        release: as in ``Candidate.scores``.
+    """
+    is_right = model.predict(rows.features) == rows.labels
+    is_certified = model.certify(rows.features).stable_distance >= k
+    phi = model.phi(rows.features)
     expected = expected_accuracy(
-        logits_of(model.trained.weight, phi), bound_norms(phi), rows.labels, sigma
+        logits_of(model.trained.weight, phi),
+        bound_norms(phi),
+        rows.labels,
+        noise_scale(model.l2_sensitivity, release),
     )
-    return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
+    return [float(is_right.mean()), float((is_right & is_certified).mean()), expected]
 
 
 def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
-    """(the other folds, the fold), each in turn: units are dealt out in the order of a keyed hash
-    of their names.
+    """Yield, for each fold, the rows of the other folds and its own rows.
+
+    Units are assigned to folds in turn, in the order of a keyed hash of their names.
 
     Raises:
         ConfigError: there are fewer units than folds.
@@ -172,8 +193,9 @@ def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
             f"tune.folds={folds} needs at least {folds} units (people), but the public rows "
             f"belong to only {unit_count}: give a smaller tune.folds, or more public rows"
         )
-    place = np.empty(len(names), dtype=np.int64)
-    place[np.argsort(keyed_hash(names, _KEY), kind="stable")] = np.arange(len(names)) % folds
+    fold_of_unit = np.empty(unit_count, dtype=np.int64)
+    order = np.argsort(keyed_hash(names, _FOLDS_KEY), kind="stable")
+    fold_of_unit[order] = np.arange(unit_count) % folds
     for fold in range(folds):
-        outside = place[unit] == fold
+        outside = fold_of_unit[unit] == fold
         yield rows.take(~outside), rows.take(outside)

@@ -70,34 +70,37 @@ from agt_cli.command_settings.unlearn import By
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash
-_LENGTH = 32
+_KEY_BYTES = 32
 KeyKind = Literal["record", "unit", "content", "codes", "check"]
 
 
 @dataclass(frozen=True)
 class HashKey:
-    """The secret of one run.
+    """The secret key of one run, under which its request log and index hash names.
+
+    Attributes:
+        secret: 32 random bytes.
 
     Raises:
-        ConfigError: not 32 bytes.
+        ConfigError: ``secret`` does not have 32 bytes.
     """
 
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.secret) != _LENGTH:
-            length = len(self.secret)
+        length = len(self.secret)
+        if length != _KEY_BYTES:
             raise ConfigError(
-                f"{KEY_FILE} has {length} bytes, but the key of a run must have {_LENGTH} "
+                f"{KEY_FILE} has {length} bytes, but the key of a run must have {_KEY_BYTES} "
                 "bytes: restore the file from a copy of the run"
             )
 
     @classmethod
     def of(cls, folder: Path) -> "HashKey | None":
-        """The key that lies in a run's folder; None: there is none.
+        """Read the key in a run's folder; return None if the run has none.
 
         Raises:
-            ConfigError: it cannot be read, or is none.
+            ConfigError: the file cannot be read, or does not have 32 bytes.
         """
         try:
             return cls((folder / KEY_FILE).read_bytes())
@@ -111,29 +114,47 @@ class HashKey:
             ) from None
 
     @classmethod
-    def made(cls, folder: Path) -> "HashKey":
-        """The key of a run's folder, made if there is none yet.
+    def read_or_create(cls, folder: Path) -> "HashKey":
+        """Read the key in a run's folder; write a new random key first if there is none.
 
-        Of two that make one at once, both get the same.
+        Two processes that do this at the same time both get the key that was written first.
+
+        Raises:
+            ConfigError: there is a key that cannot be read, or that does not have 32 bytes.
         """
-        there = cls.of(folder)
-        if there is None:
-            _write_new(folder / KEY_FILE, secrets.token_bytes(_LENGTH))
-            there = cls((folder / KEY_FILE).read_bytes())
-        return there
+        key = cls.of(folder)
+        if key is None:
+            _write_new(folder / KEY_FILE, secrets.token_bytes(_KEY_BYTES))
+            # Read back, because another process may have written its key first.
+            key = cls((folder / KEY_FILE).read_bytes())
+        return key
 
     @property
     def check(self) -> str:
-        """Tells whether another key is this one, and nothing else: hexadecimal."""
-        return self._hash(b"", "check").hex()
+        """The hash of the empty text, in hexadecimal digits, with which keys can be compared.
+
+        It is stored with the hashes, and reveals nothing about the key.
+        """
+        return _hexadecimal(self.names([""], "check")[0])
 
     def names(self, names: Sequence[str] | np.ndarray, kind: KeyKind) -> np.ndarray:
-        """[n, 16] uint8: the keyed hash of each name."""
+        """Return the keyed hash of each of n names, [n, 16] uint8.
+
+        Args:
+            names: the names, as text.
+            kind: what they name. The same name has another hash for each kind.
+        """
         return self._hashes((str(name).encode() for name in names), len(names), kind)
 
     def rows(self, rows: np.ndarray, kind: KeyKind) -> np.ndarray:
-        """[n, 16] uint8: the keyed hash of each row of bytes. ``rows``: [n, width] uint8."""
-        content, width = memoryview(rows.tobytes()), rows.shape[1]
+        """Return the keyed hash of each of n rows of bytes, [n, 16] uint8.
+
+        Args:
+            rows: [n, width] uint8.
+            kind: as in ``names``.
+        """
+        content = memoryview(rows.tobytes())
+        width = rows.shape[1]
         return self._hashes(
             (content[start : start + width] for start in range(0, len(content), width)),
             len(rows),
@@ -143,7 +164,14 @@ class HashKey:
     def _hashes(
         self, contents: Iterable[bytes | memoryview], count: int, kind: KeyKind
     ) -> np.ndarray:
-        keyed = self._hasher(kind)
+        """Return the keyed hash of each content, [count, 16] uint8.
+
+        Args:
+            contents: what is hashed.
+            count: how many contents there are.
+            kind: goes into the hashes, so that equal contents of two kinds have two hashes.
+        """
+        keyed = blake2b(digest_size=SIZE, key=self.secret, person=kind.encode())
         digests = []
         for content in contents:
             hasher = keyed.copy()  # faster than a new one with the key
@@ -151,25 +179,26 @@ class HashKey:
             digests.append(hasher.digest())
         return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(count, SIZE)
 
-    def _hash(self, content: bytes | memoryview, kind: KeyKind) -> bytes:
-        hasher = self._hasher(kind)
-        hasher.update(content)
-        return hasher.digest()
-
-    def _hasher(self, kind: KeyKind) -> blake2b:
-        return blake2b(digest_size=SIZE, key=self.secret, person=kind.encode())
-
 
 def as_words(hashes: np.ndarray) -> tuple[str, ...]:
-    """[n, 16] uint8 as hexadecimal digits, one word each, in increasing order and each once:
-    what a log lists.
+    """Return the distinct hashes as a log lists them: hexadecimal digits, in increasing order.
+
+    Args:
+        hashes: [n, 16] uint8.
     """
-    return tuple(sorted({row.tobytes().hex() for row in hashes}))
+    return tuple(sorted(set(map(_hexadecimal, hashes))))
+
+
+def _hexadecimal(hash_bytes: np.ndarray) -> str:
+    """Return one hash, [16] uint8, in hexadecimal digits."""
+    return hash_bytes.tobytes().hex()
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a file that nobody else may read and that was not there; where it is by now, it
-    stays.
+    """Write a file that only its owner may read, unless a file is already at the path.
+
+    A file that is already there stays as it is. A new file appears with its whole content at once,
+    so that no other process reads part of it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
@@ -180,8 +209,8 @@ def _write_new(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(part, path)  # nothing else is exclusive and whole at once
-        except OSError:  # it is there by now, or the file system has no links
+            os.link(part, path)  # appears whole, and fails if there is a file already
+        except OSError:  # there is a file already, or the file system has no links
             if not path.exists():
                 part.rename(path)
         sync_folder(path.parent)
@@ -193,8 +222,13 @@ REQUEST_LOG_FILE = "unlearning/log.jsonl"
 RequestKind = Literal["pending", "removed"]
 KeyedHash = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SIZE}}}$")]
 StateName = Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
-_START, _MIDDLE, _END = '{"entry":', ',"hash":"', '"}\n'
-_ABOUT = (
+# A line of the log is _LINE_START, the JSON of the entry, _LINE_MIDDLE, its hash, _LINE_END.
+_LINE_START = '{"entry":'
+_LINE_MIDDLE = ',"hash":"'
+_LINE_END = '"}\n'
+_HASH_DIGITS = 64
+# Files of a run that describe it, and so are not part of its model's state.
+_DESCRIBING_FILES = (
     "config.yaml",
     "env.json",
     "status.json",
@@ -204,30 +238,31 @@ _ABOUT = (
     "spent.json",
     REQUEST_LOG_FILE,
 )
-_DRAWN = ("tables/", "figures/")
+_DESCRIBING_FOLDERS = ("tables/", "figures/")
 
 
 @schema
 class RequestEntry:
-    """One request, and what became of it at that moment.
+    """One request for erasure, and whether it was carried out.
 
     Attributes:
-        kind: ``removed``: it was carried out, with everything that was pending; ``pending``: it
-            waits for the next update.
-        method: that carried it out, or keeps it waiting (``certificate``).
+        kind: ``removed``: the request was carried out, together with everything that was pending;
+            ``pending``: it waits for the next update.
+        method: the method of unlearning that carried the request out; ``certificate`` is the one
+            that keeps requests pending.
         by: what the ids of the request named: records, or units (people) with all of their records.
-        records: keyed hashes of the ids of the records that go, in increasing order, hexadecimal.
-            None where nothing was asked for and only what was pending was carried out.
-        units: the same of the units that these belong to.
+        records: keyed hashes of the ids of the requested records, in increasing order, hexadecimal.
+            Empty if nothing new was requested, and only what was pending was carried out.
+        units: keyed hashes of the units of these records, in the same form.
         promise: what was guaranteed, as JSON.
-        before: the run's digest until then.
-        after: the name of the state from then on (``state_of``), which of a pending request is the
-            one before.
-        key: which key the hashes are of (``Key.check``).
-        facts: what belongs to it and an account repeats: the method's ``removal``, and numbers
-            beside it.
-        time: by the clock of the machine; nothing rests on it.
-        number, hash: of the entry in the chain.
+        before: the run's digest before the request.
+        after: the name of the model's state after it (``state_of``). A pending request does not
+            change the state.
+        key: identifies the key of the hashes (``HashKey.check``).
+        facts: further values for the account of the erasure: the method's ``removal``, and numbers.
+        time: by the clock of the machine; no check depends on it.
+        number: the place of the entry in the chain, from 1; 0 until it is appended.
+        hash: the hash of the entry in the chain; empty until it is appended.
 
     Raises:
         ConfigError: a value that no entry has.
@@ -263,12 +298,16 @@ class RequestEntry:
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the chain hashes, beside number, kind and the hash before."""
+        """The values that the chain hashes, besides the number, the kind and the hash before."""
         return {name: value for name, value in asdict(self).items() if name in _BODY}
 
     @property
     def removal(self) -> Removal:
-        """What its method said of it. Raises Broken: it was not kept."""
+        """What the method of unlearning recorded about the removal.
+
+        Raises:
+            Broken: the entry has no such record, or one that cannot be read.
+        """
         try:
             return read_removal(self.promise, self.facts["removal"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
@@ -279,7 +318,11 @@ class RequestEntry:
 
     @classmethod
     def of(cls, link: chain.Entry) -> "RequestEntry":
-        """From an entry of the chain. Raises Broken: another form."""
+        """Return the request that an entry of the chain records.
+
+        Raises:
+            Broken: the entry does not have the fields of a request, or a value is invalid.
+        """
         try:
             if not isinstance(link.body, Mapping) or link.body.keys() != _BODY:
                 names = ", ".join(sorted(_BODY))
@@ -301,49 +344,53 @@ _BODY = {item.name for item in fields(RequestEntry)} - {"kind", "number", "hash"
 
 @dataclass(frozen=True)
 class Log:
-    """Every request of one run, the oldest first."""
+    """All requests for erasure of one run, the oldest first."""
 
     entries: tuple[RequestEntry, ...] = ()
 
     @classmethod
     def read(cls, content: bytes) -> "Log":
-        """From the file's bytes; empty: no request yet.
+        """Parse a log and check its chain.
+
+        Args:
+            content: the bytes of the file; empty: there was no request yet.
 
         Raises:
-            Broken: it is not what was written; names the line.
+            Broken: these are not bytes that agt wrote; the message names the line.
         """
-        entries, before = list[RequestEntry](), chain.START
+        entries: list[RequestEntry] = []
+        hash_before = chain.START
         if not content.isascii():
             raise Broken(
                 f"{REQUEST_LOG_FILE} was altered or damaged after agt wrote it, because it "
                 "contains characters outside ASCII. Restore it from a backup of the run"
             )
         for number, line in enumerate(content.decode().splitlines(keepends=True), 1):
-            text, digest = (
-                line[len(_START) : -(len(_MIDDLE) + 64 + len(_END))],
-                line[-64 - len(_END) : -len(_END)],
-            )
+            digest_at = len(line) - len(_LINE_END) - _HASH_DIGITS
+            digest = line[digest_at : -len(_LINE_END)]
+            text = line[len(_LINE_START) : digest_at - len(_LINE_MIDDLE)]
             try:
-                if line != f"{_START}{text}{_MIDDLE}{digest}{_END}":
+                if line != f"{_LINE_START}{text}{_LINE_MIDDLE}{digest}{_LINE_END}":
                     beginning = line[:60]
                     raise Broken(
                         f"entry {number} of the request log was altered or damaged after agt "
                         f"wrote it (the entry begins with {beginning!r}). Restore the run's "
                         "folder from a backup"
                     )
-                entries.append(RequestEntry.of(chain.Entry.read(text, number, before, digest)))
+                link = chain.Entry.read(text, number, hash_before, digest)
+                entries.append(RequestEntry.of(link))
             except Broken as error:
                 raise Broken(f"{REQUEST_LOG_FILE}, line {number}: {error}") from None
-            before = digest
+            hash_before = digest
         return cls(tuple(entries))
 
     @classmethod
     def of(cls, run: Folder) -> "Log":
-        """The log of a finished run; empty where it has none.
+        """Read and check the log of a finished run; it is empty if the run has no log.
 
         Raises:
-            ConfigError: it is not what was written, or the run's state is not the one that it tells
-                of.
+            ConfigError: the log was altered, or the run's files are not of the state that its last
+                entry names.
         """
         if not run.holds(REQUEST_LOG_FILE):
             return cls()
@@ -353,78 +400,88 @@ class Log:
         return log
 
     def append(self, entry: RequestEntry) -> "Log":
-        """The log with one more entry, its number, time and hash filled in."""
-        time = datetime.now(UTC).isoformat(timespec="seconds")
-        body = {**entry.body, "time": entry.time or time}
+        """Return a new log that has one more entry; this log is not changed.
+
+        Args:
+            entry: the new entry. Its number and hash are replaced by those that it has in the
+                chain, and its time, if it is empty, by the present time.
+        """
+        time = entry.time or datetime.now(UTC).isoformat(timespec="seconds")
         link = chain.Entry(
-            len(self.entries) + 1, entry.kind, body, self.head.hash if self.head else chain.START
+            number=len(self.entries) + 1,
+            kind=entry.kind,
+            body={**entry.body, "time": time},
+            before=self.head.hash if self.head else chain.START,
         )
-        # values as a reader has them
-        again = chain.Entry.read(link.text, link.number, link.before, link.hash)
-        return Log((*self.entries, RequestEntry.of(again)))
+        # Read back, so that the new log is equal to one that is read from the file.
+        read_back = chain.Entry.read(link.text, link.number, link.before, link.hash)
+        return Log((*self.entries, RequestEntry.of(read_back)))
 
     @property
     def content(self) -> bytes:
-        """The file's bytes."""
-        befores = [chain.START, *(entry.hash for entry in self.entries)]
-        pairs = zip(self.entries, befores, strict=False)
-        links = [
-            chain.Entry(entry.number, entry.kind, entry.body, before) for entry, before in pairs
-        ]
-        return "".join(f"{_START}{link.text}{_MIDDLE}{link.hash}{_END}" for link in links).encode()
+        """The bytes of the file, from which ``read`` returns an equal log."""
+        lines = []
+        hash_before = chain.START
+        for entry in self.entries:
+            link = chain.Entry(entry.number, entry.kind, entry.body, hash_before)
+            lines.append(f"{_LINE_START}{link.text}{_LINE_MIDDLE}{link.hash}{_LINE_END}")
+            hash_before = entry.hash
+        return "".join(lines).encode()
 
     @property
     def head(self) -> chain.Head | None:
-        """Where it ends, to be noted elsewhere; None: it is empty."""
-        return chain.Head(self.entries[-1].number, self.entries[-1].hash) if self.entries else None
-
-    @cached_property
-    def _updates(self) -> int:
-        """How many entries, from the first on, are carried out."""
-        return max((entry.number for entry in self.entries if entry.kind == "removed"), default=0)
+        """The end of the chain, which can be noted elsewhere; None: the log is empty."""
+        if not self.entries:
+            return None
+        last = self.entries[-1]
+        return chain.Head(last.number, last.hash)
 
     @property
     def pending(self) -> tuple[RequestEntry, ...]:
-        """Requests that wait for the next update."""
-        return self.entries[self._updates :]
+        """The requests that wait for the next update: all after the last one carried out."""
+        return self.entries[_last_removal(self.entries) :]
 
     def batch(self, number: int) -> tuple[RequestEntry, ...]:
-        """The entries that an update carried out: its own, and those that were pending until then.
-        Of a pending one: those that waited with it.
+        """Return an entry, and those before it that were still pending when it was appended.
+
+        If the entry was carried out, these are the entries that one update carried out.
 
         Args:
-            number: of its entry.
+            number: the number of the entry.
         """
-        earlier = [entry.number for entry in self.entries[: number - 1] if entry.kind == "removed"]
-        return self.entries[max(earlier, default=0) : number]
+        return self.entries[_last_removal(self.entries[: number - 1]) : number]
 
     @property
     def done(self) -> tuple[RequestEntry, ...]:
-        """Requests that were carried out."""
-        return self.entries[: self._updates]
+        """The requests that were carried out: all up to the last one that was."""
+        return self.entries[: _last_removal(self.entries)]
 
     @cached_property
     def erased(self) -> frozenset[str]:
-        """Keyed hashes of the records that the run's state is without."""
+        """The keyed hashes of the records that were erased from the run's model."""
         return _union(entry.records for entry in self.done)
 
     @cached_property
     def waiting(self) -> frozenset[str]:
-        """Keyed hashes of the records that are asked for and still in the run's state."""
+        """The keyed hashes of the records whose erasure was requested and not yet carried out."""
         return _union(entry.records for entry in self.pending)
 
     @cached_property
     def waiting_units(self) -> frozenset[str]:
-        """Keyed hashes of the units that have a record in ``waiting``: what stable distances are
-        compared with.
+        """The keyed hashes of the units with a record in ``waiting``.
+
+        Stable distances are compared with their number.
         """
         return _union(entry.units for entry in self.pending)
 
     def check_key(self, key: HashKey | None) -> HashKey:
-        """The run's key, if its hashes are of this one.
+        """Return the key, after checking that this log's hashes were made with it.
+
+        Args:
+            key: the key in the run's folder; None: the run has none.
 
         Raises:
-            Broken: there is none, or it is another.
+            Broken: there is no key, or the log was written with another one.
         """
         if key is None:
             raise Broken(
@@ -439,8 +496,10 @@ class Log:
         return key
 
     def check_state(self, files: Mapping[str, str]) -> None:
-        """Raise Broken unless the files of a run (its manifest's) are of the state that the last
-        entry tells of.
+        """Raise Broken unless a run's files are of the state that the last entry names.
+
+        Args:
+            files: path -> sha256, as the run's manifest lists them.
         """
         if self.entries and self.entries[-1].after != state_of(files):
             number = len(self.entries)
@@ -451,11 +510,11 @@ class Log:
 
 
 def state_of(files: Mapping[str, str]) -> str:
-    """The name of a model's state: a hash over its files and theirs, without those that tell of a
-    run beside it.
+    """Return the name of a model's state: a hash over the names and hashes of its files.
 
     Args:
-        files: path -> sha256, as a manifest has them.
+        files: path -> sha256, as a run's manifest lists them. Files that only describe the run do
+            not enter the hash.
     """
     state = sorted((name, digest) for name, digest in files.items() if of_state(name))
     lines = "".join(f"{digest}  {name}\n" for name, digest in state)
@@ -463,18 +522,27 @@ def state_of(files: Mapping[str, str]) -> str:
 
 
 def of_state(name: str) -> bool:
-    """Whether a run's file is one of its model's state; of a kind that nobody foresaw, it is."""
-    return name not in _ABOUT and not name.startswith(_DRAWN)
+    """Return whether a file of a run is part of its model's state.
+
+    Every file is, except for the known ones that only describe the run.
+    """
+    return name not in _DESCRIBING_FILES and not name.startswith(_DESCRIBING_FOLDERS)
+
+
+def _last_removal(entries: Sequence[RequestEntry]) -> int:
+    """Return the number of the last entry that was carried out; 0: none was."""
+    return max((entry.number for entry in entries if entry.kind == "removed"), default=0)
 
 
 def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
+    """Return the distinct hashes of several lists."""
     return frozenset().union(*parts)
 
 
 RECORD_INDEX_FILE = "records.bin"
-FORMAT = 1  # contents with every feature
-CODES_FORMAT = 2  # contents with codes
-_AT_ONCE = 2**20  # bytes of features, which stay in the cache until they are hashed
+FORMAT = 1  # the contents were hashed with every feature
+CODES_FORMAT = 2  # the contents were hashed with codes instead of features
+_CHUNK_BYTES = 2**20  # of features, which stay in the processor's cache until they are hashed
 
 
 @dataclass(frozen=True)
@@ -482,10 +550,12 @@ class Index:
     """The training records of one state of a run.
 
     Attributes:
-        key: which key the hashes are of (``Key.check``).
-        ids, contents: [n, 16] uint8.
-        units: the same; None: each record is its own unit.
-        of_codes: the contents have codes instead of features.
+        key: identifies the key of the hashes (``HashKey.check``).
+        ids: [n, 16] uint8, the keyed hash of each record's id.
+        contents: [n, 16] uint8, the keyed hash of each record's content.
+        units: [n, 16] uint8, the keyed hash of each record's unit; None: each record is its own
+            unit.
+        of_codes: the contents were hashed with codes instead of features.
     """
 
     key: str
@@ -495,26 +565,38 @@ class Index:
     of_codes: bool = False
 
     @classmethod
-    def made(cls, records: Records, key: HashKey) -> "Index":
-        """Of the training records; their features may be memory-mapped, and are read once, in
-        pieces.
+    def from_records(cls, records: Records, key: HashKey) -> "Index":
+        """Hash the training records of a run.
+
+        Args:
+            records: their features may be memory-mapped; they are read once, in pieces.
+            key: of the run.
         """
-        ids = key.names(records.ids, "record")
-        own = records.units is records.ids or bool(np.array_equal(records.ids, records.units))
-        # each hashed once
-        coded = pa.array([] if own else records.units, pa.string()).dictionary_encode()
-        names = key.names(coded.dictionary.to_pylist(), "unit")
-        units = None if own else names[coded.indices.to_numpy()]
-        marked = np.zeros((len(records), SIZE), np.uint8) if units is None else units
-        contents = gathered(
-            itertools.chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)),
-            len(records),
+        units = None
+        units_in_contents = np.zeros((len(records), SIZE), np.uint8)
+        if records.units is not records.ids and not np.array_equal(records.ids, records.units):
+            # A unit that has several records is hashed once.
+            encoded = pa.array(records.units, pa.string()).dictionary_encode()
+            distinct = key.names(encoded.dictionary.to_pylist(), "unit")
+            units = units_in_contents = distinct[encoded.indices.to_numpy()]
+        # The first, empty piece is there for an index without records.
+        nothing = np.empty((0, SIZE), np.uint8)
+        pieces = itertools.chain([nothing], _contents(records, units_in_contents, key))
+        return cls(
+            key=key.check,
+            ids=key.names(records.ids, "record"),
+            contents=gathered(pieces, len(records)),
+            units=units,
+            of_codes=isinstance(records.features, CodedFeatures),
         )
-        return cls(key.check, ids, contents, units, isinstance(records.features, CodedFeatures))
 
     @classmethod
     def read(cls, content: bytes) -> "Index":
-        """From the file's bytes. Raises Broken: they are not what was written."""
+        """Parse the bytes of a file.
+
+        Raises:
+            Broken: these are not bytes that agt wrote.
+        """
         head, _, rest = content.partition(b"\n")
         try:
             node = json.loads(head)
@@ -525,10 +607,9 @@ class Index:
                     f"of agt only reads the formats {FORMAT} and {CODES_FORMAT}: use the version "
                     "of agt that wrote it"
                 )
-            count, columns = int(node["records"]), 3 if node["units"] else 2
-            ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(
-                columns, count, SIZE
-            )
+            columns = 3 if node["units"] else 2
+            shape = (columns, int(node["records"]), SIZE)
+            ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(shape)
             return cls(
                 key=str(node["key"]),
                 ids=ids,
@@ -541,10 +622,14 @@ class Index:
 
     @classmethod
     def of(cls, run: Folder, key: HashKey | None) -> "Index | None":
-        """A finished run's; None: it was made before runs kept one.
+        """Read the index of a finished run; return None if the run is too old to have one.
+
+        Args:
+            run: the finished run.
+            key: the key in its folder; None: the run has none.
 
         Raises:
-            ConfigError: it is damaged, or ``key`` is not the one that it was made with.
+            ConfigError: the index is damaged, or was not made with ``key``.
         """
         if not run.holds(RECORD_INDEX_FILE):
             return None
@@ -562,7 +647,7 @@ class Index:
 
     @property
     def parts(self) -> Iterator[bytes | memoryview]:
-        """The file's bytes, one part after the other."""
+        """The bytes of the file, one part after the other, for ``read``."""
         head = {
             "format": CODES_FORMAT if self.of_codes else FORMAT,
             "key": self.key,
@@ -570,61 +655,73 @@ class Index:
             "units": self.units is not None,
         }
         yield json.dumps(head).encode() + b"\n"
-        yield from (
-            np.ascontiguousarray(c).data
-            for c in (self.ids, self.units, self.contents)
-            if c is not None
-        )
+        for hashes in (self.ids, self.units, self.contents):
+            if hashes is not None:
+                yield np.ascontiguousarray(hashes).data
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The hash of each record's id as the log has it, in the records' order."""
-        return tuple(row.tobytes().hex() for row in self.ids)
+        """The hash of each record's id as a log lists it, in the records' order."""
+        return tuple(map(_hexadecimal, self.ids))
+
+
+def are_among(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return which rows of ``hashes`` are also rows of ``wanted``, [n] bool.
+
+    Args:
+        hashes: [n, 16] uint8.
+        wanted: [m, 16] uint8.
+    """
+    is_wanted = pc.is_in(_column(hashes), _column(wanted))
+    return np.asarray(is_wanted.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """[.] which of ``hashes`` [n, 16] are among ``wanted`` [m, 16]."""
-    return np.flatnonzero(pc.is_in(_column(hashes), _column(wanted)).to_numpy(zero_copy_only=False))
+    """Return the numbers of the rows that ``are_among`` marks, in increasing order."""
+    return np.flatnonzero(are_among(hashes, wanted))
 
 
 def check_same(
     index: Index, records: Records, key: HashKey, coding: RowLookup | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Match the records of now with those of a run, by id: some may be gone, and nothing else
-    different.
+    """Match the present records with those of a run by id, and check that none is new or changed.
+
+    Records may be missing.
 
     Args:
         index: of the run's records.
-        records: those of now; their features may be held in another way than the run's were.
+        records: the n present records; their features may be held in another way than the run's
+            were.
         key: of the run.
         coding: how features of these records can be held as codes; None: not known.
 
     Returns:
-        ([.] which of the index's records are there no more; [n] where each of the records of now
-        stands in the index).
+        The positions in the index of the records that are missing, [m]; and the position in the
+        index of each of the present records, [n].
 
     Raises:
-        DataError: records came, changed, or stand in another order; counts them and names some, for
-            the owner.
+        DataError: records are new or changed, or in another order. The message counts them and
+            names some, because it is for the owner.
     """
     # Contents are compared in the form of the index.
     held = records.held_as_codes(coding) if index.of_codes else records.held_as_array()
-    now = Index.made(records if held is None else held, key)
+    present = Index.from_records(records if held is None else held, key)
+    found = pc.index_in(_column(present.ids), _column(index.ids))
+    position = pc.fill_null(found, -1).to_numpy()
+    is_known = position >= 0
+    is_changed = present.contents[is_known] != index.contents[position[is_known]]
+    new = np.flatnonzero(~is_known)
+    changed = np.flatnonzero(is_known)[is_changed.any(axis=1)]
     faults = []
-    place = pc.fill_null(pc.index_in(_column(now.ids), _column(index.ids)), -1).to_numpy()
-    there = place >= 0
-    changed = np.flatnonzero(there)[
-        (now.contents[there] != index.contents[place[there]]).any(axis=1)
-    ]
-    for words, rows in (("new", np.flatnonzero(~there)), ("changed", changed)):
+    for fault, rows in (("new", new), ("changed", changed)):
         if len(rows):
             records_are = counted(len(rows), "record is", "records are")
             ids = few(records.ids[rows].tolist())
-            faults.append(f"{records_are} {words} ({ids})")
-    if not faults and (np.diff(place) < 0).any():
+            faults.append(f"{records_are} {fault} ({ids})")
+    if not faults and (np.diff(position) < 0).any():
         faults.append("the training records are not in the same order as at training")
     if faults:
         differences = "; ".join(faults)
@@ -632,23 +729,24 @@ def check_same(
             f"the data differ from those that the run was trained on: {differences}. Restore the "
             "data, or train again"
         )
-    return np.setdiff1d(np.arange(len(index)), place), place
+    return np.setdiff1d(np.arange(len(index)), position), position
 
 
-def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
-    """Raise DataError where records are gone from the data that nobody asked to erase.
+def check_asked(index: Index, missing: np.ndarray, requested: Collection[str]) -> None:
+    """Raise DataError if the data lack records whose erasure nobody requested.
 
     Args:
-        gone: [.] their places in the index.
-        asked: keyed hashes of the records that may be gone.
+        index: of the run's records.
+        missing: [m] the positions in the index of the records that the data lack.
+        requested: keyed hashes of the records whose erasure was requested.
     """
-    lost = [row for row in gone.tolist() if index.words[row] not in asked]
+    lost = [row for row in missing.tolist() if index.words[row] not in requested]
     if lost:
         numbers = few(f"number {row + 1}" for row in lost)
         trained = len(index)
-        missing = len(lost)
+        lost_count = len(lost)
         raise DataError(
-            f"the data lack {missing} of the {trained} training records ({numbers}), although "
+            f"the data lack {lost_count} of the {trained} training records ({numbers}), although "
             "nobody requested their erasure. Restore these records, or request their erasure"
         )
 
@@ -665,13 +763,14 @@ def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.
     kind: KeyKind = "content"
     constants = b""
     if isinstance(features, CodedFeatures):
-        # The same features, as a row's features are a function of its codes and of the look-ups.
+        # A row's features are a function of its codes and of the look-ups, so these are hashed.
         constants = features.lookup.digest + records.labels.dtype.str.encode()
         features = features.codes
         kind = "codes"
-    width = max(1, features[:1].nbytes)
-    for start in range(0, len(records), max(1, _AT_ONCE // width)):
-        rows = slice(start, start + max(1, _AT_ONCE // width))
+    row_bytes = max(1, features[:1].nbytes)
+    chunk_rows = max(1, _CHUNK_BYTES // row_bytes)
+    for start in range(0, len(records), chunk_rows):
+        rows = slice(start, start + chunk_rows)
         block = np.ascontiguousarray(features[rows])
         count = len(block)
         parts = [
@@ -685,6 +784,6 @@ def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.
 
 
 def _column(hashes: np.ndarray) -> pa.Array:
-    """[n, 16] uint8 as arrow has it, whose searches are by value."""
+    """Return hashes, [n, 16] uint8, as a column of arrow, which searches them by value."""
     flat = pa.py_buffer(np.ascontiguousarray(hashes))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(SIZE), len(hashes), [None, flat])

@@ -115,7 +115,11 @@ class TrainingRecords:
         log, source = Log.of(run), stated(run, settings)
         with broken_as_config_error(run.folder, run.key):
             there = log.entries or run.holds(RECORD_INDEX_FILE)
-            key = log.check_key(HashKey.of(run.folder)) if there else HashKey.made(run.folder)
+            key = (
+                log.check_key(HashKey.of(run.folder))
+                if there
+                else HashKey.read_or_create(run.folder)
+            )
         erased_earlier = None
         if log.erased:
             parted = load_without_erased(source, named(key, log.erased))
@@ -130,7 +134,7 @@ class TrainingRecords:
                 "records, so agt cannot find out which records are missing. Restore the data, "
                 "or train again"
             )
-        index = index or Index.made(data.train, key)
+        index = index or Index.from_records(data.train, key)
         gone, place = check_same(index, data.train, key, data.coding)
         notes: tuple[str, ...] = ()
         if not len(gone) and not log.waiting and data.digest != then:

@@ -148,8 +148,11 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         log: the run's requests.
         run: as it is now.
 
+    Returns:
+        A sentence on what was checked.
+
     Raises:
-        Broken: it is another.
+        Broken: the log and the states make another account.
     """
     _check_spent(account, run, record)
     state = account.state
@@ -276,7 +279,8 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     if method not in OWNERS:
         return
     bounds = removal_bounds(run, method)
-    total, residual = bounds.total, bounds.spent
+    total = bounds.total
+    residual = bounds.spent
     recorded = account.removal.budget
     if recorded is None or recorded.total != total or recorded.spent > total:
         raise Broken(
@@ -522,14 +526,14 @@ def check_key(record: Record, trained: Record | None) -> str | None:
     )
 
 
-def replaced(folder: Path, digest: str | None) -> str:
-    """Return in words that an erasure replaced a state of the run in a folder.
+def describe_replacement(folder: Path, digest: str | None) -> str:
+    """Return a sentence on the erasure that replaced a state of the run in a folder.
 
-    Empty: the run's request log names no such state, or is not sound.
+    It is empty if the run's request log names no such erasure, or cannot be read.
 
     Args:
         folder: of the run.
-        digest: of the state; None: any, so nothing was replaced.
+        digest: of the state; None: no state is meant, so none was replaced.
     """
     with suppress(Broken, ValueError, OSError):
         manifest = Manifest.open(folder)
@@ -552,13 +556,13 @@ def replaced(folder: Path, digest: str | None) -> str:
 
 
 def check_budget(record: Record, trained: Record | None) -> str | None:
-    """Check that the noise of a run hides what removals left, of a head that allows removals.
+    """Check that the noise of a run is large enough for the gradient that its removals left.
 
     Returns:
-        What was checked, in words; None: the certificate is of another kind.
+        A sentence on what was checked; None: the certificate of the run does not allow removals.
 
     Raises:
-        Broken: the noise hides less.
+        Broken: the noise is too small.
     """
     if (record.config.get("certificate") or {}).get("name") not in OWNERS.values():
         return None
@@ -585,13 +589,13 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     It may promise less.
 
     Args:
-        promise: as it is recorded.
-        run: from which records were removed.
-        method: by which.
-        residual: the norm of the gradient that was left, at most.
+        promise: the promise that was recorded.
+        run: the run from which records were removed.
+        method: the method of unlearning.
+        residual: an upper bound on the norm of the gradient that was left.
 
     Raises:
-        Broken: more is promised, or the noise does not hide as much.
+        Broken: the promise claims more, or the noise is too small for the gradient.
     """
     bounds = removal_bounds(run, method)
     limit = bounds.total if bounds.hidden is None else bounds.hidden
@@ -634,15 +638,23 @@ def _no_better(recorded: Any, allowed: bool | float | None) -> bool:
 
 
 def certificate_of(run: Record) -> CertificateKind:
-    """Return the certificate that a run's settings name. Raises ConfigError: they name none."""
+    """Return the certificate that a run's settings name.
+
+    Raises:
+        ConfigError: they name none.
+    """
     return certificate_config(run.config.get("certificate"))
 
 
 def removal_bounds(run: Record, method: str) -> RemovalBounds:
-    """Return what a run's files say of removals by a method that its kind of certificate brings.
+    """Return the bounds on removals from a run, computed from its files.
+
+    Args:
+        run: the run.
+        method: a method of unlearning that belongs to one kind of certificate.
 
     Raises:
-        Broken: the run is of another kind.
+        Broken: the certificate of the run is of another kind.
     """
     kind = certificate_of(run)
     if kind.own_erasure != method:

@@ -31,7 +31,7 @@ from agt.store.json_text import as_json, parse_json
 from agt.store.manifest import HASH, MANIFEST_FILE, Manifest, read_digest, unseal_manifest
 from agt.store.reading import MAX_TEXT_BYTES, Broken, file_kind, open_plain
 from agt.targets import is_own_code
-from agt_cli.choices import naming
+from agt_cli.choices import with_public_rows
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
 from agt_cli.runs.pending import ABSTAINED_FILE
@@ -380,7 +380,8 @@ class Record(Run):
 
     def check_status(self) -> None:
         """Note whether status.json and the folder's files suit a finished run of this command."""
-        state, command = self.status.get("state"), self.status.get("command")
+        state = self.status.get("state")
+        command = self.status.get("command")
         wrong = (
             f"status.json describes a run of {command!r} in the state {state!r}, but manifest.json "
             f"describes a finished run of {self.command!r}"
@@ -431,7 +432,8 @@ class Record(Run):
         Raises:
             Broken: a recorded path is not text.
         """
-        environment, mechanism = self.environment, self.config.get("mechanism") or {}
+        environment = self.environment
+        mechanism = self.config.get("mechanism") or {}
         # of a training run it is always recorded
         trained_digest = str(environment.get("trained_digest"))
         for name, place, digest in (
@@ -587,7 +589,7 @@ def _model_of(record: Record) -> Model | None:
             "the model was not checked, because config.yaml asks for more than "
             f"{MAX_STEPS:,} training steps, the most that agt verify checks"
         )
-    choices = naming(settings.choices, settings.training.chosen_from)
+    choices = with_public_rows(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
     if kept is None:
         record.findings.unchecked(
@@ -610,7 +612,8 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         dataset: the settings ``dataset`` of config.yaml.
         kept: the run as read from source.json.
     """
-    source, given = dict(kept.settled), json.loads(as_json(dataset))
+    source = dict(kept.settled)
+    given = json.loads(as_json(dataset))
     constants = source.pop("settled", {})
     difference = first_difference(source, given, "source")
     target = kept.problem.dataset.target
@@ -643,7 +646,8 @@ def _check_model(record: Record, model: Model) -> None:
         derived = _plain(model.conditions)
         check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
     check_not_better(record, model.conditions, "config.yaml")
-    plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
+    plan = model.plan
+    stepwise = model.problem.settings.certificate.trains_in_steps
     sizes = {
         "normalizer": plan.normalizer,
         "n_max": plan.n_max,
@@ -819,7 +823,8 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
             _data_file(f"dataset.{key} {entry.get('path')}", entry, erased)
             for key, entry in files.items()
         )
-    findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
+    findings = Findings()
+    target = (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
         "the data were not checked, because they are not in a file: they are generated or "

@@ -199,7 +199,8 @@ def _check_intervals(record: Record) -> str:
     for row in table.to_dict("records"):
         k = int(row["k"])
         if k:
-            inner_lower, inner_upper = lower, upper
+            inner_lower = lower
+            inner_upper = upper
             lower = rows[f"lower_k{k}"].to_numpy()
             upper = rows[f"upper_k{k}"].to_numpy()
             if (lower > inner_lower).any() or (upper < inner_upper).any():

@@ -919,7 +919,8 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     Raises:
         Broken: a weight is not a multiple of the step, or the step does not belong to sigma.
     """
-    sigma, step = float(noise["sigma"]), float(noise["step"])
+    sigma = float(noise["sigma"])
+    step = float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
         raise Broken(
             f"the step of the released weights (the smallest unit of the noise) is {step!r}, "

@@ -22,9 +22,9 @@ from agt_cli.verify.erasure import (
     check_requests,
     check_shards,
     check_state,
+    describe_replacement,
     erased_words,
     read_account_of,
-    replaced,
 )
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
@@ -269,11 +269,10 @@ class Verification:
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
         for name, place, digest in record.sources():
-            item, source = self._source(name, place, digest, record.folder)
-            below = (*below, item)
-            is_in_recorded_state = source is not None and digest in (None, source.digest)
-            if not trained and is_in_recorded_state:
-                trained = source
+            source = self._check_source(name, place, digest, record.folder)
+            below = (*below, source.item)
+            if not trained and source.record and digest in (None, source.record.digest):
+                trained = source.record
         for command, name, check in CHECKS:
             if command in ("", record.command):
                 record.look(name, check, trained)
@@ -302,17 +301,20 @@ class Verification:
                 "env.json (entry 'trained_run') or config.yaml (entry 'run') should name the run "
                 "from which records were erased, but neither does"
             )
-        subject, run = self._source("training run", Path(place), account.state.after, record.folder)
-        return (subject,), check_account(account, record, run)
+        run = self._check_source("training run", Path(place), account.state.after, record.folder)
+        return (run.item,), check_account(account, record, run.record)
 
-    def _source(
-        self, name: str, place: Path, digest: str | None, home: Path
-    ) -> tuple[VerifiedItem, Record | None]:
+    def _check_source(
+        self, name: str, recorded: Path, digest: str | None, home: Path
+    ) -> VerifiedFolder:
         """Find and check a folder that a run was made from.
+
+        If an erasure has replaced the recorded state of the folder, its present state is checked
+        instead, and a note says so.
 
         Args:
             name: what the folder is, such as "training run", for the findings.
-            place: the recorded path of the folder.
+            recorded: the recorded path of the folder.
             digest: the recorded digest; None: none was recorded.
             home: the folder of the run that names it.
 
@@ -320,32 +322,30 @@ class Verification:
             The findings, and the folder's record. The record is None if the folder was not found,
             or is neither in the recorded state nor in a later one after erasures.
         """
+        title = f"{name} {recorded}"
         findings = Findings()
         folder = None
         if self.steps < MAX_STEPS:
-            folder = _find_folder(place, digest, home)
+            folder = _find_folder(recorded, digest, home)
         if folder is None:
             findings.unchecked(
                 "folder",
-                f"the folder {place} was not found",
+                f"the folder {recorded} was not found",
                 "copy the missing folder next to the folder that you verify, and verify again",
             )
-            return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
-        earlier = replaced(folder, digest)
-        if not earlier:
-            found = self._deeper._folder(folder, digest)
-            return found.item, found.record
+            return VerifiedFolder(VerifiedItem(title, findings.checks, digest=digest or ""))
+        erasure = describe_replacement(folder, digest)
+        if not erasure:
+            return self._deeper._folder(folder, digest)
         findings.note(
             "state",
-            earlier,
+            erasure,
             "the checks below are about the present state of the run, not about the earlier state "
             "from which this folder was made",
         )
         present = self._deeper._folder(folder, None)
-        item = VerifiedItem(
-            f"{name} {place}", findings.checks, rests_on=(present.item,), digest=digest or ""
-        )
-        return item, present.record
+        item = VerifiedItem(title, findings.checks, rests_on=(present.item,), digest=digest or "")
+        return VerifiedFolder(item, present.record)
 
     @property
     def _deeper(self) -> "Verification":
@@ -408,7 +408,7 @@ def _find_folder(recorded: Path, digest: str | None, home: Path) -> Path | None:
         except Broken:
             continue
     for folder in candidates:
-        if replaced(folder, digest):
+        if describe_replacement(folder, digest):
             return folder
     return recorded if os.path.lexists(recorded / MANIFEST_FILE) else None
 

@@ -15,7 +15,7 @@ from agt_cli.choices import (
     choices_fact,
     declares,
     hashes,
-    naming,
+    with_public_rows,
     with_votes_recipe,
 )
 from agt_cli.composing import composed
@@ -229,7 +229,7 @@ def test_hashes_are_text_in_any_yaml_and_change_with_each_part() -> None:
 def test_a_claim_says_which_file_and_not_where_it_lies() -> None:
     about = ChosenFrom(rows="/home/anna/clinic/pilot.csv", digest="d")
     chosen = declared("settings_chosen_on_public", setting="training.chosen_on=public")
-    fact = naming(chosen, about)
+    fact = with_public_rows(chosen, about)
     assert fact.code == "settings_chosen_on_public_rows"
     assert fact.values == {**chosen.values, "rows": "pilot.csv", "digest": "d"}
     assert "pilot.csv" in fact.sentence
@@ -237,5 +237,7 @@ def test_a_claim_says_which_file_and_not_where_it_lies() -> None:
 
 
 def test_a_file_that_is_called_as_public_records_are_is_not_taken_for_them() -> None:
-    fact = naming(declared("settings_of_recipe"), ChosenFrom(rows="clinic/test", digest="d"))
+    fact = with_public_rows(
+        declared("settings_of_recipe"), ChosenFrom(rows="clinic/test", digest="d")
+    )
     assert fact.values["rows"] == "./test"

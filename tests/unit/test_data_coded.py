@@ -330,7 +330,7 @@ def test_records_are_found_again_in_an_index_however_the_table_is_held(
     key = HashKey(bytes(32))
     datasets = loaded_both_ways(tmp_path, missing, monkeypatch)
     for then, now in permutations(datasets):
-        index = Index.read(b"".join(Index.made(then.train, key).parts))
+        index = Index.read(b"".join(Index.from_records(then.train, key).parts))
         assert index.of_codes == isinstance(then.train.features, CodedFeatures)
         gone, place = check_same(index, now.train.take(np.arange(3, 200)), key, now.coding)
         assert gone.tolist() == [row for row in range(len(index)) if row not in range(3, 200)]
@@ -370,10 +370,10 @@ def test_whatever_changes_in_a_record_is_noticed_by_its_index(change: str) -> No
     before = two_records()
     after = two_records(**CHANGES[change](before))
     assert not np.array_equal(
-        Index.made(before, key).contents[1], Index.made(after, key).contents[1]
+        Index.from_records(before, key).contents[1], Index.from_records(after, key).contents[1]
     )
     with pytest.raises(DataError, match="23"):
-        check_same(Index.made(before, key), after, key)
+        check_same(Index.from_records(before, key), after, key)
 
 
 CODINGS = {
@@ -399,8 +399,8 @@ def test_equal_codes_with_another_meaning_are_another_content(change: str) -> No
     lookups = CODINGS[change](before.features.lookup.lookups[0].levels)
     other = CodedFeatures(before.features.codes, RowLookup(lookups))
     after = two_records(features=other)
-    contents = Index.made(after, key).contents
-    assert (contents != Index.made(before, key).contents).any(axis=1).all()
+    contents = Index.from_records(after, key).contents
+    assert (contents != Index.from_records(before, key).contents).any(axis=1).all()
 
 
 def test_features_that_no_codes_make_are_not_held_as_codes() -> None:

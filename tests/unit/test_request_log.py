@@ -151,8 +151,8 @@ def test_an_entry_that_is_none(change: dict[str, Any]) -> None:
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    key = HashKey.made(tmp_path)
-    assert HashKey.made(tmp_path) == HashKey.of(tmp_path) == key
+    key = HashKey.read_or_create(tmp_path)
+    assert HashKey.read_or_create(tmp_path) == HashKey.of(tmp_path) == key
     assert stat.S_IMODE((tmp_path / "unlearning/key").stat().st_mode) == 0o600
     assert os.listdir(tmp_path / "unlearning") == ["key"]
     assert key.secret.hex() not in repr(key)
@@ -160,7 +160,7 @@ def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_none_or_another(tmp_path: Path) -> None:
-    HashKey.made(tmp_path)
+    HashKey.read_or_create(tmp_path)
     (tmp_path / "unlearning/key").write_bytes(b"short")
     with pytest.raises(ConfigError, match="5 bytes"):
         HashKey.of(tmp_path)
@@ -190,23 +190,25 @@ def written(index: Index) -> bytes:
 
 def test_an_index_is_read_back_and_holds_keyed_hashes_alone() -> None:
     for records in (people(), people(units=1).take(np.arange(0))):
-        content = written(Index.made(records, KEY))
+        content = written(Index.from_records(records, KEY))
         again = Index.read(content)
         assert written(again) == content
         assert len(again) == len(records)
     own = people()
-    assert Index.made(own, KEY).contents.shape == (9, SIZE)
-    assert Index.made(own, KEY).units is not None
+    assert Index.from_records(own, KEY).contents.shape == (9, SIZE)
+    assert Index.from_records(own, KEY).units is not None
     assert (
-        Index.made(Records(own.features, own.labels, own.ids, own.ids, own.public), KEY).units
+        Index.from_records(
+            Records(own.features, own.labels, own.ids, own.ids, own.public), KEY
+        ).units
         is None
     )
     with pytest.raises(Broken, match=r"records\.bin"):
-        Index.read(written(Index.made(people(), KEY))[:-1])
+        Index.read(written(Index.from_records(people(), KEY))[:-1])
 
 
 def test_what_is_gone_new_and_changed() -> None:
-    index, now = Index.made(people(), KEY), people(10)
+    index, now = Index.from_records(people(), KEY), people(10)
     features = now.features.copy()
     features[4, 1] += 1
     changed = Records(features, now.labels, now.ids, now.units, now.public).take(
@@ -225,11 +227,11 @@ def test_every_part_of_a_record_counts(part: str) -> None:
     }
     values[part][2] = {"labels": 1, "units": "p9", "public": True, "features": -1}[part]
     with pytest.raises(DataError, match=r"\((r2|p9)?"):
-        check_same(Index.made(records, KEY), Records(**values), KEY)
+        check_same(Index.from_records(records, KEY), Records(**values), KEY)
 
 
 def test_rows_that_went_unasked_are_counted() -> None:
-    index, left = Index.made(people(), KEY), people().take(np.array([0, 1, 4, 5, 6, 7, 8]))
+    index, left = Index.from_records(people(), KEY), people().take(np.array([0, 1, 4, 5, 6, 7, 8]))
     gone, _ = check_same(index, left, KEY)
     assert gone.tolist() == [2, 3]
     check_asked(index, gone, set(as_words(KEY.names(["r2", "r3"], "record"))))
@@ -240,6 +242,6 @@ def test_rows_that_went_unasked_are_counted() -> None:
 
 
 def test_features_of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = written(Index.made(people(), KEY))
-    monkeypatch.setattr("agt_cli.unlearn.log._AT_ONCE", 20)
-    assert written(Index.made(people(), KEY)) == whole
+    whole = written(Index.from_records(people(), KEY))
+    monkeypatch.setattr("agt_cli.unlearn.log._CHUNK_BYTES", 20)
+    assert written(Index.from_records(people(), KEY)) == whole
