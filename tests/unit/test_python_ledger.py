@@ -28,6 +28,7 @@ from agt.errors import CheckError
 from agt.ledger import process
 from agt.ledger.ledger import Exhausted, Ledger as OpenLedger
 from agt.ledger.process import HashedPeople, ProcessAccount
+from agt.ledger.tables import sample_names
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.models import own_votes
 from agt.numeric import mills_delta
@@ -543,7 +544,28 @@ def test_a_model_without_records_that_nothing_is_known_of_is_refused(
     for given in (ledger, None):
         with pytest.raises(agt.ConfigError, match=r"^model: "):
             replace(model, model=read_back.model).release(X[:1], RESPONSE, ledger=given)
-    assert replace(read_back, model=model.model).owner.people == model.owner.people
+    again = replace(read_back, model=model.model)
+    assert again.owner.table.people == model.owner.table.people
+
+
+def test_names_of_people_are_hashed_for_ledgers_alone(
+    ledger: agt.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = agt.fit(X, Y, declared=DECLARED)
+    with monkeypatch.context() as patch:
+        patch.setattr("agt.account.sample_names", None)
+        model.release(X[:1], RESPONSE)
+    hashed = []
+
+    def noting(names: np.ndarray) -> tuple[str, ...]:
+        hashed.append(names)
+        return sample_names(names)
+
+    monkeypatch.setattr("agt.account.sample_names", noting)
+    model.release(X[:1], RESPONSE, ledger=ledger)
+    (names,) = hashed
+    assert names is model.model.problem.dataset.train.units
+    assert model.owner.table.people == sample_names(names)
 
 
 def test_a_ledger_stays_the_same_file_when_the_process_changes_its_folder(
