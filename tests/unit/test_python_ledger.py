@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -566,6 +567,17 @@ def test_names_of_people_are_hashed_for_ledgers_alone(
     (names,) = hashed
     assert names is model.model.problem.dataset.train.units
     assert model.owner.table.people == sample_names(names)
+
+
+def test_people_of_other_data_are_known_by_their_names_on_another_ledger(
+    ledger: agt.Ledger, tmp_path: Path
+) -> None:
+    names = [token_hex(8) for _ in range(200)]
+    other = agt.Ledger.create(tmp_path / "copy.ledger", unit="one record", eps=10, delta=1e-5)
+    declared = replace(DECLARED, ids=True)
+    agt.fit(X, Y, ids=names, declared=declared).release(X[:1], RESPONSE, ledger=ledger)
+    with pytest.raises(agt.AgtError, match="200 of 200 compared names"):
+        agt.fit(X / 2, Y, ids=names, declared=declared).release(X[:1], RESPONSE, ledger=other)
 
 
 def test_a_ledger_stays_the_same_file_when_the_process_changes_its_folder(
