@@ -14,12 +14,10 @@ import torch
 from scipy.optimize import minimize
 from synthetic import make_recipe, make_records, refused
 
-import agt
 from agt.certificates.stability import MAX_STABLE_DISTANCE, bound_norms, certify_linear
 from agt.certificates.votes import certified_vote
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.models.linear import LinearModel
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.erm import erm_sensitivity, iterations_to_tolerance, train_erm
 from agt.training.linear import LinearTrained, gradient_sum, loss_derivative, train_linear
@@ -307,40 +305,6 @@ def test_lengths_bound_vectors_whose_squares_underflow() -> None:
         assert bound_norms(phi)[0] >= size * 1.41
     ordinary = np.array([[0.6, 0.8]])
     assert bound_norms(ordinary)[0] == pytest.approx(1, rel=1e-14)
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("certificate", ["stability", "erm"])
-def test_margins_of_certified_queries_have_the_bits_of_margins(
-    certificate: str, classes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And the queries are not asked again: their features take most of the time of large tables."""
-    data = examples(classes=classes)
-    declared = agt.Declared(size=50, features=True, classes=range(classes))
-    fitted = agt.fit(data.features, data.labels, declared=declared, certificate=certificate)
-    model = fitted.model
-    assert isinstance(model, LinearModel)
-    queries = examples(30, seed=1).features
-    monkeypatch.setattr("agt.models.closed_form.ROWS", 7)
-    margins = model.margins(queries)
-    certificates = model.certify(queries)
-    of_some_k = model.certify(queries, (1, 2))
-    assert np.array_equal(model.certified_margins(queries, of_some_k), margins)
-    monkeypatch.setattr(LinearModel, "margins", None)
-    found = model.certified_margins(queries, certificates)
-    assert found.tobytes() == margins.tobytes()
-    assert found.shape == margins.shape
-
-
-def test_members_of_an_ensemble_hold_no_logits() -> None:
-    """A vote holds the certificates of hundreds of members at once."""
-    data = examples()
-    declared = agt.Declared(size=50, features=True, classes=range(2))
-    fitted = agt.fit(
-        data.features, data.labels, declared=declared, certificate="stability", members=3
-    )
-    for member in fitted.model.member_models:
-        assert member.certify(data.features).logits is None
 
 
 @pytest.mark.parametrize("train", [train_linear, partial(train_erm, tolerance=1e-6)])
