@@ -15,10 +15,13 @@ Formal guarantees
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
@@ -62,8 +65,8 @@ class DataOwner:
         unit: which column says whose record each is, and how many records one unit may have.
         run: identifies the model: a hash of its settings and its data.
         relation: the name of the relation that says which datasets are neighbours.
-        people: hashes of a sample of the units' names (``sample_names``), by which other ledgers
-            with the same people are found; empty: a model that was read back from a file.
+        unit_names: [n] str, whose record each is, by which other ledgers with the same people are
+            found; empty: a model that was read back from a file.
         hashed: hashes of the same people, which only this process uses.
         earlier: digests of the data before records were erased from it.
         public: the records were declared public, so that releases need not be counted.
@@ -73,7 +76,7 @@ class DataOwner:
     unit: Unit
     run: str
     relation: str
-    people: tuple[str, ...]
+    unit_names: np.ndarray = field(repr=False, compare=False)
     hashed: HashedPeople
     earlier: tuple[str, ...] = ()
     public: bool = False
@@ -103,7 +106,7 @@ class DataOwner:
             unit=Unit("units" if train.units_named else None, relation.unit_rows),
             run=f"python:{sha256(content).hexdigest()}",
             relation=relation.name,
-            people=sample_names(train.units),
+            unit_names=train.units,
             hashed=HashedPeople.from_dataset(dataset, (dataset.digest, *earlier)),
             earlier=earlier,
             public=public,
@@ -136,7 +139,7 @@ class DataOwner:
             unit=Unit(node["unit"]["column"], node["unit"]["rows"]),
             run=node["run"],
             relation=relation.name,
-            people=(),
+            unit_names=np.empty(0, dtype=str),
             hashed=HashedPeople.from_dataset(dataset, (node["data"] or model, *earlier)),
             earlier=earlier,
             public=node.get("public") is True,
@@ -153,11 +156,18 @@ class DataOwner:
             "public": self.public,
         }
 
-    @property
+    @cached_property
     def table(self) -> AdmittedTable:
-        """The training data as a table that a ledger can admit, that is count releases about."""
+        """The training data as a table that a ledger can admit, that is count releases about.
+
+        All names are hashed here, because only ledgers need the sample of them.
+        """
         return AdmittedTable(
-            "arrays", self.data, unit=self.unit, before=self.earlier, people=self.people
+            "arrays",
+            self.data,
+            unit=self.unit,
+            before=self.earlier,
+            people=sample_names(self.unit_names),
         )
 
 

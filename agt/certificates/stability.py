@@ -6,7 +6,7 @@ the margin for each k) that votes of margins need.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -91,9 +91,12 @@ class ClosedFormCertificates(Certificates):
     Attributes:
         distance: [n] int64, the stable distances: how many edits of the data are proved to leave
             each label unchanged. They may exceed the end of the grid.
+        logits: [n, J] float64, what the labels follow from, so that nobody computes them again;
+            None: the labels are not those of one linear head.
     """
 
     distance: np.ndarray
+    logits: np.ndarray | None = field(default=None, kw_only=True)
 
     @classmethod
     def concatenate(
@@ -106,13 +109,14 @@ class ClosedFormCertificates(Certificates):
 
         Args:
             chunks: at least one, in the order of the queries, all of one head and one grid. Either
-                all have ``edits_to_win`` or none has.
+                all have ``edits_to_win`` or none has, and the same holds for ``logits``.
             rows: how many queries the chunks have together.
         """
         prediction = np.empty(rows, np.int64)
         certified_at_zero = np.empty(rows, bool)
         distance = np.empty(rows, np.int64)
         edits_to_win: list[np.ndarray] = []
+        logits: list[np.ndarray] = []
         start = 0
         for chunk in chunks:
             end = start + len(chunk.distance)
@@ -121,13 +125,21 @@ class ClosedFormCertificates(Certificates):
             certified_at_zero[start:end] = cast(LazyFlags, chunk.certified).certified_at_zero
             if chunk.edits_to_win is not None:
                 edits_to_win.append(chunk.edits_to_win)
+            if chunk.logits is not None:
+                logits.append(chunk.logits)
             start = end
         all_edits_to_win = None
         if edits_to_win:
             all_edits_to_win = np.concatenate(edits_to_win, axis=1)
         # ``chunk`` is the last one; all of them have the same grid and relation.
         return cls.from_distances(
-            chunk.ks, chunk.relation, prediction, certified_at_zero, distance, all_edits_to_win
+            chunk.ks,
+            chunk.relation,
+            prediction,
+            certified_at_zero,
+            distance,
+            all_edits_to_win,
+            np.concatenate(logits) if logits else None,
         )
 
     @classmethod
@@ -139,6 +151,7 @@ class ClosedFormCertificates(Certificates):
         certified_at_zero: np.ndarray,
         distance: np.ndarray,
         edits_to_win: np.ndarray | None = None,
+        logits: np.ndarray | None = None,
     ) -> "ClosedFormCertificates":
         """Return the certificates of one head's queries with these stable distances.
 
@@ -151,10 +164,13 @@ class ClosedFormCertificates(Certificates):
             distance: [n] int64, the stable distances.
             edits_to_win: [C, n] int64, for each class a number of edits that it needs at least to
                 become the answer; None: not known.
+            logits: [n, J] float64, what the labels follow from; None: not known.
         """
         # NumPy treats these flags as an array of bool [K, n].
         certified = cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))
-        return cls(ks, relation, prediction, certified, distance, edits_to_win=edits_to_win)
+        return cls(
+            ks, relation, prediction, certified, distance, edits_to_win=edits_to_win, logits=logits
+        )
 
     @property
     def stable_distance(self) -> np.ndarray:
@@ -169,6 +185,7 @@ def certify_linear(
     ks: tuple[int, ...],
     *,
     with_edits_to_win: bool = False,
+    with_logits: bool = False,
 ) -> ClosedFormCertificates:
     """Return the stable distances of queries under a linear head.
 
@@ -179,6 +196,7 @@ def certify_linear(
         ks: [K] the numbers of edits that tables show.
         with_edits_to_win: also return, for each class, the number of edits that it needs at least
             to become the answer. An ensemble of more than two classes uses it.
+        with_logits: also return the logits.
 
     Raises:
         UnsoundError: a logit is NaN or infinite.
@@ -205,7 +223,13 @@ def certify_linear(
     if with_edits_to_win:
         edits_to_win = _count_edits_to_win(logits, prediction, move_of_one_edit)
     return ClosedFormCertificates.from_distances(
-        ks, relation, prediction, certified_at_zero, distance, edits_to_win
+        ks,
+        relation,
+        prediction,
+        certified_at_zero,
+        distance,
+        edits_to_win,
+        logits if with_logits else None,
     )
 
 

@@ -155,14 +155,15 @@ def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
     return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
 
 
-def array_blocks(features: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the rows of [n, ...] as contiguous arrays of about ``CACHED_BYTES``, one after another.
+def array_blocks(features: np.ndarray, block_bytes: int = CACHED_BYTES) -> Iterator[np.ndarray]:
+    """Yield the rows of [n, ...] as contiguous arrays of about equal size, one after another.
 
     Args:
         features: an array, or what can be sliced like one.
+        block_bytes: about how many bytes each has; at least one row.
     """
     row_bytes = features.dtype.itemsize * math.prod(features.shape[1:])
-    block_rows = max(1, CACHED_BYTES // max(1, row_bytes))
+    block_rows = max(1, block_bytes // max(1, row_bytes))
     for start in range(0, len(features), block_rows):
         yield np.ascontiguousarray(features[start : start + block_rows])
 

@@ -168,8 +168,12 @@ def _exact_bytes(rows: np.ndarray) -> list[bytes]:
         narrow = wide.astype(np.float32)
     is_whole = (wide == np.rint(wide)).all(axis=1)
     is_narrow = ~is_whole & (narrow == wide).all(axis=1)
-    both = zip(_row_bytes(wide), _row_bytes(narrow), is_narrow.tolist(), strict=True)
-    return [of_narrow if single else of_wide for of_wide, of_narrow, single in both]
+    contents = _row_bytes(wide)
+    (narrow_rows,) = np.nonzero(is_narrow)
+    narrow_contents = _row_bytes(narrow[narrow_rows])
+    for row, content in zip(narrow_rows.tolist(), narrow_contents, strict=True):
+        contents[row] = content
+    return contents
 
 
 def _from_bytes(hashes: list[bytes]) -> np.ndarray:

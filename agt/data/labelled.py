@@ -136,8 +136,9 @@ def class_indices(
     """
     index = {name: i for i, name in enumerate(classes)} | ({None: UNLABELLED} if optional else {})
     labels = words.tolist()
-    row = next((row for row, word in enumerate(labels) if word not in index), None)
-    if row is not None:
+    indices = [*map(index.get, labels)]
+    if None in indices:
+        row = indices.index(None)
         word, known = labels[row], [*map(str, classes)]
         none = word is None or missing_word(str(word))
         label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
@@ -153,7 +154,7 @@ def class_indices(
                 known=", ".join(known),
             )
         )
-    return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
+    return np.array(indices, dtype=np.int64)
 
 
 def query_labels(columns: ColumnReader, label: str, classes: Sequence[str], n: int) -> np.ndarray:

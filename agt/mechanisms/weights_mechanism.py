@@ -293,7 +293,8 @@ class WeightsMechanism:
                 more than ``unit_rows`` of one unit.
             DataError: memory-mapped records were changed after training.
         """
-        units = head.problem.dataset.train.units
+        train = head.problem.dataset.train
+        units = train.units
         head.problem.dataset.check_unchanged()
         if not len(units):
             raise ConfigError(
@@ -303,7 +304,8 @@ class WeightsMechanism:
             )
         # Training an ensemble of votes does not check the records against the plan of its separate
         # head, so they are checked here.
-        check_unit_rows(units, unit_rows)
+        if train.units_named:  # else each record is a unit of its own, and ids do not repeat
+            check_unit_rows(units, unit_rows)
         plan_of_one_epoch = replace(head.plan, epochs=1)  # so that each record is in one batch
         return np.concatenate(list(plan_of_one_epoch.batches(units)))
 

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 import torch
 
+from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess
 from agt.certificates.envelopes import MAX_MARGIN_EDITS, Envelope
 from agt.certificates.stability import (
@@ -32,7 +33,7 @@ from agt.models.store import (
     read_tensors,
     write_linear,
 )
-from agt.numeric import logits_of, next_up
+from agt.numeric import logits_of, next_up, signed_margins
 from agt.problem import Problem
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan
@@ -270,14 +271,35 @@ class LinearModel(ClosedFormModel):
 
         For a member of an ensemble with more than two classes, the certificates also hold the
         number of edits that each other class needs to win, because the ensemble's vote needs it.
+        For a head of its own they hold the logits, of which ``certified_margins`` are made.
 
         Args:
             phi: [n, w] the values of the public feature map for the queries.
             ks: the numbers of edits at which ``certified`` of the result is tabulated.
         """
-        with_edits_to_win = self.settings.ensembled and self.problem.classes > 2
-        relation = self.settings.relation.name
-        return certify_linear(self.trained, phi, relation, ks, with_edits_to_win=with_edits_to_win)
+        ensembled = self.settings.ensembled
+        return certify_linear(
+            self.trained,
+            phi,
+            self.settings.relation.name,
+            ks,
+            with_edits_to_win=ensembled and self.problem.classes > 2,
+            with_logits=not ensembled,  # which a vote would hold of each of its members
+        )
+
+    def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
+        """Return ``margins`` of queries that were certified, to the same bits.
+
+        They are made of the logits of the certificates, if these have them. Certificates were made
+        in the blocks of rows in which ``margins`` computes logits.
+
+        Args:
+            features: [n, ...] the queries.
+            certificates: of these queries, as ``certify`` of this model returned them.
+        """
+        if not isinstance(certificates, ClosedFormCertificates) or certificates.logits is None:
+            return self.margins(features)
+        return signed_margins(certificates.logits)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on each query's margin of class 1 after k edits of the training records.

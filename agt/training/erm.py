@@ -178,7 +178,8 @@ def train_erm(
     loss = setting.loss
     plan = replace(setting.plan, epochs=1)
     strength = setup.training.weight_decay
-    check_unit_rows(records.units, setup.relation.unit_rows)
+    if records.units_named:  # else each record is a unit of its own, and ids do not repeat
+        check_unit_rows(records.units, setup.relation.unit_rows)
     sensitivity = erm_sensitivity(setting, tolerance)
     # The exact gradient's norm may exceed the computed one by the rounding error, so the computed
     # norm must be below the tolerance by as much.

@@ -3,7 +3,10 @@ rounding, ties.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -302,3 +305,17 @@ def test_lengths_bound_vectors_whose_squares_underflow() -> None:
         assert bound_norms(phi)[0] >= size * 1.41
     ordinary = np.array([[0.6, 0.8]])
     assert bound_norms(ordinary)[0] == pytest.approx(1, rel=1e-14)
+
+
+@pytest.mark.parametrize("train", [train_linear, partial(train_erm, tolerance=1e-6)])
+def test_more_rows_of_a_person_than_allowed_are_refused_by_training(
+    train: Callable[..., LinearTrained],
+) -> None:
+    """Ids do not repeat, so nothing is counted where records are units of their own."""
+    records = examples()
+    setup = make_recipe(training(weight_decay=0.1), unit_rows=1)
+    assert train(setup, records).weight.shape == (1, 5)
+    units = records.ids.copy()
+    units[1] = units[0]
+    with pytest.raises(ConfigError, match="'u0' has 2 rows"):
+        train(setup, replace(records, units=units))

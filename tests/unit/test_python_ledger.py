@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from agt.errors import CheckError
 from agt.ledger import process
 from agt.ledger.ledger import Exhausted, Ledger as OpenLedger
 from agt.ledger.process import HashedPeople, ProcessAccount
+from agt.ledger.tables import sample_names
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.models import own_votes
 from agt.numeric import mills_delta
@@ -543,7 +545,39 @@ def test_a_model_without_records_that_nothing_is_known_of_is_refused(
     for given in (ledger, None):
         with pytest.raises(agt.ConfigError, match=r"^model: "):
             replace(model, model=read_back.model).release(X[:1], RESPONSE, ledger=given)
-    assert replace(read_back, model=model.model).owner.people == model.owner.people
+    again = replace(read_back, model=model.model)
+    assert again.owner.table.people == model.owner.table.people
+
+
+def test_names_of_people_are_hashed_for_ledgers_alone(
+    ledger: agt.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = agt.fit(X, Y, declared=DECLARED)
+    with monkeypatch.context() as patch:
+        patch.setattr("agt.account.sample_names", None)
+        model.release(X[:1], RESPONSE)
+    hashed = []
+
+    def noting(names: np.ndarray) -> tuple[str, ...]:
+        hashed.append(names)
+        return sample_names(names)
+
+    monkeypatch.setattr("agt.account.sample_names", noting)
+    model.release(X[:1], RESPONSE, ledger=ledger)
+    (names,) = hashed
+    assert names is model.model.problem.dataset.train.units
+    assert model.owner.table.people == sample_names(names)
+
+
+def test_people_of_other_data_are_known_by_their_names_on_another_ledger(
+    ledger: agt.Ledger, tmp_path: Path
+) -> None:
+    names = [token_hex(8) for _ in range(200)]
+    other = agt.Ledger.create(tmp_path / "copy.ledger", unit="one record", eps=10, delta=1e-5)
+    declared = replace(DECLARED, ids=True)
+    agt.fit(X, Y, ids=names, declared=declared).release(X[:1], RESPONSE, ledger=ledger)
+    with pytest.raises(agt.AgtError, match="200 of 200 compared names"):
+        agt.fit(X / 2, Y, ids=names, declared=declared).release(X[:1], RESPONSE, ledger=other)
 
 
 def test_a_ledger_stays_the_same_file_when_the_process_changes_its_folder(
