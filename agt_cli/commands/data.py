@@ -299,6 +299,10 @@ def seen(column: Column) -> str:
         count = f"values from {low} to {high}; {count}"
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
+    if column.unlisted:
+        values = counted(len(column.unlisted), "value")
+        rows = counted(sum(rows for _, rows in column.unlisted), "row")
+        count = f'{count}; {values} ({rows}) not in the list, counted as "other"'
     if column.outside:
         rows = counted(column.outside, "row")
         count = f"{count}; {rows} outside the proposed range, counted as its nearest end"

@@ -38,7 +38,7 @@ def release_command(
         eps, delta: the total budget, as it is typed.
         ledger: the name of the ledger that counts the release; None: the command names none.
     """
-    counted = "" if ledger is None else f"ledger={ledger} "
+    counted = "" if ledger is None else f"ledger={shlex.quote(ledger)} "
     release = f"mechanism={mechanism} total.eps={eps} total.delta={delta}"
     return f"predict run={run} {counted}{QUERIES} {release}"
 
@@ -54,3 +54,14 @@ def ledger_command(name: str, run: Path | str, eps: float, delta: float, unit: s
     """
     total = f"total.eps={eps:g} total.delta={delta:g}"
     return f"ledger init {name} run={run} {total} unit={shlex.quote(unit)} head={HEAD}"
+
+
+def admission_command(name: str, run: Path | str, unit: str) -> str:
+    """Return the command by which a ledger counts a run's table as well, without the word agt.
+
+    Args:
+        name: the ledger's name.
+        run: the folder of a training run on the table.
+        unit: the unit of the ledger, in its own words.
+    """
+    return f"ledger admit {shlex.quote(name)} run={run} unit={shlex.quote(unit)}"

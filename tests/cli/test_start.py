@@ -30,7 +30,7 @@ from agt_cli.runs.usual_learners import UsualScores
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 535
+WORDS = 565
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -435,6 +435,81 @@ def test_dates_whose_range_was_called_public_are_not_remarked_on(agt: Agt, tmp_p
 
 
 @pytest.mark.usefixtures("uncompared")
+def test_a_size_that_was_given_is_declared_as_it_is(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    told = agt("start", "t.csv", *ANSWERS, "size=1000", "--json").ended(0).json
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert dataset["declared_size"] == 1000
+    assert "size=1000" in shlex.split(told["commands"][0])
+    assert "size" not in told["not_public"]
+    assert any("dataset.declared_size is 1000" in line for line in told["remarks"]), "far off"
+    said = agt("start", "t.csv", *ANSWERS, "size=220", "force=true").ended(0)
+    assert "size: about" not in said.out, "it was not computed from the rows"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (("public=no", "size=200"), "public=[size]"),
+        (("public=[ranges]", "size=200"), "public=[ranges,size]"),
+        (("public=yes", "size=0"), "size"),
+        (("public=yes", "size=2.5"), "size"),
+        (("public=yes", "size=many"), "size"),
+    ],
+)
+def test_a_size_that_is_none_or_not_called_public_is_refused(
+    agt: Agt, tmp_path: Path, given: tuple[str, ...], named: str
+) -> None:
+    shop(tmp_path / "t.csv", 60)
+    agt("start", "t.csv", *ANSWERS, *given).ended(2, named)
+    assert not (tmp_path / "conf").exists()
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: Path) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 600))
+    given = (*ANSWERS, "id=member", "--json")
+    run = agt("start", "t.csv", *given).ended(0).json["run"]
+    budget = ("total.eps=9", "total.delta=1e-4", "unit=one customer")
+    agt("ledger", "init", "all customers", f"run={run}", *budget, "-q").ended(0)
+    again = agt("start", "t.csv", *given, "force=true").ended(0).json["next_commands"]
+    (release,) = (shlex.split(line) for line in again)
+    assert "ledger=all customers" in release, "this table is in it"
+    table.iloc[:500].to_csv(tmp_path / "newer.csv", index=False)
+    said = agt("start", "newer.csv", *ANSWERS, "id=member").ended(0)
+    assert "These people already have the ledger all customers" in said.out
+    proposed = said.out[said.out.index("\nNext:") :]
+    lines = [line for line in proposed.splitlines() if line.startswith("  agt ")]
+    admission, release = (typed(line, "t.csv") for line in lines)
+    assert admission[:3] == ["ledger", "admit", "all customers"]
+    for words in (admission, release):
+        agt(*words, "-q").ended(0)
+    given = (*ANSWERS, "id=member", "public=no", "name=private", "--json")
+    measuring = agt("start", "newer.csv", *given).ended(0).json["measuring"]
+    assert [line.split()[1] for line in measuring] == ["measure", "train", "ledger", "predict"]
+    for line in measuring:
+        words = [word for word in typed(line, "t.csv") if word != "inputs=t.csv"]
+        agt(*words, "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_how_much_is_outside_of_what_is_proposed_is_said_in_one_line(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300))
+    table.loc[[3, 4, 5], "town"] = ["Ulm", "Ulm", "Trier"]
+    table.loc[[7, 8], "spent"] = 1e9
+    table.to_csv(tmp_path / "t.csv", index=False)
+    remarks = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json["remarks"]
+    (remark,) = [line for line in remarks if line.startswith("Outside of the proposed")]
+    assert "2 rare values (3 cells)" in remark
+    assert "2 numbers" in remark
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    assert str(file.relative_to(tmp_path)) in remark
+    assert re.search(r"(?m)^  town: .*# .*2 values \(3 rows\) not in the list", file.read_text())
+
+
+@pytest.mark.usefixtures("uncompared")
 def test_a_size_that_alone_was_declared_is_shown_before_the_next_command(
     agt: Agt, tmp_path: Path
 ) -> None:
@@ -678,6 +753,9 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
     record = tmp_path / told["record"]
     metrics = json.loads((record / "metrics.json").read_text())
     assert metrics["test_accuracy"] == told["accuracy"]["this model"]
+    recalls = told["recall_of_rarest_class"]
+    assert metrics["test_recall_of_rarest_class"] == recalls["this model"] > 0.5
+    assert recalls["majority class 'no'"] == 0
     assert metrics["stable_distance_median"] == told["stable_distance_median"]
     comparison = pd.read_csv(record / "tables" / "comparison.csv")
     assert list(comparison.name) == [
@@ -685,6 +763,10 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
         "published weights, eps = 2 (expected accuracy)",
         "majority class 'no'",
     ]
+    assert comparison.recall_of_rarest_class.iloc[0] == recalls["this model"]
+    report = (record / "report.html").read_text(encoding="utf-8")
+    assert "recall of rarest class" in report
+    assert "None of these models uses the columns that are left out" in report
     plan = pd.read_csv(record / "tables" / "plan.csv")
     assert list(plan.what) == told["plan"]
     assert list(plan.what[plan.recommended]) == [told["recommended"]]
