@@ -29,6 +29,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
+from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import bisect, whole_midpoint
@@ -456,7 +457,20 @@ def weights_options(
         features: [n, ...] queries, for expected scores.
         labels: [n] their true labels.
     """
+    kinds = weights_mechanisms()
     options = {}
+    for name, head in releasable_heads(model).items():
+        kind = kinds[name]
+        options[name] = WeightsOption(kind, kind.expectation(head, features, labels))
+    return options
+
+
+def releasable_heads(model: Model) -> dict[str, LinearModel]:
+    """Return the head whose weights each mechanism can release, by the mechanism's name.
+
+    A mechanism is left out as ``weights_options`` says. Nothing is computed about queries.
+    """
+    heads = {}
     for name, kind in weights_mechanisms().items():
         try:
             head = kind.releasable_head(model)
@@ -466,8 +480,8 @@ def weights_options(
         # A plan reports which conditions of the privacy proof the model itself meets. Those of
         # another head (an ensemble's extra head, say) are not reported, so all have to hold.
         if head is model or all(condition.held for condition in head.conditions):
-            options[name] = WeightsOption(kind, kind.expectation(head, features, labels))
-    return options
+            heads[name] = head
+    return heads
 
 
 # Cached because all mechanisms with the same type of guarantee ask for the same budgets.

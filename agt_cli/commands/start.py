@@ -11,7 +11,7 @@ Accuracies, stable distances and the plan look at the records: they are for thei
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +24,6 @@ from agt.data.dataset import Dataset, notes_on_size
 from agt.data.formats import NumberFormat
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
-from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.models.model import Model
@@ -42,15 +41,11 @@ from agt_cli.commands.data import (
 )
 from agt_cli.composing import composed
 from agt_cli.configuration import only_keys
-from agt_cli.ledger_files import existing_ledger
 from agt_cli.process import visible
-from agt_cli.releasing.ledgers import people_of_run
-from agt_cli.releasing.payer import ledgers_of
+from agt_cli.releasing.existing_ledger import ExistingLedger
 from agt_cli.report.console import Console
-from agt_cli.report.opening import open_run
 from agt_cli.report.proposed_release import (
     WEIGHTS_MECHANISMS,
-    admission_command,
     ledger_command,
     release_command,
 )
@@ -258,7 +253,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, PLANNED_QUERIES)
-    ledger = None if certificates_only else _existing_ledger(folder)
+    ledger = None if certificates_only else ExistingLedger.find(folder)
     measuring = []
     if settings.private_groups and not certificates_only:
         measuring = _measuring(settings, scoring, folder, ledger)
@@ -456,54 +451,6 @@ def _train(
         model = fit(prepared, run_settings, console)
         quality = write_trained(record, prepared, run_settings, model, perf_counter() - start)
     return record, prepared, model, quality
-
-
-@dataclass(frozen=True)
-class ExistingLedger:
-    """A ledger that already counts releases about the people of a table.
-
-    Attributes:
-        name: what ``ledger=`` takes.
-        unit: whose data its budget protects, in its own words.
-        admitted: whether it has admitted this table, and not only another one of these people.
-        sentence: for the owner, that these people have a ledger, and how that was found.
-    """
-
-    name: str
-    unit: str
-    admitted: bool
-    sentence: str
-
-    def admission(self, run: Path | str) -> list[str]:
-        """Return the command that admits the table of a run."""
-        return [f"agt {admission_command(self.name, run, self.unit)}"]
-
-
-def _existing_ledger(folder: Path) -> ExistingLedger | None:
-    """Return the first ledger in the working directory that counts the people of a run.
-
-    Args:
-        folder: of the training run.
-
-    Returns:
-        None if there is no such ledger. One that cannot be opened is named by ``agt ledger init``.
-    """
-    people = people_of_run(open_run(folder, "train"))
-    holding, _ = ledgers_of(people)
-    if not holding:
-        return None
-    name, match = next(iter(holding.items()))
-    with Ledger.open(existing_ledger(name), writing=False, as_copy=True) as ledger:
-        unit = ledger.population.unit
-        admitted = people.table.data in ledger.book.tables
-    return ExistingLedger(
-        name,
-        unit,
-        admitted,
-        f"These people already have the ledger {name}: it admitted the table {match.name} with "
-        f"the same {match.shared}. To see what is left of its budget, type `agt ledger show "
-        f"{shlex.quote(name)}`.",
-    )
 
 
 def _publishing(

@@ -466,6 +466,31 @@ def test_a_size_that_is_none_or_not_called_public_is_refused(
 
 
 @pytest.mark.usefixtures("uncompared")
+@pytest.mark.parametrize("certificate", ["votes", "stability"])
+def test_train_recommends_for_private_labels_what_start_does(
+    agt: Agt, tmp_path: Path, certificate: str
+) -> None:
+    shop(tmp_path / "t.csv", 600)
+    given = [word for word in ANSWERS if not word.startswith("eps=")]
+    proposed = agt("start", "t.csv", *given, "eps=1", "--json").ended(0).json["next_commands"]
+    trained = agt("train", "dataset=t", f"certificate={certificate}").ended(0)
+    opening, release = (
+        shlex.split(line[line.index("agt ") :].partition(" (")[0])
+        for line in trained.err.splitlines()
+        if line.startswith(("to open a ledger: ", "for private labels: "))
+    )
+
+    def of_no_run(words: list[str]) -> list[str]:
+        return [word for word in words if not word.startswith(("run=", "total.", "unit="))]
+
+    assert [of_no_run(opening), of_no_run(release)] == [
+        of_no_run(shlex.split(line)) for line in proposed
+    ]
+    for words in (opening, release):
+        agt(*typed(shlex.join(words), "t.csv"), "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
 def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: Path) -> None:
     table = pd.read_csv(shop(tmp_path / "t.csv", 600))
     given = (*ANSWERS, "id=member", "--json")
