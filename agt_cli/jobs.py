@@ -138,7 +138,13 @@ def run_job(
 
             for line in ineffective_settings(settings, overrides):
                 console.note(line)
-        result = task.run(configured, record, console)
+        try:
+            result = task.run(configured, record, console)
+        except AgtError as error:
+            # A refused request changed nothing, so its folder would only look like a damaged one.
+            if command == "unlearn" and not sweep and error.exit_code != AgtError.exit_code:
+                record.leave_nothing()
+            raise
     if "digest" not in result:  # of an answer line by line, stdout has the answers
         (console.note if str(settings.get("inputs")) == "-" else console.say)(
             f"digest: {record.digest}"

@@ -113,6 +113,7 @@ class RunRecord(FolderWriter):
         self._reserved: list[Pending] = []
         self.standings = ""  # Markdown for the page: how each condition stands
         self._started = 0.0
+        self._leaves_nothing = False
 
     def __enter__(self) -> "RunRecord":
         """Claim the folder and write what is known at the start.
@@ -147,6 +148,9 @@ class RunRecord(FolderWriter):
     ) -> None:
         if self.digest is not None:
             return  # whatever happened after the run was finished, what it wrote is whole
+        if self._leaves_nothing:
+            self._remove()
+            return
         if error is None:
             self.finish()
             return
@@ -164,6 +168,18 @@ class RunRecord(FolderWriter):
         with suppress(OSError):
             self._write_json("metrics.json", self._metrics)
         self._lock.release()
+
+    def leave_nothing(self) -> None:
+        """Have the files of this record removed when it ends, because nothing was done."""
+        self._leaves_nothing = True
+
+    def _remove(self) -> None:
+        """Remove what this record wrote, and its folder unless others have files there."""
+        for name in (*self._hashes, "status.json"):
+            (self.folder / name).unlink(missing_ok=True)
+        self._lock.release()
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def finish(self) -> str:
         """End the run as done, before anything is said of it; nothing can be written any more.
