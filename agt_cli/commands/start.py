@@ -733,7 +733,6 @@ def _write(settings: StartSettings, inspection: Inspection, certificate: Sequenc
         size=settings.declared_size(inspection),
         unit_rows=settings.unit_rows,
         id_permanent=settings.id_permanent is True,
-        proposed=[name for name in read_off if name in mine],
     )
     if (
         not settings.dataset_file.exists()

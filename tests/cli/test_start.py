@@ -378,6 +378,28 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     assert "dataset.proposed_from_rows" in agt("verify", str(claim.parent)).ended(0).out
 
 
+def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    agt("data", "inspect", "t.csv", "label=churn", "id=member", "drop=[home]").ended(0)
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    text = file.read_text(encoding="utf-8")
+    names = ["age", "spent", "town", "refund", "classes"]
+    dataset = yaml.safe_load(text)
+    assert dataset["from_data"] == dataset["proposed_from_rows"] == names
+    declared = re.sub(r"(?m)^from_data: .*$", "from_data: []", text)
+    declared = re.sub(r"(?m)^declared_size: null", "declared_size: 220", declared)
+    assert declared.count("from_data: []") > text.count("from_data: []")
+    file.write_text(declared, encoding="utf-8")
+    run = agt("train", "dataset=t", "certificate=votes", "--json").ended(0).json["run"]
+    conditions = json.loads((tmp_path / run / "conditions.json").read_text())
+    (e,) = [entry for entry in conditions if entry["letter"] == "e"]
+    facts = {fact["code"]: fact["values"] for fact in e["facts"]}
+    assert facts["columns_public_some_proposed"]["proposed"] == names[:-1]
+    assert "classes_public_proposed" in facts
+    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
+    assert "5 of 5 ranges and lists" in agt("predict", f"run={run}", *release).ended(0).err
+
+
 @pytest.mark.usefixtures("uncompared")
 def test_of_a_range_that_its_owner_replaced_no_claim_says_that_it_was_proposed(
     agt: Agt, tmp_path: Path
