@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agt_cli
-from agt.errors import AgtError, ConfigError, nearest
+from agt.errors import AgtError, ConfigError, naming_settings, nearest
 from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
     end_with_torchrun,
@@ -26,7 +26,7 @@ from agt_cli.process import (
     world_size,
     write_any_text,
 )
-from agt_cli.renamed import with_old_names
+from agt_cli.renamed import CommandNames, with_old_names
 from agt_cli.typed_ranges import RANGE_KEYS, check_points
 
 if TYPE_CHECKING:
@@ -114,18 +114,19 @@ def _dispatch(arguments: list[str]) -> int:
     console = Console(**{VERBOSITY[word]: True for word in arguments if word in VERBOSITY})
     (name, *rest), listed = words, dict[str, Any]()
     try:
-        rest = with_old_names(name, _checked(name, rest))
-        from agt_cli import configuration
+        with naming_settings(CommandNames(name)):
+            rest = with_old_names(name, _checked(name, rest))
+            from agt_cli import configuration
 
-        command = usage.COMMANDS[name]
-        given = usage.settings_of_sweep(rest) if command.recorded else rest
-        options = configuration.parse_options(given, command.config)
-        if options.cfg:
-            configuration.show(options)
-            return 0
-        if options.multirun:
-            return _sweep(name, rest, options, console, listed)
-        result = _run_one(name, rest, options, console)
+            command = usage.COMMANDS[name]
+            given = usage.settings_of_sweep(rest) if command.recorded else rest
+            options = configuration.parse_options(given, command.config)
+            if options.cfg:
+                configuration.show(options)
+                return 0
+            if options.multirun:
+                return _sweep(name, rest, options, console, listed)
+            result = _run_one(name, rest, options, console)
     except KeyboardInterrupt as error:
         return _fail(
             console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED), listed
