@@ -22,6 +22,15 @@ class SettingNames:
         """Return what the setting is called that the command line calls ``key``."""
         return key
 
+    def keys_in(self, group: str, field: str) -> list[str]:
+        """Return what a field of a group of settings is called within the group; mostly one name.
+
+        Args:
+            group: the key of the group, such as ``dataset``; empty: there is none.
+            field: its name in records.
+        """
+        return [field]
+
     def __format__(self, key: str) -> str:
         return self.name(key)
 

@@ -1,6 +1,7 @@
 """What is said about arguments that a public function or class does not take."""
 
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
@@ -81,7 +82,9 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
             "in model.release(queries, agt.RandomizedResponse(eps=1)) or "
             "agt.PrivateClassifier(epsilon=1)"
         )
-    usual = _USUAL_NAMES.get(name)
+    # A name of another library may be misspelt, too.
+    closest = get_close_matches(name, [*known, *_USUAL_NAMES], n=1, cutoff=0.8)
+    usual = _USUAL_NAMES.get(closest[0]) if closest else None
     if usual in known:
         return f"; did you mean '{usual}'? (known: {', '.join(sorted(known))})"
     return nearest(name, known)

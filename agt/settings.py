@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from numbers import Real
@@ -47,7 +47,7 @@ from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, Superseded, altered, counted, nearest
-from agt.messages import Message, Setting
+from agt.messages import KEYS, Message, Setting, SettingNames
 from agt.parameters import ArgumentError, nearest_name
 from agt.relations.names import ENTRIES
 from agt.store.json_text import parse_json
@@ -614,7 +614,7 @@ def _explain(cls: Any, error: ValidationError, where: str) -> Message:
         ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))]))
         or "settings"
     )
-    problem = _problem_of(cls, first)
+    problem = _problem_of(cls, first, path)
     template = "{setting}: {problem}"
     if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
         template = "{setting}: {problem}: give {setting}=[{value}]"
@@ -636,13 +636,35 @@ def _entries(value: object) -> object:
     return int(digits) * {"k": 10**3, "M": 10**6}[unit]
 
 
-def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
-    """Return what is wrong with one value, of pydantic's description of it."""
+class _UnknownKey(Message):
+    """That a group of settings has no such key, with the keys that it has.
+
+    Args:
+        path: the whole key, of which the last part is unknown.
+        fields: of the group.
+    """
+
+    def __init__(self, path: str, fields: Sequence[str]) -> None:
+        super().__init__("unknown key")
+        self.group, _, self.key = path.rpartition(".")
+        self.fields = fields
+
+    def text(self, names: SettingNames = KEYS) -> str:
+        known = [key for field in self.fields for key in names.keys_in(self.group, field)]
+        return f"{self.template}{nearest_name(self.key, known)}"
+
+
+def _problem_of(cls: Any, first: Mapping[str, Any], path: str) -> str | Message:
+    """Return what is wrong with one value, of pydantic's description of it.
+
+    Args:
+        path: its key.
+    """
     kind, value = first["type"], first.get("input")
     if kind == "missing":
         return _missing_value(str(first["loc"][-1]), value)
     if kind == _UNKNOWN_KEY:
-        return f"unknown key{nearest_name(str(first['loc'][-1]), _fields(cls, first['loc']))}"
+        return _UnknownKey(path, _fields(cls, first["loc"]))
     if kind == "literal_error":
         known = [
             word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")

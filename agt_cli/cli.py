@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agt_cli
-from agt.errors import AgtError, ConfigError, nearest
+from agt.errors import AgtError, ConfigError, naming_settings, nearest
 from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
     end_with_torchrun,
@@ -26,7 +26,7 @@ from agt_cli.process import (
     world_size,
     write_any_text,
 )
-from agt_cli.renamed import with_old_names
+from agt_cli.renamed import CommandNames, with_old_names
 from agt_cli.typed_ranges import RANGE_KEYS, check_points
 
 if TYPE_CHECKING:
@@ -134,18 +134,19 @@ def _dispatch(arguments: list[str]) -> int:
     name, *rest = words
     listed: dict[str, Any] = {}  # the jobs of a sweep, which are listed if it fails as well
     try:
-        rest = with_old_names(name, _checked_settings(name, rest))
-        from agt_cli import configuration
+        with naming_settings(CommandNames(name)):
+            rest = with_old_names(name, _checked_settings(name, rest))
+            from agt_cli import configuration
 
-        command = usage.COMMANDS[name]
-        overrides = usage.settings_of_sweep(rest) if command.recorded else rest
-        options = configuration.parse_options(overrides, command.config)
-        if options.cfg:
-            configuration.show(options)
-            return 0
-        if options.multirun:
-            return _sweep(name, rest, options, console, listed)
-        result = _run_one(name, rest, options, console)
+            command = usage.COMMANDS[name]
+            overrides = usage.settings_of_sweep(rest) if command.recorded else rest
+            options = configuration.parse_options(overrides, command.config)
+            if options.cfg:
+                configuration.show(options)
+                return 0
+            if options.multirun:
+                return _sweep(name, rest, options, console, listed)
+            result = _run_one(name, rest, options, console)
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", INTERRUPTED)
         return _fail(console, str(error) or "interrupted", code, listed)

@@ -154,7 +154,13 @@ def run_job(
 
             for line in ineffective_settings(settings, overrides):
                 console.note(line)
-        result = task.run(configured, record, console)
+        try:
+            result = task.run(configured, record, console)
+        except AgtError as error:
+            # A refused request changed nothing, so its folder would only look like a damaged one.
+            if command == "unlearn" and not sweep and error.exit_code != AgtError.exit_code:
+                record.leave_nothing()
+            raise
     if "digest" not in result:
         # Answers to queries on standard input go to standard output, and nothing else may.
         answers_on_stdout = str(settings.get("inputs")) == "-"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agt.errors import ConfigError, nearest
+from agt.messages import SettingNames
 
 TRAINING = ("train", "tune", "measure", "reproduce")
 
@@ -144,3 +145,21 @@ def with_new_names(command: str, keys: Sequence[str]) -> list[str]:
         names = several if len(several) > 1 else [with_new_name(command, key)]
         shown.update(dict.fromkeys(names))
     return list(shown)
+
+
+@dataclass(frozen=True)
+class CommandNames(SettingNames):
+    """How the messages of a command call settings: by their names for users.
+
+    Attributes:
+        command: its name.
+    """
+
+    command: str
+
+    def name(self, key: str) -> str:
+        return with_new_name(self.command, key)
+
+    def keys_in(self, group: str, field: str) -> list[str]:
+        keys = with_new_names(self.command, [f"{group}.{field}" if group else field])
+        return [key.rpartition(".")[2] for key in keys]

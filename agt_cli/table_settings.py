@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 from agt.data.settings import ColumnName, check_label_range
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MAX_TOTAL_EPS
-from agt.settings import MOST_ROWS, keyword_schema, schema, validate
+from agt.settings import MOST_ROWS, DeclaredSize, keyword_schema, schema, validate
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
 from agt_cli.typed_ranges import read_range
@@ -216,6 +216,8 @@ class StartAnswers:
 
     Attributes:
         public: the groups of values that are public; None: not answered.
+        size: a public number, about how many training records there are (``declared_size`` of the
+            dataset); None: computed from the number of rows, if the size is public.
         purpose: what the model is for; None: not answered.
         unit_rows: a public limit on the rows of one person; None: not answered.
         id_permanent: True: ids that look like row numbers were declared to be permanent; None: not
@@ -230,11 +232,22 @@ class StartAnswers:
         ]
         | None
     ) = None
+    size: DeclaredSize | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
     id_permanent: Annotated[bool | None, BeforeValidator(read_flag)] = None
     eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError where a size is declared that is not among what is public."""
+        if self.size is None or self.public is None or "size" in self.public:
+            return
+        public = f"[{','.join((*self.public, 'size'))}]"
+        raise ConfigError(
+            f"size={self.size} declares a public number of training rows, but public does not name "
+            f"the size: give public={public}, or leave size=... out"
+        )
 
 
 def check_start(config: Mapping[str, Any]) -> None:

@@ -238,8 +238,9 @@ class ColumnsSettings:
         from_data: columns whose range or list of values was read off the records and declared
             public by nobody; the word classes, of the list of classes. Their owner replaces them by
             what is public, or takes them off this list.
-        proposed_from_rows: columns (and the word classes) whose range or list agt proposed from the
-            records, and whose owner then declared it public. Claims say so; nothing else follows.
+        proposed_from_rows: columns (and the word classes) whose range or list stands as agt
+            proposed it from the records. Where its owner took the name off ``from_data``, and so
+            declared it public, claims say so; nothing else follows.
         measurement: which of it all was measured with noise (``agt measure``); None: nothing.
         formats: numeric column, or label that is a number -> how it is written
             (``agt.data.formats``, which checks it).
@@ -304,12 +305,6 @@ class ColumnsSettings:
                 )
         self._check_listed("from_data", self.from_data)
         self._check_listed("proposed_from_rows", self.proposed_from_rows)
-        in_both_lists = {*self.from_data} & {*self.proposed_from_rows}
-        if in_both_lists:
-            raise ValueError(
-                f"'{min(in_both_lists)}' is listed under both 'from_data' (not public) and "
-                "'proposed_from_rows' (declared public): remove it from one of the two lists"
-            )
 
     def _check_listed(self, setting: str, names: Iterable[str]) -> None:
         """Raise ValueError unless each name in a list is that of a feature, or ``CLASSES``."""

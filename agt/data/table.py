@@ -324,7 +324,8 @@ class Columns(ColumnsSettings):
             count = sum(unlisted.values())
             total = sum(counts)
             seen = few(map(repr, others)) if total else "no value"
-            found.append(Outside(name, count, total, f"the {len(values)} listed", seen, far=count))
+            declared = f"the {len(values)} listed"
+            found.append(Outside(name, count, total, declared, seen, far=count, is_list=True))
         return found
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":

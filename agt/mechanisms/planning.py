@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
+from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import bisect, whole_midpoint
@@ -456,7 +458,20 @@ def weights_options(
         features: [n, ...] queries, for expected scores.
         labels: [n] their true labels.
     """
+    kinds = weights_mechanisms()
     options = {}
+    for name, head in releasable_heads(model).items():
+        kind = kinds[name]
+        options[name] = WeightsOption(kind, kind.expectation(head, features, labels))
+    return options
+
+
+def releasable_heads(model: Model) -> dict[str, LinearModel]:
+    """Return the head whose weights each mechanism can release, by the mechanism's name.
+
+    A mechanism is left out as ``weights_options`` says. Nothing is computed about queries.
+    """
+    heads = {}
     for name, kind in weights_mechanisms().items():
         try:
             head = kind.releasable_head(model)
@@ -466,8 +481,8 @@ def weights_options(
         # A plan reports which conditions of the privacy proof the model itself meets. Those of
         # another head (an ensemble's extra head, say) are not reported, so all have to hold.
         if head is model or all(condition.held for condition in head.conditions):
-            options[name] = WeightsOption(kind, kind.expectation(head, features, labels))
-    return options
+            heads[name] = head
+    return heads
 
 
 # Cached because all mechanisms with the same type of guarantee ask for the same budgets.
@@ -516,7 +531,9 @@ def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRel
 
 
 def planned_weights(
-    options: Mapping[str, WeightsOption], budgets: Sequence[Budget]
+    options: Mapping[str, WeightsOption],
+    budgets: Sequence[Budget],
+    on_planned: Callable[[int], None] = lambda number: None,
 ) -> list[PlannedRelease]:
     """Return the guarantee and expected score of each weights mechanism at each budget.
 
@@ -525,12 +542,15 @@ def planned_weights(
     Args:
         options: the mechanisms by name (``weights_options``).
         budgets: total budgets, each spent by one release.
+        on_planned: called with the number of pairs that are done; a simulated one may take a
+            minute.
     """
     planned = []
-    for option in options.values():
-        for budget in budgets:
-            with suppress(ConfigError):  # raised if the budget is too small
-                planned.append(option.planned(budget))
+    pairs = product(options.values(), budgets)
+    for number, (option, budget) in enumerate(pairs, 1):
+        with suppress(ConfigError):  # raised if the budget is too small
+            planned.append(option.planned(budget))
+        on_planned(number)
     return planned
 
 
@@ -625,6 +645,7 @@ def plan(
     published: bool = False,
     counting: Counting = "distance",
     on_progress: OnProgress = lambda progress: None,
+    on_weights: Callable[[int, int], None] = lambda done, total: None,
 ) -> Plan[Evidence]:
     """Return the expected scores of every mechanism at every total budget and number of queries.
 
@@ -640,6 +661,7 @@ def plan(
         counting: what the evidence counts: "distance": edits of the training data; "index": values
             of the grid of such numbers.
         on_progress: called while queries are certified.
+        on_weights: called with how many of how many releases of weights were planned.
 
     Raises:
         ConfigError: no mechanism may use the certificates of the model's relation, under which an
@@ -651,11 +673,17 @@ def plan(
     names = evidence.supported_mechanisms(published) if names is None else tuple(names)
     best_labels = {}
     best_weights = []
-    for total_eps in eps:
+    pairs = len(options) * len(eps)
+    for index, total_eps in enumerate(eps):
         best = mechanism_for_most_queries(evidence, names, total_eps, delta)
         if best is not None:
             best_labels[total_eps] = best
-        releases = planned_weights(options, [Budget(total_eps, delta, queries=1)])
+        before = index * len(options)
+        releases = planned_weights(
+            options,
+            [Budget(total_eps, delta, queries=1)],
+            lambda number, before=before: on_weights(before + number, pairs),  # type: ignore[misc]
+        )
         if releases:
             release = max(releases, key=lambda planned: evidence.merit(planned.expected))
             best_weights.append(BestWeights(total_eps, release.expected, release.mechanism))

@@ -49,8 +49,8 @@ HEAD = """\
 #   2. Or write from_data: []. This is your statement that everything in this file is public and would be the same if any
 #      record were added or removed: ranges, edges, lists, which columns are used and how, how their cells are written,
 #      and what counts as a missing value.
-# The list proposed_from_rows names what agt proposed from the records and you then declared public, so that every claim
-# says so. If you replace a range or a list, remove its name there, too.
+# The list proposed_from_rows names them, too. If you declare a range or a list public as it stands here, leave its name
+# in that list: every claim then says that agt proposed it from the records. If you replace it, remove its name there, too.
 """
 MIXED = (
     "only some ids of this column are whole numbers, so agt reads all of them as text, and 7 "
@@ -299,6 +299,10 @@ def seen(column: Column) -> str:
         count = f"values from {low} to {high}; {count}"
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
+    if column.unlisted:
+        values = counted(len(column.unlisted), "value")
+        rows = counted(sum(rows for _, rows in column.unlisted), "row")
+        count = f'{count}; {values} ({rows}) not in the list, counted as "other"'
     if column.outside:
         rows = counted(column.outside, "row")
         count = f"{count}; {rows} outside the proposed range, counted as its nearest end"
@@ -361,7 +365,6 @@ def dataset_yaml(
     size: int | None = None,
     unit_rows: int | None = None,
     id_permanent: bool = False,
-    proposed: Iterable[str] = (),
 ) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
 
@@ -370,7 +373,6 @@ def dataset_yaml(
         size: the number of training records that is declared public; None: none is.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
         id_permanent: whether somebody declared that ids which look like row numbers are permanent.
-        proposed: what of ``from_data`` was declared public as it was proposed.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -459,7 +461,7 @@ def dataset_yaml(
         ),
         *_formats(inspection),
         f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
-        f"proposed_from_rows: {_list(proposed)}",
+        f"proposed_from_rows: {_list(from_data(inspection))}",
     ]
     if inspection.left_out:
         lines += [

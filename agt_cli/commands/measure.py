@@ -160,6 +160,9 @@ class MeasureSettings:
             "unit_rows": self.settings.relation.unit_rows,
             "missing": "indicator",
             "from_data": [],
+            "proposed_from_rows": [
+                name for name in table.proposed_from_rows if name not in self.unknown
+            ],
             "measurement": plain_of(MeasurementNote(self.unknown, self.claimed)),
         }
         try:

@@ -4,6 +4,7 @@ and budget.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt_cli.command_settings.plan import PlanSettings, check_plan
 from agt_cli.report import plan_words
-from agt_cli.report.console import Console
+from agt_cli.report.console import Console, Report
 from agt_cli.report.figures import accuracy_by_queries
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.number_quality import judge_numbers, number_words
@@ -206,7 +207,18 @@ def _report_numbers(
 
 def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Console) -> Plan:
     """Work out the plan of the settings, with progress on the console."""
-    with certifying(opened.model, console) as on_progress:
+    with ExitStack() as bars:
+        on_progress = bars.enter_context(certifying(opened.model, console))
+        weights_bars: list[Report] = []
+
+        def on_weights(done: int, total: int) -> None:
+            """Show how many releases of weights were simulated, in a bar of their own."""
+            if not weights_bars:
+                bars.close()  # two live bars would overwrite one another
+                bar = console.progress("planning releases of weights", "release")
+                weights_bars.append(bars.enter_context(bar))
+            weights_bars[0](done, total, done, total)
+
         return plan(
             opened.model,
             opened.queries.features,
@@ -218,6 +230,7 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
             published=config.published,
             counting=config.counting,
             on_progress=on_progress,
+            on_weights=on_weights,
         )
 
 

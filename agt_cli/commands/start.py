@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from agt.data.dataset import Dataset, notes_on_size
 from agt.data.formats import NumberFormat
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
@@ -41,6 +42,7 @@ from agt_cli.commands.data import (
 from agt_cli.composing import composed
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
+from agt_cli.releasing.existing_ledger import ExistingLedger
 from agt_cli.report.console import Console
 from agt_cli.report.proposed_release import (
     WEIGHTS_MECHANISMS,
@@ -62,7 +64,14 @@ from agt_cli.report.start_md import (
 from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection, advice_for_arrays
-from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
+from agt_cli.runs.prepare import (
+    Prepared,
+    fit,
+    prepare,
+    settings_to_train,
+    size_question,
+    write_trained,
+)
 from agt_cli.runs.ranges import number
 from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.table_settings import GROUPS, StartAnswers, drop_override
@@ -85,6 +94,10 @@ class StartSettings(StartAnswers, InspectSettings):
     """What ``agt start`` takes (conf/start.yaml says what each is); None: not answered."""
 
     output_dir: Path = Path("outputs")
+
+    def __post_init__(self) -> None:
+        StartAnswers.__post_init__(self)
+        InspectSettings.__post_init__(self)
 
     def open_questions(self, inspection: Inspection | None = None) -> list[str]:
         """The questions that are open; certificates alone spend nothing, and only who repeats is
@@ -118,6 +131,12 @@ class StartSettings(StartAnswers, InspectSettings):
     def groups(self) -> list[str]:
         """The groups of values that are there: numbers have no classes."""
         return [group for group in GROUPS if group != "classes" or self.target != "numeric"]
+
+    def declared_size(self, inspection: Inspection) -> int | None:
+        """Return the number of training records that is declared public; None: none is."""
+        if "size" in self.private_groups:
+            return None
+        return self.size or _size(inspection)
 
     @property
     def private_groups(self) -> list[str]:
@@ -234,9 +253,10 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, PLANNED_QUERIES)
+    ledger = None if certificates_only else ExistingLedger.find(folder)
     measuring = []
     if settings.private_groups and not certificates_only:
-        measuring = _measuring(settings, scoring)
+        measuring = _measuring(settings, scoring, folder, ledger)
     measures = bool(measuring) and settings.purpose == "answers"
     held = all(condition.held for condition in model.conditions)
     unmet = [
@@ -251,25 +271,23 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     proposed = 0 if mechanism and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    releasing = release_command(
-        folder, mechanism, f"{eps:g}", f"{settings.delta:g}", ledger=settings.dataset
-    )
-    opening = ledger_command(
-        settings.dataset, folder, eps, settings.delta, f"one {settings.counted[0]}"
-    )
-    onward = [f"agt {opening}", f"agt {releasing}"] if proposed == 0 else [steps.pop(2)]
+    onward = [steps.pop(2)] if proposed else _publishing(settings, folder, mechanism, ledger)
     if measures:
         proposed = 0
         onward = [measuring[0]]
     usual = scores_on_table(build(record.config["dataset"], "dataset"), scoring).scores
-    compared = _comparison(settings, scoring, model, prepared, usual, planned, held)
+    legend = _legend(scoring, test.labels, inspection)
+    compared = _comparison(settings, scoring, model, prepared, usual, planned, held, legend)
     ahead = "" if settings.purpose == "answers" else _ahead(compared)
     remarks = (
         *(f"{line}." for line in weak_budget_warnings(eps)),
         quality.verdict,
         quality.explanation,
+        scoring.warning(model.predict(test.features), test.labels),
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
         *_lost(inspection, settings.id_permanent is True),
+        _outside_constants(settings, inspection),
+        *_doubts_about_size(settings, prepared.dataset),
         _leaks(settings, inspection),
         *(
             f"Column '{name}' has the same value in several rows: give id={name} if this "
@@ -294,6 +312,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         measuring=measuring,
         commands=steps,
         onward=onward,
+        ledger="" if ledger is None else ledger.sentence,
     )
     page = _write_record(settings, summary)
     _say(summary, console)
@@ -305,7 +324,10 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "record": str(page.folder),
         "report": str(page.folder / "report.html"),
         "remarks": summary.remarks,
-        scoring.keys[0]: {name: _value(first) for name, (first, *_) in compared.scores.items()},
+        **{
+            key: {name: _value(scores[index]) for name, scores in compared.scores.items()}
+            for index, key in enumerate(scoring.keys)
+        },
         stability.name: stability.value,
         "not_public": settings.private_groups,
         "plan": lines,
@@ -330,6 +352,7 @@ def _comparison(
     usual: Mapping[str, Scores],
     planned: Plan,
     held: bool,
+    legend: Sequence[str],
 ) -> Comparison:
     """Return how good the model is on the test rows, beside others and a constant answer.
 
@@ -337,6 +360,7 @@ def _comparison(
         usual: name -> scores of usual learners.
         planned: what could be released of the model.
         held: whether every condition of a guarantee is.
+        legend: of the table of scores.
     """
     test = prepared.dataset.test
     constant_name, constant = scoring.constant(test.labels)
@@ -350,8 +374,27 @@ def _comparison(
         constant_name: scoring.scores(np.full_like(test.labels, constant), test.labels),
     }
     return Comparison(
-        scoring=scoring, rows=len(test), scores=scores, private=private, eps=settings.eps or 1.0
+        scoring=scoring,
+        rows=len(test),
+        scores=scores,
+        private=private,
+        eps=settings.eps or 1.0,
+        legend=legend,
     )
+
+
+def _legend(scoring: Scoring, labels: np.ndarray, inspection: Inspection) -> list[str]:
+    """Return what a reader of the comparison needs to know, in sentences.
+
+    Args:
+        scoring: how answers are scored.
+        labels: [n] the true labels of the test rows.
+        inspection: what the table holds.
+    """
+    sentences = [scoring.legend(labels)]
+    if inspection.left_out:
+        sentences.append("None of these models uses the columns that are left out.")
+    return [sentence for sentence in sentences if sentence]
 
 
 def _say_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
@@ -410,17 +453,57 @@ def _train(
     return record, prepared, model, quality
 
 
-def _measuring(settings: StartSettings, scoring: Scoring) -> list[str]:
-    """The commands that have what is not public measured with noise, and publish weights for the
-    rest of the budget.
+def _publishing(
+    settings: StartSettings, folder: Path, mechanism: str, ledger: ExistingLedger | None
+) -> list[str]:
+    """Return the commands that publish weights, counted by a ledger.
+
+    Args:
+        folder: of the training run.
+        mechanism: that releases its weights.
+        ledger: that counts these people; None: the first command opens one.
     """
-    eps, delta = settings.eps or 1.0, settings.delta / 2
+    eps = settings.eps or 1.0
+    name = settings.dataset
+    unit = f"one {settings.counted[0]}"
+    first = [f"agt {ledger_command(name, folder, eps, settings.delta, unit)}"]
+    if ledger is not None:
+        name = ledger.name
+        first = [] if ledger.admitted else ledger.admission(folder)
+    total = (f"{eps:g}", f"{settings.delta:g}")
+    return [*first, f"agt {release_command(folder, mechanism, *total, ledger=name)}"]
+
+
+def _measuring(
+    settings: StartSettings, scoring: Scoring, folder: Path, ledger: ExistingLedger | None
+) -> list[str]:
+    """Return the commands that have what is not public measured with noise, and publish weights for
+    the rest of the budget.
+
+    Args:
+        folder: of the training run.
+        ledger: that counts these people, and so both releases; None: the commands name none.
+    """
+    eps = settings.eps or 1.0
+    delta = settings.delta / 2
     price = f"total.eps={MEASURED * eps:g} total.delta={delta:g}"
+    counted_by = ""
     rest = f"{(1 - MEASURED) * eps:g}"
+    name = None
+    before: list[str] = []
+    after: list[str] = []
+    if ledger is not None:
+        name = ledger.name
+        before = [] if ledger.admitted else ledger.admission(folder)
+        after = ledger.admission("latest")  # the measured table has other ranges, so other data
+        counted_by = f" ledger={shlex.quote(name)}"
+    release = release_command("latest", WEIGHTS_MECHANISMS[0], rest, f"{delta:g}", ledger=name)
     return [
-        f"agt measure dataset={settings.dataset} {price}",
+        *before,
+        f"agt measure dataset={settings.dataset}{counted_by} {price}",
         f"agt train dataset={settings.dataset}_measured{scoring.measured_training}",
-        f"agt {release_command('latest', WEIGHTS_MECHANISMS[0], rest, f'{delta:g}')}",
+        *after,
+        f"agt {release}",
     ]
 
 
@@ -487,7 +570,8 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
     if inspection.classes and "classes" not in private:
         proposed.append(ProposedConstant(CLASSES, _list_words(inspection.classes)))
     total = len(inspection.features) + bool(inspection.classes)
-    size = None if "size" in private else _size(inspection)
+    # A size that its owner gave was not computed from the rows.
+    size = None if settings.size else settings.declared_size(inspection)
     return ProposedConstants(settings.dataset_file, tuple(proposed), total, size)
 
 
@@ -515,6 +599,7 @@ def _say(summary: Summary, console: Console) -> None:
     ]
     console.table(title, ("", *scoring.titles), cells)
     lines = [
+        *comparison.legend,
         *([comparison.shortfall] if comparison.shortfall else []),
         summary.stability.sentence,
         "Plan of what could be published (no budget is spent yet):",
@@ -525,6 +610,7 @@ def _say(summary: Summary, console: Console) -> None:
         "By hand:",
         *(f"  {command}" for command in summary.commands),
         *summary.constants.lines,
+        *([summary.ledger] if summary.ledger else []),
         "Next:",
         *(f"  {command}" for command in summary.onward),
         *summary.placeholders,
@@ -575,6 +661,39 @@ def _lost(inspection: Inspection, id_permanent: bool) -> Iterator[str]:
     )
 
 
+def _outside_constants(settings: StartSettings, inspection: Inspection) -> str:
+    """Return how many values are in no list, and how many numbers outside of a proposed range.
+
+    It is empty where every value is inside of what is proposed.
+    """
+    rare = [word for column in inspection.features for word in column.unlisted]
+    outside = sum(column.outside for column in inspection.features)
+    parts = []
+    if rare:
+        values = counted(len(rare), "rare value")
+        rows = counted(sum(count for _, count in rare), "cell")
+        parts.append(f'{values} ({rows}), counted as "other"')
+    if outside:
+        parts.append(f"{counted(outside, 'number')}, counted as the nearest end of the range")
+    if not parts:
+        return ""
+    return (
+        f"Outside of the proposed lists and ranges: {'; and '.join(parts)}. The comments in "
+        f"{settings.dataset_file} say in which columns."
+    )
+
+
+def _doubts_about_size(settings: StartSettings, dataset: Dataset) -> list[str]:
+    """Return what may be wrong with the number of training rows that the owner gave."""
+    if settings.size is None:
+        return []
+    question = size_question(dataset)
+    return [
+        *notes_on_size(len(dataset.train), dataset.declared_size),
+        *([f"{question}."] if question else []),
+    ]
+
+
 def _repeating(inspection: Inspection) -> list[str]:
     # Columns that may name people, some of whom have several rows, where nobody said whose the rows
     # are.
@@ -606,16 +725,14 @@ def _write(settings: StartSettings, inspection: Inspection, certificate: Sequenc
         if _group(column) not in settings.private_groups
     }
     mine |= set() if "classes" in settings.private_groups else {CLASSES}
-    size = None if "size" in settings.private_groups else _size(inspection)
     read_off = from_data(inspection)
     text = dataset_yaml(
         inspection,
         settings.dataset,
         unsaid=[name for name in read_off if name not in mine],
-        size=size,
+        size=settings.declared_size(inspection),
         unit_rows=settings.unit_rows,
         id_permanent=settings.id_permanent is True,
-        proposed=[name for name in read_off if name in mine],
     )
     if (
         not settings.dataset_file.exists()
@@ -642,7 +759,7 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         return settings, inspection
     while unanswered := settings.open_questions(inspection):
         key = unanswered[0]
-        text, _, usual = questions(inspection, settings.id_permanent is True)[key]
+        text, _, usual = questions(inspection, settings.id_permanent is True, settings.size)[key]
         given = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
         try:
             now: StartSettings = validate(
@@ -668,7 +785,7 @@ def _check_answered(settings: StartSettings, inspection: Inspection) -> None:
     open_keys = [key for key in settings.open_questions(inspection) if key != "drop"]
     if not open_keys:
         return
-    asked = questions(inspection, settings.id_permanent is True)
+    asked = questions(inspection, settings.id_permanent is True, settings.size)
     # Whoever gave all other answers has not seen why these two are asked.
     reasons = {
         "id_permanent": f"{_looks_like_row_numbers(inspection)}: true if each person keeps this id "
@@ -716,16 +833,20 @@ def _say_doubts(
 
 
 def questions(
-    inspection: Inspection, id_permanent: bool = False
+    inspection: Inspection, id_permanent: bool = False, size: int | None = None
 ) -> dict[str, tuple[str, str, str]]:
     """Key -> what is asked, what may be answered, and what an empty answer means; nothing is
     claimed by one.
+
+    Args:
+        id_permanent: whether ids that look like row numbers were declared to be permanent.
+        size: the number of training rows that the owner gave; None: it is computed.
     """
     likely = inspection.label or next(iter(inspection.labels), "")
     table = inspection.path
     rows = inspection.rows
     label = f"{table}: {rows:,} rows. Which column should be predicted?"
-    parts = _grouped(inspection)
+    parts = _grouped(inspection, size or _size(inspection))
     groups = "".join(f"\n  {name}: {what}" for name, what in parts.items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection, id_permanent))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
@@ -831,22 +952,20 @@ def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str
     }
 
 
-def _grouped(inspection: Inspection) -> dict[str, str]:
-    # What each group of ``public`` holds, in words.
+def _grouped(inspection: Inspection, size: int) -> dict[str, str]:
+    # What each group of ``public`` holds, in words; ``size`` is the number of training rows.
     ranges = [
         f"{column.name} from {_range_words(column)}"
         for column in inspection.features
         if column.numeric
     ]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
-    rows = _size(inspection)
-    size = f"about {rows:,} rows for training"
     some: dict[str, Sequence[str]] = {"ranges": ranges, "lists": lists}
     if inspection.numbers is None:
         some["classes"] = inspection.classes
     return {
         **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
-        "size": size,
+        "size": f"about {size:,} rows for training",
     }
 
 

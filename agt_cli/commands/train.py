@@ -7,6 +7,7 @@ write a checkpoint, may change. The number of threads may not: sums that are sha
 round otherwise.
 """
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -18,6 +19,7 @@ from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
+from agt.models.model import Model
 from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
@@ -27,8 +29,11 @@ from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import number_words
 from agt_cli.report.proposed_release import (
+    HEAD_MEANING,
     LABEL_MECHANISMS,
     QUERIES_MEANING,
+    WEIGHTS_MECHANISMS,
+    ledger_command,
     release_command,
 )
 from agt_cli.report.quality import AnyQuality, Quality, rate_words
@@ -109,11 +114,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     held = all(condition.held for condition in model.conditions)
-    if held and dataset.target.numeric is None and not settings.noise:
-        votes = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
-        mechanism = LABEL_MECHANISMS[votes]
-        command = release_command(record.folder, mechanism, "1", "1e-5")
-        console.note(f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})")
+    if held and dataset.target.numeric is None and not settings.noise and not console.quiet:
+        for line in _private_labels(record, settings, model, dataset.name):
+            console.note(line)
     result = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
@@ -123,6 +126,42 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     if usual:
         result["usual_learners"] = usual
     return result | ({"words": [*words, *earlier]} if words or earlier else {})
+
+
+def _private_labels(
+    record: RunRecord, settings: RunSettings, model: Model, dataset_name: str
+) -> Iterator[str]:
+    """Yield the commands for private labels, as docs/start.md and ``agt start`` have them.
+
+    They name a ledger, which counts every release about these people.
+
+    Args:
+        record: of the run, which is finished.
+        settings: of the run.
+        model: that was trained; each condition of a privacy claim is met.
+        dataset_name: after which a new ledger is named.
+    """
+    # Ledgers and mechanisms take a third of a second to load, which only these lines cost.
+    from agt.mechanisms.planning import releasable_heads
+    from agt_cli.releasing.existing_ledger import ExistingLedger
+
+    folder = record.folder
+    heads = releasable_heads(model)
+    votes = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
+    supported = [name for name in WEIGHTS_MECHANISMS if name in heads]
+    mechanism = supported[0] if supported else LABEL_MECHANISMS[votes]
+    ledger = ExistingLedger.find(folder)
+    if ledger is None:
+        name = re.sub(r"[^\w-]+", "_", dataset_name).strip("_-") or "people"
+        head = HEAD_MEANING.format(dataset=name).rstrip(".")
+        yield f"to open a ledger: agt {ledger_command(name, folder, 1.0, 1e-5)} ({head})"
+    else:
+        name = ledger.name
+        yield ledger.sentence
+        if not ledger.admitted:
+            yield f"to use this ledger: {ledger.admission(folder)[0]}"
+    command = release_command(folder, mechanism, "1", "1e-5", ledger=name)
+    yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 
 def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> dict[str, float]:

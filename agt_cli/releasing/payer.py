@@ -12,7 +12,7 @@ from typing import Any
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
 from agt.ledger.known import put_on_list
-from agt.ledger.ledger import Ledger, find_matching_table
+from agt.ledger.ledger import Ledger, MatchingTable, find_matching_table
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
@@ -48,11 +48,11 @@ def payer_of(
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
     if name is None:
-        holding, errors = _ledgers_of(people)
+        holding, errors = ledgers_of(people)
         if holding:
             dataset = people.table.name
             ledgers = ", ".join(holding)
-            first = holding[0]
+            first = next(iter(holding))
             raise ConfigError(
                 f"ledger: the people of {dataset} are in the ledger of {ledgers}: give "
                 f"ledger={first}, so that this ledger counts the release. To release without a "
@@ -63,7 +63,7 @@ def payer_of(
             raise type(error)(f"{error}. To release without a ledger, give ledger={NO_LEDGER}")
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
-        holding, errors = _ledgers_of(people)
+        holding, errors = ledgers_of(people)
         if setting is None:
             # named by the environment, which no other file says
             record.environment(ledger=NO_LEDGER)
@@ -97,23 +97,24 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
     return ProtectedPeople(table, settings.relation.name)
 
 
-def _ledgers_of(people: ProtectedPeople) -> tuple[list[str], list[AgtError]]:
+def ledgers_of(people: ProtectedPeople) -> tuple[dict[str, MatchingTable], list[AgtError]]:
     """Look for ledgers in the working directory that have admitted a table.
 
     Returns:
-        The names of these ledgers, and the errors of files that could not be read as ledgers, which
-        may have admitted the table as well.
+        The names of these ledgers, each with the admitted table; and the errors of files that could
+        not be read as ledgers, which may have admitted the table as well.
     """
-    names: list[str] = []
+    holding: dict[str, MatchingTable] = {}
     errors: list[AgtError] = []
     try:
         paths = say_skipped(Path(FOLDER))
     except AgtError as error:
-        return [], [error]
+        return {}, [error]
     for path in paths:
         try:
-            if find_matching_table(path, people.table):
-                names.append(path.stem)
+            match = find_matching_table(path, people.table)
+            if match is not None:
+                holding[path.stem] = match
         except AgtError as error:
             errors.append(error)
-    return names, errors
+    return holding, errors

@@ -21,7 +21,7 @@ WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturba
 
 
 LABEL_MECHANISMS = {True: "noisy_argmax", False: "randomized_response"}
-"""Whether an ensemble votes -> the mechanism that is proposed for single labels.
+"""Whether an ensemble votes -> the mechanism that is proposed where no weights can be released.
 
 Both take any number of classes. Which one is better depends on private records (``agt plan``).
 """
@@ -38,19 +38,31 @@ def release_command(
         eps, delta: the total budget, as it is typed.
         ledger: the name of the ledger that counts the release; None: the command names none.
     """
-    counted = "" if ledger is None else f"ledger={ledger} "
+    counted = "" if ledger is None else f"ledger={shlex.quote(ledger)} "
     release = f"mechanism={mechanism} total.eps={eps} total.delta={delta}"
     return f"predict run={run} {counted}{QUERIES} {release}"
 
 
-def ledger_command(name: str, run: Path | str, eps: float, delta: float, unit: str) -> str:
+def ledger_command(name: str, run: Path | str, eps: float, delta: float, unit: str = "") -> str:
     """Return the command that opens a ledger, without the word agt.
 
     Args:
         name: the ledger's name.
         run: the folder of a training run on the table.
         eps, delta: the budget of everything that is ever published about its people.
-        unit: whose data the budget protects, in words.
+        unit: whose data the budget protects, in words; empty: as the run says.
     """
     total = f"total.eps={eps:g} total.delta={delta:g}"
-    return f"ledger init {name} run={run} {total} unit={shlex.quote(unit)} head={HEAD}"
+    protected = f" unit={shlex.quote(unit)}" if unit else ""
+    return f"ledger init {name} run={run} {total}{protected} head={HEAD}"
+
+
+def admission_command(name: str, run: Path | str, unit: str) -> str:
+    """Return the command by which a ledger counts a run's table as well, without the word agt.
+
+    Args:
+        name: the ledger's name.
+        run: the folder of a training run on the table.
+        unit: the unit of the ledger, in its own words.
+    """
+    return f"ledger admit {shlex.quote(name)} run={run} unit={shlex.quote(unit)}"

@@ -116,6 +116,7 @@ class RunRecord(FolderWriter):
         self._reserved: list[Pending] = []
         self.standings = ""
         self._started = 0.0
+        self._leaves_nothing = False
 
     def __enter__(self) -> "RunRecord":
         """Claim the folder, and write status.json, config.yaml and env.json.
@@ -150,6 +151,9 @@ class RunRecord(FolderWriter):
         """Record that the run is done or failed, unless ``finish`` was called."""
         if self.digest is not None:
             return
+        if self._leaves_nothing:
+            self._remove()
+            return
         if error is None:
             self.finish()
             return
@@ -166,6 +170,18 @@ class RunRecord(FolderWriter):
         with suppress(OSError):
             self._write_json("metrics.json", self._metrics)
         self._lock.release()
+
+    def leave_nothing(self) -> None:
+        """Have the files of this record removed when it ends, because nothing was done."""
+        self._leaves_nothing = True
+
+    def _remove(self) -> None:
+        """Remove what this record wrote, and its folder unless others have files there."""
+        for name in (*self._hashes, "status.json"):
+            (self.folder / name).unlink(missing_ok=True)
+        self._lock.release()
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def finish(self) -> str:
         """Record that the run is done; after this, nothing can be written into the record.

@@ -26,6 +26,8 @@ PROMISED_GAP = 0.01
 """How much less accurate than logistic regression a model may be by docs/recipe.md."""
 LOGISTIC_REGRESSION = "LogisticRegression"
 """The name of logistic regression in tables and figures that compare models."""
+MIN_RECALL = 0.1
+"""With a lower recall, a model finds hardly any records of a class."""
 MAX_EDITS = 10
 """The largest number of edits k for which ``NumberScoring`` reports the width of intervals."""
 
@@ -172,10 +174,30 @@ class Scoring(ABC):
         """Return a score as it is written beside its bar."""
         return self.words(score)
 
+    def legend(self, labels: np.ndarray) -> str:
+        """Return what a reader of a table of scores needs to know of these labels; empty: nothing.
+
+        Args:
+            labels: [n] the true labels.
+        """
+        return ""
+
+    def warning(self, answers: np.ndarray, labels: np.ndarray) -> str:
+        """Return what the first score of these answers hides; empty: nothing.
+
+        Args:
+            answers: [n] those of a model.
+            labels: [n] the true labels.
+        """
+        return ""
+
 
 @dataclass(frozen=True)
 class ClassScoring(Scoring):
-    """Answers are classes, scored by accuracy.
+    """Answers are classes, scored by accuracy, and by the recall of the rarest class.
+
+    The recall of a class is the share of its records that are answered correctly. The rarest class
+    is the one with the fewest of the true labels, among those that occur.
 
     Attributes:
         classes: the names of the label values 0, 1, ....
@@ -183,8 +205,8 @@ class ClassScoring(Scoring):
 
     classes: Sequence[str]
 
-    keys = ("accuracy",)
-    titles = ("accuracy",)
+    keys = ("accuracy", "recall_of_rarest_class")
+    titles = ("accuracy", "recall of rarest class")
     heading = "Accuracy"
     private_results = "Accuracies, stable distances"
     answers = "labels"
@@ -207,8 +229,42 @@ class ClassScoring(Scoring):
     measured_training = ""
 
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
-        """Return the accuracy."""
-        return (share(int((answers == labels).sum()), len(labels)),)
+        """Return the accuracy, and the recall of the rarest class (None: there is one class)."""
+        right = answers == labels
+        recall = None
+        rarest = _rarest_class(labels)
+        if rarest is not None:
+            of_class = labels == rarest
+            recall = share(int((right & of_class).sum()), int(of_class.sum()))
+        return share(int(right.sum()), len(labels)), recall
+
+    def legend(self, labels: np.ndarray) -> str:
+        """Return which class is the rarest; empty: there is one class."""
+        rarest = _rarest_class(labels)
+        if rarest is None:
+            return ""
+        return (
+            f"The rarest class is '{self.classes[rarest]}' ({int((labels == rarest).sum()):,} of "
+            f"{len(labels):,} rows)."
+        )
+
+    def warning(self, answers: np.ndarray, labels: np.ndarray) -> str:
+        """Return that hardly any record of the rarest class is found, where its recall is below
+        ``MIN_RECALL``; empty: it is not, or there are too few of its records to tell.
+        """
+        accuracy, recall = self.scores(answers, labels)
+        rarest = _rarest_class(labels)
+        if recall is None or rarest is None or recall.value >= MIN_RECALL or recall.high >= 0.5:
+            return ""
+        name = self.classes[rarest]
+        count = int((labels == rarest).sum())
+        found = int(((answers == rarest) & (labels == rarest)).sum())
+        return (
+            f"Of the {count:,} rows of the rarest class '{name}', this model finds {found:,} "
+            f"(recall {recall}), although its accuracy is {accuracy}. If this class matters to "
+            "you, do not judge the model by its accuracy: published answers may hardly ever be "
+            f"'{name}', either."
+        )
 
     def constant(self, labels: np.ndarray) -> tuple[str, int]:
         """Return the most frequent class."""
@@ -295,6 +351,16 @@ class ClassScoring(Scoring):
     def bar_words(self, score: float) -> str:
         """Return a share as a percentage that is 100 only for all."""
         return f"{100 * float(rate_words(score)):.1f} %"
+
+
+def _rarest_class(labels: np.ndarray) -> int | None:
+    """Return the class with the fewest of these labels, among those that occur.
+
+    Returns:
+        The first of several; None where fewer than two classes occur.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    return None if len(classes) < 2 else int(classes[counts.argmin()])
 
 
 @dataclass(frozen=True)

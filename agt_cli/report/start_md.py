@@ -5,6 +5,7 @@ Everything in it depends on private records, so it is for the data owner only.
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from matplotlib.ticker import PercentFormatter
 from agt_cli.report.figures import WIDTH, drawing, headline
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
+from agt_cli.report.quality import NO_BREAK
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
 
@@ -42,6 +44,7 @@ class Comparison:
             between them usual learners, without privacy.
         private: expected score of released weights within the budget; None: none are possible.
         eps: the total budget that ``private`` is about.
+        legend: what a reader needs to know of the scores, in sentences.
     """
 
     scoring: Scoring
@@ -49,6 +52,7 @@ class Comparison:
     scores: Mapping[str, Scores]
     private: float | None
     eps: float
+    legend: Sequence[str] = ()
 
     @property
     def model(self) -> Estimate:
@@ -118,10 +122,13 @@ class Comparison:
 
     def metrics(self) -> Iterator[tuple[str, float]]:
         """Flat numbers: scores by name, the model's as its training record calls them."""
-        score = self.scoring.keys[0]
+        score, *further = self.scoring.keys
         yield f"test_{score}", self.model.value
         yield f"test_{score}_low", self.model.low
         yield f"test_{score}_high", self.model.high
+        for key, other in zip(further, self.scores[OURS][1:], strict=True):
+            if other is not None:
+                yield f"test_{key}", other.value
         yield self.scoring.baseline_metric, self.constant.value
         for name, value in self._usual.items():
             yield f"{score}_{name}", value
@@ -235,6 +242,7 @@ class Summary:
         measuring: commands that measure what is not public; empty: nothing is to be measured.
         commands: the commands that do the same step by step.
         onward: the next commands.
+        ledger: that these people already have a ledger, in a sentence; empty: none was found.
     """
 
     table: str
@@ -251,6 +259,7 @@ class Summary:
     measuring: Sequence[str]
     commands: Sequence[str]
     onward: Sequence[str]
+    ledger: str = ""
 
     @property
     def placeholders(self) -> list[str]:
@@ -325,6 +334,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         f"{scoring.heading} on the same {comparison.rows:,} rows, which were kept out of training. "
         "The other models are the usual learners, which have no privacy and no certificates.",
         markdown_table(("", *scoring.titles), comparison.cells()),
+        *map(plain, comparison.legend),
         *([plain(comparison.shortfall)] if comparison.shortfall else []),
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
@@ -338,6 +348,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         ),
         *_constants(summary.constants),
         "## Next",
+        *([plain(summary.ledger)] if summary.ledger else []),
         _commands(summary.onward),
         *map(plain, summary.placeholders),
         "The following commands do the same as agt start, one step at a time:",
@@ -385,12 +396,18 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
             right = value if math.isnan(high) else high
             words = scoring.bar_words(value)
             axes.text(right + 0.01 * end, height, words, va="center", fontsize=9)
-        axes.set_yticks(heights, [fill(str(name), 22) for name in bars["name"]])
+        axes.set_yticks(heights, [_bar_label(str(name)) for name in bars["name"]])
         axes.set_xlim(0, end)
         if scoring.percent:
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_xlabel(f"{axis_label} ({comparison.rows:,} rows)")
         headline(figure, comparison.finding, title)
+
+
+def _bar_label(name: str) -> str:
+    """Return a name in short lines, none of which breaks an equation or what is in brackets."""
+    unbroken = re.sub(r" = |\(.*\)", lambda part: part[0].replace(" ", NO_BREAK), name)
+    return fill(unbroken, 22)
 
 
 def _colour(name: str, comparison: Comparison) -> str:

@@ -252,6 +252,17 @@ class Column:
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
 
     @property
+    def unlisted(self) -> tuple[tuple[str, int], ...]:
+        """The values, with their numbers of rows, that the proposed list leaves out.
+
+        It is empty where no list is proposed.
+        """
+        if not self.categorical:
+            return ()
+        inside = {*self.categorical, *self.markers}
+        return tuple((word, rows) for word, rows in self.values if word not in inside)
+
+    @property
     def outlying_ends(self) -> tuple[str, ...]:
         """The least and the greatest value, as far as they are outside of the proposed range."""
         if not self.outside or self.low is None or self.high is None:

@@ -66,7 +66,7 @@ def read_account_of(record: Record) -> ErasureReport | None:
     if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
         words = (
             f"this folder has no {ACCOUNT_FILE} (the report of an erasure), because the run is a "
-            "rehearsal on a copy (rehearse=true), which erased nothing"
+            "rehearsal on a copy (dry_run=true), which erased nothing"
         )
         record.findings.note(ACCOUNT_FILE, words)
         return None

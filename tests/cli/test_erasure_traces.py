@@ -490,6 +490,11 @@ def test_people_who_are_in_no_run_are_an_answer_where_the_owner_says_so(
     write_table()
     assert main(line) == 2
     assert "unknown=ignore" in capsys.readouterr().err
+    Path("outputs/unlearn/no").mkdir()
+    Path("outputs/unlearn/no/mine.txt").write_text("kept")
+    assert main([*line, "dry_run=true"]) == 2
+    left = [path.name for path in Path("outputs/unlearn/no").iterdir()]
+    assert left == ["mine.txt"], "a refused request leaves nothing that looks like a record"
     shutil.rmtree("outputs/unlearn/no")
     assert main([*line, "unknown=ignore"]) == 0
     assert (B / "manifest.json").read_bytes() == before

@@ -109,7 +109,9 @@ def test_what_is_public_is_not_paid_for(agt: Agt, tmp_path: Path, table: Path) -
     made = yaml.safe_load((tmp_path / "conf" / "dataset" / "towns.yaml").read_text())
     assert made["measurement"]["of"] == ["town"]
     ranges = Columns.of(tmp_path / "conf" / "dataset" / "towns.yaml").facts[1]
-    assert (ranges.code, ranges.values["measured"]) == ("columns_public_some_measured", ("town",))
+    assert ranges.code == "columns_public_some_measured_some_proposed"
+    assert ranges.values["measured"] == ("town",)
+    assert ranges.values["proposed"] == ("age", "spent", "refund"), "what was measured is not"
     assert {key: made[key] for key in ("numeric", "classes", "declared_size")} == {
         key: node[key] for key in ("numeric", "classes", "declared_size")
     }

@@ -308,11 +308,11 @@ def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
     wrong = [
         {"town": "Graz"},
         {"age": None, "town": "Graz"},
-        {"age": 37, "town": True},
+        {"age": 1e6, "town": "Graz"},
         {"agee": 3, "town": "Graz"},
     ]
     _, answers = talk([{"record": row} for row in wrong], *EACH, "ledger=people", run=Path("table"))
-    for answer, column in zip(answers, ("'age'", "'age'", "'town'", "'agee'"), strict=True):
+    for answer, column in zip(answers, ("'age'", "'age'", "'age'", "'agee'"), strict=True):
         assert column in answer["error"]
 
 

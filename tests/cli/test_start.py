@@ -30,7 +30,7 @@ from agt_cli.runs.usual_learners import UsualScores
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 540
+WORDS = 570
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -378,6 +378,28 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     assert "dataset.proposed_from_rows" in agt("verify", str(claim.parent)).ended(0).out
 
 
+def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    agt("data", "inspect", "t.csv", "label=churn", "id=member", "drop=[home]").ended(0)
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    text = file.read_text(encoding="utf-8")
+    names = ["age", "spent", "town", "refund", "classes"]
+    dataset = yaml.safe_load(text)
+    assert dataset["from_data"] == dataset["proposed_from_rows"] == names
+    declared = re.sub(r"(?m)^from_data: .*$", "from_data: []", text)
+    declared = re.sub(r"(?m)^declared_size: null", "declared_size: 220", declared)
+    assert declared.count("from_data: []") > text.count("from_data: []")
+    file.write_text(declared, encoding="utf-8")
+    run = agt("train", "dataset=t", "certificate=votes", "--json").ended(0).json["run"]
+    conditions = json.loads((tmp_path / run / "conditions.json").read_text())
+    (e,) = [entry for entry in conditions if entry["letter"] == "e"]
+    facts = {fact["code"]: fact["values"] for fact in e["facts"]}
+    assert facts["columns_public_some_proposed"]["proposed"] == names[:-1]
+    assert "classes_public_proposed" in facts
+    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
+    assert "5 of 5 ranges and lists" in agt("predict", f"run={run}", *release).ended(0).err
+
+
 @pytest.mark.usefixtures("uncompared")
 def test_of_a_range_that_its_owner_replaced_no_claim_says_that_it_was_proposed(
     agt: Agt, tmp_path: Path
@@ -432,6 +454,106 @@ def test_dates_whose_range_was_called_public_are_not_remarked_on(agt: Agt, tmp_p
     assert remark not in said.err
     assert "\n  since: 2019-01-01 to 2021-01-01 (later dates are outside: write" in said.out
     assert said.out.count("later dates") == 1
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_a_size_that_was_given_is_declared_as_it_is(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    told = agt("start", "t.csv", *ANSWERS, "size=1000", "--json").ended(0).json
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert dataset["declared_size"] == 1000
+    assert "size=1000" in shlex.split(told["commands"][0])
+    assert "size" not in told["not_public"]
+    assert any("dataset.declared_size is 1000" in line for line in told["remarks"]), "far off"
+    said = agt("start", "t.csv", *ANSWERS, "size=220", "force=true").ended(0)
+    assert "size: about" not in said.out, "it was not computed from the rows"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (("public=no", "size=200"), "public=[size]"),
+        (("public=[ranges]", "size=200"), "public=[ranges,size]"),
+        (("public=yes", "size=0"), "size"),
+        (("public=yes", "size=2.5"), "size"),
+        (("public=yes", "size=many"), "size"),
+    ],
+)
+def test_a_size_that_is_none_or_not_called_public_is_refused(
+    agt: Agt, tmp_path: Path, given: tuple[str, ...], named: str
+) -> None:
+    shop(tmp_path / "t.csv", 60)
+    agt("start", "t.csv", *ANSWERS, *given).ended(2, named)
+    assert not (tmp_path / "conf").exists()
+
+
+@pytest.mark.usefixtures("uncompared")
+@pytest.mark.parametrize("certificate", ["votes", "stability"])
+def test_train_recommends_for_private_labels_what_start_does(
+    agt: Agt, tmp_path: Path, certificate: str
+) -> None:
+    shop(tmp_path / "t.csv", 600)
+    given = [word for word in ANSWERS if not word.startswith("eps=")]
+    proposed = agt("start", "t.csv", *given, "eps=1", "--json").ended(0).json["next_commands"]
+    trained = agt("train", "dataset=t", f"certificate={certificate}").ended(0)
+    opening, release = (
+        shlex.split(line[line.index("agt ") :].partition(" (")[0])
+        for line in trained.err.splitlines()
+        if line.startswith(("to open a ledger: ", "for private labels: "))
+    )
+
+    def of_no_run(words: list[str]) -> list[str]:
+        return [word for word in words if not word.startswith(("run=", "total.", "unit="))]
+
+    assert [of_no_run(opening), of_no_run(release)] == [
+        of_no_run(shlex.split(line)) for line in proposed
+    ]
+    for words in (opening, release):
+        agt(*typed(shlex.join(words), "t.csv"), "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: Path) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 600))
+    given = (*ANSWERS, "id=member", "--json")
+    run = agt("start", "t.csv", *given).ended(0).json["run"]
+    budget = ("total.eps=9", "total.delta=1e-4", "unit=one customer")
+    agt("ledger", "init", "all customers", f"run={run}", *budget, "-q").ended(0)
+    again = agt("start", "t.csv", *given, "force=true").ended(0).json["next_commands"]
+    (release,) = (shlex.split(line) for line in again)
+    assert "ledger=all customers" in release, "this table is in it"
+    table.iloc[:500].to_csv(tmp_path / "newer.csv", index=False)
+    said = agt("start", "newer.csv", *ANSWERS, "id=member").ended(0)
+    assert "These people already have the ledger all customers" in said.out
+    proposed = said.out[said.out.index("\nNext:") :]
+    lines = [line for line in proposed.splitlines() if line.startswith("  agt ")]
+    admission, release = (typed(line, "t.csv") for line in lines)
+    assert admission[:3] == ["ledger", "admit", "all customers"]
+    for words in (admission, release):
+        agt(*words, "-q").ended(0)
+    given = (*ANSWERS, "id=member", "public=no", "name=private", "--json")
+    measuring = agt("start", "newer.csv", *given).ended(0).json["measuring"]
+    assert [line.split()[1] for line in measuring] == ["measure", "train", "ledger", "predict"]
+    for line in measuring:
+        words = [word for word in typed(line, "t.csv") if word != "inputs=t.csv"]
+        agt(*words, "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_how_much_is_outside_of_what_is_proposed_is_said_in_one_line(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300))
+    table.loc[[3, 4, 5], "town"] = ["Ulm", "Ulm", "Trier"]
+    table.loc[[7, 8], "spent"] = 1e9
+    table.to_csv(tmp_path / "t.csv", index=False)
+    remarks = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json["remarks"]
+    (remark,) = [line for line in remarks if line.startswith("Outside of the proposed")]
+    assert "2 rare values (3 cells)" in remark
+    assert "2 numbers" in remark
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    assert str(file.relative_to(tmp_path)) in remark
+    assert re.search(r"(?m)^  town: .*# .*2 values \(3 rows\) not in the list", file.read_text())
 
 
 @pytest.mark.usefixtures("uncompared")
@@ -678,6 +800,9 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
     record = tmp_path / told["record"]
     metrics = json.loads((record / "metrics.json").read_text())
     assert metrics["test_accuracy"] == told["accuracy"]["this model"]
+    recalls = told["recall_of_rarest_class"]
+    assert metrics["test_recall_of_rarest_class"] == recalls["this model"] > 0.5
+    assert recalls["majority class 'no'"] == 0
     assert metrics["stable_distance_median"] == told["stable_distance_median"]
     comparison = pd.read_csv(record / "tables" / "comparison.csv")
     assert list(comparison.name) == [
@@ -685,6 +810,10 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
         "published weights, eps = 2 (expected accuracy)",
         "majority class 'no'",
     ]
+    assert comparison.recall_of_rarest_class.iloc[0] == recalls["this model"]
+    report = (record / "report.html").read_text(encoding="utf-8")
+    assert "recall of rarest class" in report
+    assert "None of these models uses the columns that are left out" in report
     plan = pd.read_csv(record / "tables" / "plan.csv")
     assert list(plan.what) == told["plan"]
     assert list(plan.what[plan.recommended]) == [told["recommended"]]

@@ -766,9 +766,10 @@ def test_what_was_proposed_and_declared_is_said_by_condition_e_which_stays_decla
     assert "other records" in facts["classes_public_proposed"].broken_by
 
 
-def test_what_is_not_public_cannot_be_declared_as_proposed_too(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'age' is listed under both"):
-        mine(tmp_path, from_data=("age",), proposed_from_rows=("age",))
+def test_what_nobody_declared_public_is_not_said_to_be_declared_as_proposed(tmp_path: Path) -> None:
+    evidence = mine(tmp_path, from_data=("age",), proposed_from_rows=("age",)).load().preprocessing
+    assert evidence.standing is Standing.VOID
+    assert not any("proposed" in fact.code for fact in evidence.facts)
     with pytest.raises(ConfigError, match="did you mean 'age'"):
         mine(tmp_path, proposed_from_rows=("agee",))
 

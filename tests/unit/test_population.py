@@ -42,7 +42,8 @@ def rows(age: list[float | None], region: str | None = "north") -> pd.DataFrame:
             r"1 of 1 .*'age'.*\[18, 90\]",
         ),
         (rows([-55]), "1 of 1 .*'age'"),
-        (rows([40], "west"), f"1 of 1 .*{ABROAD}"),
+        (rows([40], "west"), ""),  # a rare word counts as other
+        (rows([40] * 2, "west"), f"2 of 2 .*{ABROAD}"),
         (rows([40] * 4 + [1e300]), ""),
         (rows([40] * 3 + [1e300]), "1 of 4 "),
         (rows([95] * 19), ""),
@@ -51,7 +52,7 @@ def rows(age: list[float | None], region: str | None = "north") -> pd.DataFrame:
         (rows([40] * 16 + [95] * 5), "5 of 21 "),
         (rows([None], None), ""),
         (rows([None] * 20), "0 of 0 .*'age'"),
-        (rows([163], "west"), f"column 'age' .*; 1 of 1 .*{ABROAD}"),
+        (rows([163] * 2, "west"), f"column 'age' .*; 2 of 2 .*{ABROAD}"),
     ],
 )
 def test_queries_far_outside_or_many_outside_are_of_another_population(
@@ -63,6 +64,34 @@ def test_queries_far_outside_or_many_outside_are_of_another_population(
         return
     with pytest.raises(agt.DataError, match=refusal):
         COLUMNS.code_queries(frame)
+
+
+@pytest.mark.parametrize(
+    ("regions", "sizes", "refused"),
+    [
+        (["west"], ["small"], []),
+        (["north"], ["huge"], []),
+        (["west"], ["huge"], ["region", "size"]),  # no word of this query is in a list
+        (["west"], [None], []),
+        (["west"] * 2, ["small"] * 2, ["region"]),
+        (["west"] + ["north"] * 3, ["huge"] + ["small"] * 3, []),
+        (["west"] + ["north"] * 18, ["small"] * 19, []),
+    ],
+)
+def test_a_rare_word_alone_counts_as_other(
+    regions: list[str], sizes: list[str | None], refused: list[str]
+) -> None:
+    columns = agt.Columns(
+        {}, {"region": ["north", "south"], "size": ["small", "large"]}, missing="indicator"
+    )
+    frame = pd.DataFrame({"region": regions, "size": pd.Series(sizes, dtype=object)})
+    if not refused:
+        columns.code_queries(frame)
+        return
+    with pytest.raises(agt.DataError) as error:
+        columns.code_queries(frame)
+    named = [name for name in ("region", "size") if f"column '{name}'" in str(error.value)]
+    assert named == refused
 
 
 def doors(folder: Path) -> dict[str, Callable[[Any], object]]:
@@ -89,7 +118,7 @@ def test_every_door_of_the_library_refuses_queries_of_another_population(tmp_pat
     for name, door in doors(tmp_path).items():
         door(FRAME[:1])
         with pytest.raises((agt.DataError, ValueError)) as refused:  # the latter of estimators
-            door(rows([40], "west"))
+            door(rows([40] * 2, "west"))
         assert ABROAD in str(refused.value), name
 
 

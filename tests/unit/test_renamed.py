@@ -2,9 +2,16 @@
 
 import pytest
 
-from agt.errors import ConfigError
+from agt.errors import ConfigError, naming_settings
+from agt.settings import TrainingConfig, validate
 from agt_cli.help_pages import command_help
-from agt_cli.renamed import RENAMED, with_new_name, with_new_names, with_old_names
+from agt_cli.renamed import (
+    RENAMED,
+    CommandNames,
+    with_new_name,
+    with_new_names,
+    with_old_names,
+)
 
 
 @pytest.mark.parametrize("entry", [each for each in RENAMED if not each.values])
@@ -76,3 +83,12 @@ def test_lists_of_keys_show_the_new_names() -> None:
         "training.clip_elementwise",
         "training.clip_derivative",
     ]
+
+
+def test_an_unknown_key_is_answered_with_the_new_names_of_the_others() -> None:
+    with pytest.raises(ConfigError) as error, naming_settings(CommandNames("train")):
+        validate(TrainingConfig, {"lr_decey": 1}, "training")
+    known = str(error.value).partition("(known: ")[2].rstrip(")").split(", ")
+    assert "did you mean 'lr_decay'" in str(error.value)
+    assert {"lr_decay", "weight_decay_mode", "clip_elementwise", "clip_derivative"} <= {*known}
+    assert not {"decay", "decay_mode", "clip"} & {*known}

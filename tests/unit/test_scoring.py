@@ -1,0 +1,50 @@
+"""How answers of classes are scored: accuracy, and the recall of the rarest class."""
+
+import numpy as np
+import pytest
+
+from agt_cli.report.scoring import ClassScoring
+from agt_cli.report.start_md import _bar_label
+
+SCORING = ClassScoring(("no", "maybe", "yes"))
+LABELS = np.repeat([0, 2], [92, 8])
+
+
+def answers(found: int) -> np.ndarray:
+    """Answers that are right for every 'no', and for this number of the 8 records with 'yes'."""
+    given = np.zeros(100, dtype=int)
+    given[92 : 92 + found] = 2
+    return given
+
+
+@pytest.mark.parametrize("found", [0, 1, 8])
+def test_the_recall_is_of_the_class_with_the_fewest_labels_that_occur(found: int) -> None:
+    accuracy, recall = SCORING.scores(answers(found), LABELS)
+    assert accuracy is not None
+    assert recall is not None
+    assert (accuracy.value, recall.value) == (0.92 + found / 100, found / 8)
+    assert "'yes' (8 of 100 rows)" in SCORING.legend(LABELS)
+
+
+def test_of_one_class_alone_there_is_no_rarest_one() -> None:
+    labels = np.zeros(5, dtype=int)
+    _, recall = SCORING.scores(labels, labels)
+    assert recall is None
+    assert SCORING.legend(labels) == SCORING.warning(labels, labels) == ""
+
+
+@pytest.mark.parametrize(("found", "warned"), [(0, True), (1, False), (8, False)])
+def test_a_model_that_hardly_finds_the_rarest_class_is_warned_of(found: int, warned: bool) -> None:
+    warning = SCORING.warning(answers(found), LABELS)
+    assert ("'yes'" in warning) == warned
+
+
+def test_of_very_few_records_of_a_class_nobody_is_warned() -> None:
+    labels = np.repeat([0, 2], [97, 3])
+    assert SCORING.warning(np.zeros(100, dtype=int), labels) == ""
+
+
+def test_a_bar_s_label_breaks_no_equation_and_nothing_in_brackets() -> None:
+    lines = _bar_label("published weights, eps = 1 (expected accuracy)").split("\n")
+    plain = [line.replace("\u00a0", " ") for line in lines]
+    assert plain == ["published weights,", "eps = 1", "(expected accuracy)"]
