@@ -90,7 +90,7 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
     edits = np.empty(len(labels), dtype=np.int64)
     count_survived_edits(remaining, needed_sums, MAX_MARGIN_EDITS, edits)  # writes to ``edits``
     # k edits of the data are at most k * touches edits of shards.
-    return Vote(labels, edits // touches, lipschitz=True)
+    return Vote(labels, edits // touches)
 
 
 def _remaining_margins(

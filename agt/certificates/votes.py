@@ -25,25 +25,19 @@ class Vote:
         prediction: [n] int64, the winning class of each query. In a vote of labels it is the class
             with most votes, and the smaller one on ties.
         distance: [n] int64, the stable distance: how many edits of the training data are proved to
-            leave the winner unchanged.
-        lipschitz: whether one edit changes the distance by at most 1. Privacy guarantees may use
-            the distance only if it is True.
+            leave the winner unchanged. One edit changes it by at most 1, but for the published vote
+            (``mechanisms.published.published_vote``), of which no privacy is proved.
     """
 
     prediction: np.ndarray
     distance: np.ndarray
-    lipschitz: bool
 
     @classmethod
     def concatenate(cls, chunks: Sequence["Vote"]) -> "Vote":
-        """Return the votes on all queries, from those on successive chunks (at least one).
-
-        The result is Lipschitz only if all chunks are.
-        """
+        """Return the votes on all queries, from those on successive chunks (at least one)."""
         prediction = np.concatenate([chunk.prediction for chunk in chunks])
         distance = np.concatenate([chunk.distance for chunk in chunks])
-        lipschitz = all(chunk.lipschitz for chunk in chunks)
-        return cls(prediction, distance, lipschitz)
+        return cls(prediction, distance)
 
 
 def certified_vote(
@@ -147,7 +141,7 @@ def _vote_of_cost(winner: np.ndarray, cost: np.ndarray, touches: int) -> Vote:
         touches: how many shards one edit of the data can change.
     """
     distance = (cost - 1) // touches  # = ceil(cost / touches) - 1, in integers
-    return Vote(winner, distance, lipschitz=True)
+    return Vote(winner, distance)
 
 
 def count_selected_votes(

@@ -63,8 +63,6 @@ class AnyLabelling(ABC):
         model: the model that answers.
         mechanism: draws an answer from what it reads of the model.
         claim: what may be said about the privacy of each answer.
-        voting: how the evidence of an ensemble is computed from its members: "certified",
-            "published" (as in the paper, without a proof), or "none": there is no ensemble.
 
     Formal guarantees
         - ``judged`` of a subclass reads only public values, such as settings and conditions.
@@ -74,7 +72,6 @@ class AnyLabelling(ABC):
     model: "Model | NumberVotes"
     mechanism: "Mechanism | LaplaceMean"
     claim: Claim
-    voting: Voting
 
     def labels(
         self,
@@ -154,10 +151,15 @@ class Labelling(AnyLabelling):
 
     The mechanism draws a label from a query's nominal label and its evidence (how many edits of the
     training data certainly leave the label unchanged, or vote counts).
+
+    Attributes:
+        voting: how the evidence of an ensemble is computed from its members: "certified",
+            "published" (as in the paper, without a proof), or "none": there is no ensemble.
     """
 
     model: Model
     mechanism: Mechanism
+    voting: Voting
 
     @classmethod
     def judged(

@@ -19,7 +19,7 @@ import numpy as np
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee, PureDP
-from agt.mechanisms.judging import Voting, claim
+from agt.mechanisms.judging import claim
 from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
@@ -151,12 +151,11 @@ class NumberLabelling(AnyLabelling):
     """A model of numbers, and the mechanism that draws a private answer to each query.
 
     Its drawn labels are sums of the members' answers, from 0 to T N; ``model.mean_of`` turns them
-    into numbers. ``voting`` is always "certified".
+    into numbers.
     """
 
     model: NumberVotes
     mechanism: LaplaceMean
-    voting: Voting = "certified"
 
     @classmethod
     def judged(

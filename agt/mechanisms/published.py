@@ -321,7 +321,7 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> "Vote":
     no_member = np.zeros((1, labels.shape[1]), dtype=np.int64)
     sums = np.concatenate([no_member, ascending_sums])  # [T + 1, n]: row m sums the m smallest
     distance = np.take_along_axis(sums, members_to_flip[None], axis=0)[0]
-    return Vote(counts.argmax(axis=0), distance, lipschitz=False)
+    return Vote(counts.argmax(axis=0), distance)
 
 
 def check_published_vote(config: "EnsembleConfig", classes: int) -> None:

@@ -101,7 +101,6 @@ def test_every_edit_of_every_state(members: int, places: int, touches: int) -> N
     for seed in range(3):
         vote = margin_vote(envelopes(tables(members, places, seed), at), CLIP, touches=touches)
         least = edits_to_another(vote.prediction, joined)
-        assert vote.lipschitz
         assert torn(vote, joined) == 0
         assert (least > vote.distance).all()
         assert vote.distance[least < 99].max() > 0
@@ -305,14 +304,13 @@ def greedy(members: list[Envelope], clip: float, touches: int) -> Vote:
             chosen = int(np.argmax(falls))
             at[chosen] = min(at[chosen] + 1, len(left[chosen]) - 1)
         distance[q] = max(b, 0)
-    return Vote(label, distance, True)
+    return Vote(label, distance)
 
 
 def the_other_votes_distance(members: list[Envelope], clip: float, touches: int) -> Vote:
     return Vote(
         margin_vote(members, clip, touches=touches).prediction,
         labels_vote(members, touches).distance,
-        True,
     )
 
 
@@ -323,7 +321,7 @@ def one_member_counted(members: list[Envelope], clip: float, touches: int) -> Vo
 def unclipped_distance(members: list[Envelope], clip: float, touches: int) -> Vote:
     """Labels of clipped margins, distances of margins that are not."""
     clipped, whole = (margin_vote(members, each, touches=touches) for each in (clip, 99.0))
-    return Vote(clipped.prediction, whole.distance, True)
+    return Vote(clipped.prediction, whole.distance)
 
 
 def larger(members: list[Envelope], clip: float, touches: int) -> Vote:
@@ -334,7 +332,7 @@ def larger(members: list[Envelope], clip: float, touches: int) -> Vote:
     distance = np.where(
         agree, np.maximum(a.distance, b.distance), np.where(mine, a.distance, b.distance)
     )
-    return Vote(np.where(mine, a.prediction, b.prediction), distance, True)
+    return Vote(np.where(mine, a.prediction, b.prediction), distance)
 
 
 def test_the_check_of_all_states_passes_what_is_right() -> None:

@@ -40,7 +40,7 @@ def test_each_member_counts_what_waits_for_it(tmp_path: Path) -> None:
 
 
 def test_a_vote_of_margins_is_not_counted_by_labels(tmp_path: Path) -> None:
-    margins = Vote(np.array([0, 1, 0]), np.array([5, 4, 6]), lipschitz=True)
+    margins = Vote(np.array([0, 1, 0]), np.array([5, 4, 6]))
     known = VOTES.with_margins(margins, margins)
     assert known.plurality.tolist() == VOTES.prediction.tolist() != known.prediction.tolist()
     assert known.tally.tolist() == VOTES.tally.tolist()
