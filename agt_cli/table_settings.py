@@ -61,6 +61,9 @@ class TableFile:
         drop: columns that are to be no features; None: nobody said.
         name: of the dataset; None: the file's name.
         force: overwrite the dataset's file.
+        header: of a csv, whether its first line names the columns; None: nobody said.
+        separator: of a csv, what separates its cells; None: nobody said.
+        encoding: of a csv; None: nobody said.
     """
 
     file: Path
@@ -72,6 +75,9 @@ class TableFile:
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     name: ColumnName | None = None
     force: bool = False
+    header: bool | None = None
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless a range of labels is one, and labels are numbers; and where the
