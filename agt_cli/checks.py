@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
+from agt_cli.ledger_files import NO_LEDGER, existing_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import check_ledger_of_environment, check_requested, check_run
 from agt_cli.report.finished import Run
@@ -31,8 +32,20 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
     if command in CHECKS:
         module, _, name = CHECKS[command].rpartition(".")
         getattr(import_module(module), name)(config)
+    if command in ("train", "measure"):
+        check_named_ledger(config.get("ledger"))
     if config.get("run") is not None or command == "predict":
         check_named_run(command, config)
+
+
+def check_named_ledger(name: object) -> None:
+    """Raise ConfigError where a ledger was named that is not there.
+
+    Args:
+        name: the value of the key ``ledger``; None: no ledger was named.
+    """
+    if name is not None and name != NO_LEDGER:
+        existing_ledger(str(name))
 
 
 def check_named_run(command: str, config: Mapping[str, Any]) -> None:

@@ -62,6 +62,9 @@ class TableFile:
         drop: the columns that must not be features; None: not given.
         name: the name of the dataset; None: the name of the file.
         force: True: overwrite the dataset file.
+        header: whether the first line of a csv names its columns; None: not given.
+        separator: the character between the cells of a csv; None: not given.
+        encoding: the encoding of a csv; None: not given.
 
     Raises:
         ConfigError: the label or the id is to be dropped; or there is a range, but labels are not
@@ -77,6 +80,9 @@ class TableFile:
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     name: ColumnName | None = None
     force: bool = False
+    header: bool | None = None
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         for setting, column in (("label", self.label), ("id", self.id)):

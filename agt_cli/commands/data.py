@@ -99,9 +99,6 @@ FORMATS = (
 class InspectSettings(TableFile):
     """What ``agt data inspect`` takes (conf/data.yaml says what each is)."""
 
-    header: bool | None = None
-    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    encoding: str | None = None
     missing_values: tuple[LabelWord, ...] = ()
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)

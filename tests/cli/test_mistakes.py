@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from agt.errors import ConfigError
 from agt.kernels import select, selftest
+from agt_cli.checks import check_named_ledger
 from agt_cli.errors import explain
 from agt_cli.runs import prepare
 
@@ -104,3 +106,10 @@ def test_other_words_for_columns_that_are_left_out_are_answered_with_drop(
 
 def test_a_training_names_the_command_that_drops_columns(agt: Agt) -> None:
     agt("train", "dataset=digits", "dataset.drop=[age]").ended(2, "agt data inspect FILE drop=")
+
+
+def test_a_ledger_that_is_not_there_is_named_before_anything_is_loaded() -> None:
+    with pytest.raises(ConfigError, match="nosuch"):
+        check_named_ledger("nosuch")
+    check_named_ledger(None)
+    check_named_ledger("none")
