@@ -7,6 +7,7 @@ from typing import Any
 
 from agt.errors import CheckError, ConfigError
 from agt.settings import build, plain_of
+from agt_audit.early_checks import checked_confidence, checked_seed
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.page import lines, page
 from agt_cli.configuration import digest_of, only_keys
@@ -66,8 +67,8 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
             audited by this kind.
     """
     only_keys(config, KEYS)
-    confidence = _checked_confidence(config.get("confidence"))
-    seed = _checked_seed(config.get("seed"))
+    confidence = checked_confidence(config.get("confidence"))
+    seed = checked_seed(config.get("seed"))
     kind = _built_kind(config.get("audit"))
     run = config.get("run")
     folder = None if run is None else Path(str(run))
@@ -89,23 +90,6 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     if kind.needs_classes:
         _check_classes(finished, kind.name)
     return AuditConfig(kind, given, finished)
-
-
-def _checked_confidence(value: object) -> float:
-    """Return the setting ``confidence``; raise ConfigError unless it is in [0.5, 1)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.5 <= value < 1:
-        raise ConfigError(
-            f"confidence={value}: give a number that is at least 0.5 and below 1, for "
-            "example 0.95. It is the probability with which the audit's bounds hold"
-        )
-    return value
-
-
-def _checked_seed(value: object) -> int:
-    """Return the setting ``seed``; raise ConfigError unless it is an integer of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"seed={value}: give an integer that is at least 0")
-    return value
 
 
 def _built_kind(settings: Any) -> AuditKind:

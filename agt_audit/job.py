@@ -11,6 +11,7 @@ from agt.errors import ConfigError, DataMissing
 from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig
 from agt.release import ReleaseTerms
 from agt.settings import TotalConfig, validate
+from agt_audit.early_checks import MECHANISM_EXAMPLE, RUN_MISSING, mechanism_missing
 from agt_cli.report.console import Console
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome
 from agt_cli.report.finished import Run
@@ -43,9 +44,7 @@ class AuditInputs:
     seed: int
     output_dir: Path
 
-    def mechanism(
-        self, example: str = "mechanism=randomized_response mechanism.eps=1"
-    ) -> MechanismConfig:
+    def mechanism(self, example: str = MECHANISM_EXAMPLE) -> MechanismConfig:
         """Return the settings of the mechanism that is audited, with its budget.
 
         Args:
@@ -55,7 +54,7 @@ class AuditInputs:
             ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
         """
         if self.config.get("mechanism") is None:
-            raise ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
+            raise mechanism_missing(example)
         return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
@@ -78,9 +77,7 @@ class AuditInputs:
             ConfigError: one of the two does not hold; the error names the key.
         """
         if self.run is None:
-            raise ConfigError(
-                "run: give the folder of a finished `agt train` run, or write run=latest"
-            )
+            raise ConfigError(RUN_MISSING)
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(
                 f"inputs={self.config['inputs']}: this audit uses the run's own records and "

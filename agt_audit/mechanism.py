@@ -49,6 +49,7 @@ from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, relea
 from agt.numeric import UP, Randomness, printed_decimal
 from agt.release import NumberRelease, judge_labelling
 from agt.settings import Accounting, Counting, check_choice, schema
+from agt_audit.early_checks import weights_not_audited
 from agt_audit.estimates import Claimed
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import bisected, on_line
@@ -756,10 +757,7 @@ class MechanismAudit(AuditKind):
         if node is not None:
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
-                raise ConfigError(
-                    f"mechanism={kind.name}: `agt audit mechanism` cannot audit released "
-                    "weights. Use `agt audit weights` or `agt audit replay`"
-                )
+                raise weights_not_audited(kind.name)
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)

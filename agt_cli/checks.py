@@ -115,6 +115,7 @@ CHECKS = {
     "unlearn": "agt_cli.command_settings.unlearn.check_unlearn",
     "verify": "agt_cli.command_settings.verify.check_verify",
     "ledger": "agt_cli.command_settings.ledger.check_ledger",
+    "audit": "agt_audit.early_checks.check_audit",
     "reproduce": "agt_cli.command_settings.reproduce.check_reproduce",
 }
 """Command -> the full name of the function that checks its settings. A function's module loads only

@@ -426,7 +426,9 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     suggestion = _group_within(key, config, overrides) or _known_key(key, keys)
     if not suggestion and _KEY_FOR_NAME.get(key) in recorded:
         suggestion = f"; did you mean '{_KEY_FOR_NAME[key]}'?"
-    elsewhere = _OF_OTHER_TOOLS.get(key.rpartition(".")[2])
+    # A name of another tool may be misspelt, too.
+    similar = get_close_matches(key.rpartition(".")[2], _OF_OTHER_TOOLS, n=1, cutoff=0.8)
+    elsewhere = _OF_OTHER_TOOLS[similar[0]] if similar else None
     if elsewhere in recorded:
         suggestion = f"; did you mean '{elsewhere}'?"
     return f"unknown key '{key}'{suggestion}"
@@ -467,7 +469,7 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
             with_same_name.append(known)
     if siblings and not with_same_name and prefix:
         return nearest(name, siblings)
-    similar = with_same_name or get_close_matches(key, keys, n=1, cutoff=0.5)
+    similar = with_same_name or get_close_matches(key, keys, n=1)
     return f"; did you mean '{similar[0]}'?" if similar else ""
 
 

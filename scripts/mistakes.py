@@ -1,4 +1,4 @@
-"""How long agt takes to answer a typing mistake: 108 of them, a line each.
+"""How long agt takes to answer a typing mistake: 112 of them, a line each.
 
     python scripts/mistakes.py                       all; about five minutes on one core
     python scripts/mistakes.py --only train --repeat 1
@@ -84,6 +84,10 @@ MISTAKES = (
     "data inspct clients.csv",
     "ledger init people run=RUN total.eps=-1 unit=person",
     "audit membershp run=RUN",
+    "audit certificate",
+    "audit mechanism mechanism=randomized_response",
+    "audit selftest seed=-1",
+    "train dataset=blobs training.lerning_rate=1",
     "audit certificate run=RUN audit.datasets=-1",
     "reproduce blobs profile=smok",
     "start .",
