@@ -270,7 +270,7 @@ def test_what_lines_cannot_ask_for(agt: Agt, home: Path, monkeypatch: pytest.Mon
         (("total.eps=1",), "total.queries"),
         (("mechanism=certified_quantile", *EACH), "certified_quantile"),
         ((*EACH, "--json"), "--json"),
-        ((*EACH, "lot=0"), "lot"),
+        ((*EACH, "lot=0"), "reserve"),
         ((*EACH, "release=x", "run=null"), "release=x"),
     ]
     for more, words in refused:

@@ -12,7 +12,7 @@ from unit.test_audit_findings import audit, finding
 
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.page import AGAIN, data_table, lines, row
-from agt_audit.prediction import nothing_to_tell
+from agt_audit.prediction import untested_because_equal
 from agt_cli.report.findings import Outcome, Strength, least, number
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
@@ -65,7 +65,7 @@ def test_the_headline_says_where_little_could_have_been_noticed() -> None:
 
 
 def test_what_could_tell_nothing_is_no_attack() -> None:
-    blank = nothing_to_tell(
+    blank = untested_because_equal(
         TestedClaim("a mechanism", "1-DP", "natural queries", "", Claimed("epsilon", 1.0), 0.95)
     )
     assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)

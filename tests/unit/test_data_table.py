@@ -462,7 +462,7 @@ def test_unknown_categories_are_counted_in_queries(tmp_path: Path) -> None:
     source = table(tmp_path, numeric={}, categorical={"a": list(range(10))}, classes=["no", "yes"])
     (tmp_path / "q.csv").write_text("a\n0\nx\ny\n")
     assert source.load_queries(tmp_path / "q.csv").outside == (
-        Outside("a", 2, 3, "the 10 listed", "'x', 'y'", far=2),
+        Outside("a", 2, 3, "the 10 listed", "'x', 'y'", far=2, is_list=True),
     )
     (tmp_path / "q.csv").write_text("a\n0\n9\n")
     assert not source.load_queries(tmp_path / "q.csv").outside
