@@ -157,14 +157,19 @@ def _covered_lines(axes: Axes, lines: list[Line2D], panel: str) -> Iterator[str]
 
 
 def _hidden_lines(axes: Axes, lines: list[Line2D], panel: str) -> Iterator[str]:
-    """Find curves of which others leave nearly no pixel to be seen."""
+    """Find curves of which others leave nearly no pixel to be seen.
+
+    Straight lines to compare with may be covered: they go on at both sides.
+    """
     if len(lines) < 2:
         return
     every = _pixels(axes)
-    for line in lines:
+    for line in [line for line in lines if line.get_transform() == axes.transData]:
         # with what is drawn wider where others cover it
         parts = [one for one in axes.lines if one.get_label().lstrip("_") == line.get_label()]
-        others = [one for one in axes.get_children() if one.get_visible() and one not in parts]
+        background = axes.patch
+        others = [one for one in axes.get_children() if one not in (*parts, background)]
+        others = [one for one in others if one.get_visible()]
         _show(parts, False)
         seen = _count_differences(every, _pixels(axes))
         _show(others, False)
