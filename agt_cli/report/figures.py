@@ -2,8 +2,8 @@
 beside it.
 
 Each says its finding above it and what it is of in the line below; keys stand below the axes, where
-no line runs; axes end where the data ends. The map of the plane follows 001 Fig 3 and 000 Fig 1.
-Each function draws one figure and returns its caption by its name.
+no line runs; axes end where the data ends, or at the ticks around it. The map of the plane follows
+001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its caption by its name.
 
 Each curve has its own dash and marker beside its colour, so that grey print keeps them apart.
 """
