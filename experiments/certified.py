@@ -506,6 +506,8 @@ def certified_by_k(
             xlabel="accuracy before and after training",
             panel="{}",
             start="accuracy before",
+            start_name="before training",
+            mark_name="after training",
         )
         words = (
             "Accuracy on the same test records before training (vertical line) and after it "

@@ -4,6 +4,7 @@ Same style as the command's own figures (agt_cli/report/figures.py).
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from agt_cli.report.figures import (
     ACROSS,
+    CURVE,
     DASHES,
     WIDTH,
     columns_of,
@@ -26,6 +28,8 @@ from agt_cli.report.figures import (
     line_styles,
     log_ticks,
     ordered,
+    round_ends,
+    show_covered_parts,
     wrapped,
 )
 from agt_cli.report.record import RunRecord
@@ -34,6 +38,8 @@ MOST_ACROSS = 3  # panels in one row
 WIDTHS = {1: 6.8, 2: 6.8, 3: 8.6}  # inches, by the number of panels in a row
 LONGEST_BESIDE = 36  # characters of a name at the right of a panel; longer ones stand below it
 JOINED = " =\n"  # between the names of curves that are equal
+VARIANT = re.compile(r"(?P<method>.+?)(?P<before>, | \()(?P<variant>T = \d+|[^()]*)(?P<after>\)?)")
+"""A series that is a variant of a method: "DP-SGD, T = 25", "DP-SGD (ours)"."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +106,16 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     """Draw ``data``'s curves, in panels where ``chart.panels`` names a column.
 
     Curves that are equal all along, to what print can show, are one curve with all their names.
+    Where one runs on another over a part of its way, the one below is wider.
     """
-    drawn_data = _with_equal_curves_joined(chart, data)
+    drawn_data, first_names = _with_equal_curves_joined(chart, data)
     parts = (
         [("", drawn_data)]
         if chart.panels is None
         else ordered(list(drawn_data.groupby(chart.panels, sort=False)), chart.order)
     )
     style = {
-        name: {**look, **chart.looks.get(name.split(JOINED)[0], {})}
+        name: {**look, **chart.looks.get(first_names[name], {})}
         for name, look in _styles(drawn_data).items()
     }
     across = len(parts) if len(parts) <= MOST_ACROSS else ACROSS
@@ -130,9 +137,14 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             axes.set_title(chart.words(str(panel)))
         _ticks(places[0], chart, data)
         drawn = places[: len(parts)]
-        ends(drawn)
+        show_covered_parts(drawn)
+        ends(drawn, "x")
         if chart.share:
             _from_0_to_1(drawn)
+        elif chart.ylog:
+            ends(drawn, "y")
+        else:
+            round_ends(drawn, "y")
         for axes in places[len(parts) :]:
             axes.set_axis_off()
         for axes in drawn[-across:]:
@@ -155,11 +167,13 @@ def _from_0_to_1(drawn: list[Axes]) -> None:
         axes.spines["left"].set_bounds(0, 1)
 
 
-def _with_equal_curves_joined(chart: Curves, data: pd.DataFrame) -> pd.DataFrame:
-    """Return the data with one series for all curves that nobody could tell apart.
+def _with_equal_curves_joined(
+    chart: Curves, data: pd.DataFrame
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the data with one series for all curves that nobody could tell apart, and the first of
+    its curves by the name of each series, whose looks it keeps.
 
-    The joined series keeps the looks of its first curve. A curve with a band around it, because it
-    was sampled, is left as it is.
+    A curve with a band around it, because it was sampled, is left as it is.
     """
     place = [chart.x] if chart.panels is None else [chart.panels, chart.x]
     values = data.pivot_table(index=place, columns="series", values=chart.y, sort=False)
@@ -180,9 +194,30 @@ def _with_equal_curves_joined(chart: Curves, data: pd.DataFrame) -> pd.DataFrame
             groups.append([name])
         else:
             alike.append(name)
-    joined = {group[0]: JOINED.join(group) for group in groups}
+    joined = {group[0]: _joined_name(group) for group in groups}
     first = data[data["series"].isin(list(joined))]
-    return first.assign(series=first["series"].map(joined))
+    first_names = {name: first_name for first_name, name in joined.items()}
+    return first.assign(series=first["series"].map(joined)), first_names
+
+
+def _joined_name(names: list[str]) -> str:
+    """Return one name of curves that are equal.
+
+    Where every method is there in every variant, each is named once: "one (a and b)".
+    """
+    parts = [VARIANT.fullmatch(name) for name in names]
+    matches = [part for part in parts if part is not None]
+    methods = list(dict.fromkeys(part["method"] for part in matches))
+    variants = list(dict.fromkeys(part["variant"] for part in matches))
+    signs = {(part["before"], part["after"]) for part in matches}
+    if len(matches) < len(names) or len(signs) != 1:
+        return JOINED.join(names)
+    if len(names) != len(methods) * len(variants):
+        return JOINED.join(names)
+    ((before, after),) = signs
+    sign = "T = " if variants[0].startswith("T = ") else ""
+    values = " and ".join(variant.removeprefix(sign) for variant in variants)
+    return f"{JOINED.join(methods)}{before}{sign}{values}{after}"
 
 
 def _alike(values: pd.DataFrame, one: str, other: str, span: float) -> bool:
@@ -209,7 +244,7 @@ def _styles(data: pd.DataFrame) -> dict[str, dict[str, Any]]:
         if sizes and row["members"]:
             style["linestyle"] = DASHES[sizes.index(row["members"]) % len(DASHES)]
         elif sizes:
-            style["linestyle"] = "-"
+            style["linestyle"] = (0, (7, 1.5, 1, 1.5, 1, 1.5))  # of no ensemble
         elif "profile" in row:
             style["linestyle"] = "--" if published else "-"
         if published:
@@ -225,17 +260,23 @@ def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:
             log_ticks(axis, data[column])
         elif is_numeric_dtype(data[column]):
             axis.set_major_locator(
-                MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=is_integer_dtype(data[column]))
+                MaxNLocator(
+                    6,
+                    steps=[1, 2, 2.5, 5, 10],
+                    integer=is_integer_dtype(data[column]),
+                    min_n_ticks=3,
+                )
             )
 
 
 def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
     step: Any = "pre" if chart.steps else None
-    for name, rows in part.sort_values(chart.x).groupby("series", sort=False):
+    for name, rows in part.sort_values(chart.x, kind="stable").groupby("series", sort=False):
         marks: dict[str, Any] = {
             "markersize": 3.5,
             "markevery": max(1, len(rows) // 10),
             "linewidth": 1.4,
+            "gid": CURVE,
         }
         marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
         look = {**marks, **style[str(name)]}

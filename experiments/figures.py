@@ -19,7 +19,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import NullLocator, StrMethodFormatter
 
 from agt_cli.report.figures import (
     ACROSS,
@@ -27,9 +27,9 @@ from agt_cli.report.figures import (
     LINES,
     MARKERS,
     drawing,
-    ends,
     keys,
     log_ticks,
+    round_ends,
     wrapped,
 )
 from agt_cli.report.record import RunRecord
@@ -49,6 +49,7 @@ IN_WORDS = {
     "newton": "Newton step",
     "sisa": "SISA",
     "retrain": "trained again",
+    "gamma": "clip",
 }
 CODED = re.compile(r"\b(" + "|".join(IN_WORDS) + r")\b")
 
@@ -82,12 +83,16 @@ def marks(
     panel: str,
     log: bool = False,
     start: str = "",
+    start_name: str = "",
+    mark_name: str = "",
 ) -> None:
     """Marks with a range, or with an arrow that leads to them, one line for each category.
 
     Args:
         x: the column of the marks' places; ``low`` and ``high`` hold their ranges.
         start: the column of where the arrows start, in place of ranges; NaN: no arrow.
+        start_name: what the legend calls the places where arrows start.
+        mark_name: what it calls the marks, if all are of one series.
         y: of the categories, from the top down.
         series: of the marks' looks.
         panels: one panel each, titled as ``panel`` says.
@@ -106,28 +111,37 @@ def marks(
         for axes, (value, part) in zip(places, parts, strict=True):
             heights = [categories.index(one) for one in part[y]]
             _draw_marks(axes, part, x, heights, series, start)
+            if start:
+                axes.plot([], [], "|", color="black", markersize=9, label=start_name)
             axes.set_yticks(range(len(categories)), [in_words(str(one)) for one in categories])
             axes.set(title=wrapped(panel.format(value), 2.2), xscale="log" if log else "linear")
         for axes in places[-across:]:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(xlabel)
         places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
-        whole = bool((data[x] % 1 == 0).all())
         if log:
             log_ticks(places[0].xaxis, data[x])
-        else:
-            places[0].xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=whole))
-        ends(places, "x")
-        if several:
+        round_ends(places, "x", 4)
+        if start and not several:
+            places[0].lines[0].set_label(mark_name)
+            for axes in places[1:]:
+                axes.lines[0].set_label("_in the first panel")
+        if several or start:
             keys(figure, places, beside)
 
 
 def _draw_marks(
     axes: Axes, data: pd.DataFrame, x: str, heights: list[int], series: str, start: str
 ) -> None:
-    groups = list(data.assign(height=heights).groupby(series, sort=False))
-    for position, (name, part) in enumerate(groups):
-        place = part["height"] + 0.18 * (position - (len(groups) - 1) / 2)
+    placed = data.assign(height=heights)
+    names = list(placed[series].unique())
+    # beside one another only where several are in one line
+    rank = placed[series].map(names.index).groupby(placed["height"]).rank("dense") - 1
+    placed["place"] = placed["height"] + 0.18 * (
+        rank - rank.groupby(placed["height"]).transform("max") / 2
+    )
+    for position, (name, part) in enumerate(placed.groupby(series, sort=False)):
+        place = part["place"]
         style = {key: LINES[position][key] for key in ("color", "marker")}
         label = in_words(str(name))
         if start or (part["low"] == part["high"]).all():
@@ -165,7 +179,8 @@ def _draw_arrows(
 def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: float) -> None:
     """Draw the smallest batch against the number of hidden layers, a line for each series.
 
-    Series lie beside one another at each depth, with their ranges as bars.
+    Series have their ranges as bars; where bars or marks of one depth would meet, the series lie
+    beside one another.
 
     Args:
         record: into which it is drawn.
@@ -175,10 +190,11 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
         size: how many records there are.
     """
     groups = list(data.groupby("series", sort=False))
+    apart = 0.09 if _meet(data, size) else 0.0
     with drawing(record, name, data, (6.8, 3.8)) as figure:
         axes = figure.subplots()
         for position, (series, part) in enumerate(groups):
-            places = part["depth"] + 0.09 * (position - (len(groups) - 1) / 2)
+            places = part["depth"] + apart * (position - (len(groups) - 1) / 2)
             _draw_batches(axes, part, places, in_words(str(series)), LINES[position], size)
         axes.axhline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
         if data["batch"].isna().any():
@@ -199,6 +215,22 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
         axes.set_xticks(sorted(set(data["depth"])))
         log_ticks(axes.yaxis, known)
         keys(figure, [axes], beside=True)
+
+
+def _meet(data: pd.DataFrame, size: float) -> bool:
+    """Return whether the bars or marks of two series at one depth would meet.
+
+    Args:
+        data: as of ``batches_by_depth``.
+        size: where marks of batches not found are drawn.
+    """
+    found = data["batch"].fillna(size)
+    mark_height = 1.15  # of a mark on a logarithmic axis, as a factor
+    low = data["low"].fillna(found).clip(upper=found) / mark_height
+    high = data["high"].fillna(found).clip(lower=found) * mark_height
+    bars = pd.DataFrame({"depth": data["depth"], "low": low, "high": high}).sort_values("low")
+    highest_before = bars.groupby("depth")["high"].transform(lambda seen: seen.cummax().shift())
+    return bool((bars["low"] <= highest_before).any())
 
 
 def _draw_batches(
@@ -236,7 +268,7 @@ def named_points(
         record: into which it is drawn.
         data: also of the columns ``series``, ``low`` and ``high``.
         name: of the files.
-        x: a column of counts, which may be 0; its axis is logarithmic from 1 on.
+        x: a column of counts; its axis is logarithmic, from 1 on if there is a count of 0.
         y: a column of measurements.
         names: the columns whose values are written beside a point.
         xlabel: words; ``ylabel``: as well.
@@ -257,13 +289,31 @@ def named_points(
                 linewidth=0,
             )
             _write_names(axes, points, (x, y), names, line["color"], below=position % 2 == 0)
+        _scale_of_counts(axes, data[x])
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        round_ends([axes], "y", room_for_words=0.08)
+        legend = figure.legend(
+            loc="outside right upper", title=f"beside a point:\n{', '.join(names)}"
+        )
+        legend.get_title().set_multialignment("center")
+
+
+def _scale_of_counts(axes: Axes, counts: pd.Series) -> None:
+    """Give an x axis of counts a logarithmic scale that ends with them, on the left at 0 or more.
+
+    Some room remains at both ends for what is written beside the points.
+    """
+    low, high = float(counts.min()), float(counts.max())
+    if low > 0:
+        first, last = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
+        axes.set(xscale="log", xlim=(first, max(last, 10 * first)))
+    else:
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
-        axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-2, 3 * max(1.0, data[x].max())))
-        axes.set_xticks([0, *(10**power for power in range(len(str(int(data[x].max())))))])
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.margins(y=0.1)
-        axes.legend(loc="lower left", title=f"beside a point: {', '.join(names)}")
+        axes.set_xlim(-0.6, 3 * max(1.0, high))
+        axes.set_xticks([0, *(10**power for power in range(len(str(int(high)))))])
+        axes.spines["bottom"].set_bounds(0, axes.get_xlim()[1])
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _write_names(
@@ -284,7 +334,7 @@ def _write_names(
     if below:
         side = {"ha": "right", "va": "top"}
     for index, point in enumerate(points.to_dict("records")):
-        distance = 12 if index % 2 else 4
+        distance = 15 if index % 2 else 4
         words = ", ".join(f"{point[column]:g}" for column in names)
         at = (point[place[0]], point[place[1]])
         axes.annotate(
@@ -292,7 +342,7 @@ def _write_names(
             at,
             xytext=(4 * direction, distance * direction),
             textcoords="offset points",
-            fontsize=7,
+            fontsize=9,
             color=colour,
             **side,
         )
@@ -307,6 +357,7 @@ def pictures(
     titles: Mapping[str, str],
     order: str,
     value: str,
+    classes: str,
     words: str,
 ) -> None:
     """Small square images, dark on white; columns p0, p1, ... hold their pixels.
@@ -314,24 +365,28 @@ def pictures(
     Args:
         rows: of the rows of images; ``order``: of the images in one.
         titles: a value of ``rows`` -> the title of its row.
-        value: a number below each image; ``words``: what it is, at the left of each row's numbers.
+        classes: the column of the class that is written below each image.
+        value: the column of a number below the class.
+        words: what both are, at the left of each row.
     """
     parts = {str(line): part.sort_values(order) for line, part in data.groupby(rows, sort=False)}
     pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
     side, across = math.isqrt(len(pixels)), max(map(len, parts.values()))
-    with drawing(record, name, data, (0.72 * across + 0.8, 1.15 * len(parts) + 0.7)) as figure:
+    with drawing(record, name, data, (0.72 * across + 1.1, 1.05 * len(parts) + 0.1)) as figure:
         places = figure.subplots(len(parts), across, squeeze=False)
         for axes in places.ravel():
             axes.set_axis_off()
         for line, (words_of_line, part) in zip(places, parts.items(), strict=True):
-            for axes, image, number in zip(
-                line, part[pixels].to_numpy(dtype=float), part[value], strict=False
+            images = part[pixels].to_numpy(dtype=float)
+            for axes, image, name_of_class, number in zip(
+                line, images, part[classes], part[value], strict=False
             ):
                 axes.imshow(image.reshape(side, side), cmap="Greys", interpolation="nearest")
-                axes.set_title(f"{number:.2g}", fontsize=8, y=-0.32, loc="center")
-            beside: dict[str, Any] = {"transform": line[0].transAxes, "va": "center", "ha": "right"}
-            line[0].text(-0.15, 0.55, titles[words_of_line], fontsize=9, **beside)
-            line[0].text(-0.15, -0.24, words, fontsize=8, **beside)
+                below: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "ha": "center"}
+                axes.text(0.5, -0.06, f"{name_of_class}\n{number:.2g}", fontsize=8, **below)
+            beside: dict[str, Any] = {"transform": line[0].transAxes, "ha": "right"}
+            line[0].text(-0.15, 0.5, titles[words_of_line], fontsize=9, va="center", **beside)
+            line[0].text(-0.15, -0.06, words, fontsize=8, va="top", **beside)
 
 
 def regions(levels: tuple[int, ...]) -> tuple[list[float], dict[float, str]]:

@@ -35,6 +35,7 @@ from agt.settings import STRICT, Count, build
 from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import composed
+from agt_cli.report.figures import LINES
 from agt_cli.report.sections_md import counted_edits
 
 from .amex import make
@@ -628,7 +629,11 @@ def frontier(
             "and the range of their accuracies."
         )
         draw = lines(
-            "k", "accuracy", "k at which half of the test records are certified", "accuracy"
+            "k",
+            "accuracy",
+            "k at which half of the test records are certified",
+            "accuracy",
+            looks=METHOD_LOOKS,
         )
         fewer = [
             label
@@ -657,6 +662,20 @@ def frontier(
 
     return Kind(keys, ("profile", "series", "k asked", "initialisation"), rows, shown)
 
+
+METHOD_LOOKS = {
+    "published rules": LINES[1],
+    "boxes": LINES[0],
+    "linear head": LINES[2],
+    "linear head on random ReLU features": LINES[3],
+    "linear head on crosses of columns": LINES[4],
+    "linear head on scattering features": LINES[4],
+    "votes of ridge regressions": LINES[5],
+    "votes of gradient boosting": LINES[7],
+    "votes on scattering features": LINES[7],
+    "one ridge regression, k labels flipped": LINES[6],
+}
+"""How a method's curve looks, the same for every data set; no data set has two of one look."""
 
 TABLE = [
     "method",

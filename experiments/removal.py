@@ -413,7 +413,7 @@ def removal_budgets(
             "eps",
             "accuracy",
             f"eps (delta = {delta:g})",
-            "test accuracy",
+            f"test accuracy with {removals:,} removals supported",
             panels="profile",
             looks=strength_looks(strengths),
         )
@@ -502,7 +502,16 @@ def removal_bounds(
         return pd.DataFrame(chosen)
 
     def shown(rows: pd.DataFrame) -> Shown:
-        points = rows.assign(series=rows["way"] + " (" + rows["profile"] + ")")[
+        shown_as = {
+            f"worst case, {each}": "worst-case bound, single removals",
+            f"worst case, {many}": f"worst-case bound, batches of {batch}",
+            f"bound, {each}": "data-dependent bound, single removals",
+            f"bound, {many}": f"data-dependent bound, batches of {batch}",
+            f"residual, {each}": "residual, single removals",
+            f"bound, Hessian kept up, {each}": "data-dependent bound, Hessian updated in place",
+            f"measured after each, {each}": "residual measured after further Newton steps",
+        }
+        points = rows.assign(series=rows["way"].map(shown_as) + " (" + rows["profile"] + ")")[
             ["removed", "series", "residual"]
         ]
         draw = lines(
@@ -606,16 +615,17 @@ def removal_difficulty(
 
     def drawn(rows: pd.DataFrame) -> Shown:
         caption = (
-            f"The {shown} training images whose removal moves the weights most (odd), and least "
-            "(prototypical); below each, by how much."
+            f"The {shown} training images whose removal moves the weights most (atypical), and "
+            "least (prototypical); below each, its class and by how much."
         )
         draw = partial(
             pictures,
             rows="side",
-            titles={"hardest": "odd", "easiest": "prototypical"},
+            titles={"hardest": "atypical", "easiest": "prototypical"},
             order="rank",
             value="moved",
-            words="weights\nmove by",
+            classes="digit",
+            words="class\nweights move by",
         )
         return Shown(
             rows[["profile", "side", "rank", "digit", "moved"]], [Figure(caption, rows, draw)]
@@ -823,7 +833,9 @@ def answered_while_waiting(
         # without: all alike
         known = rows[(rows["certificates"] == WITH) | (rows["profile"] == rows["profile"].iloc[0])]
         last = known.groupby("profile")["kd log(kd)"].transform("first").max()
-        points = known.assign(**{"kd log(kd)": last})[
+        alike = known["certificates"] + ", " + known["who"]
+        names = known["series"].where(known["certificates"] == WITH, alike)
+        points = known.assign(**{"kd log(kd)": last, "series": names})[
             ["requests", "series", "answered", "d log d", "kd log(kd)"]
         ]
         upright = ("d log d", "kd log(kd)")
@@ -833,6 +845,7 @@ def answered_while_waiting(
             "requests that wait",
             "share of queries answered",
             upright=upright,
+            share=True,
         )
         caption = (
             f"Test queries that {members} members answer while requests wait; k: a member's "

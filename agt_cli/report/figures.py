@@ -2,8 +2,8 @@
 beside it.
 
 Each says its finding above it and what it is of in the line below; keys stand below the axes, where
-no line runs; axes end where the data ends. The map of the plane follows 001 Fig 3 and 000 Fig 1.
-Each function draws one figure and returns its caption by its name.
+no line runs; axes end where the data ends, or at the ticks around it. The map of the plane follows
+001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its caption by its name.
 
 Each curve has its own dash and marker beside its colour, so that grey print keeps them apart.
 """
@@ -26,6 +26,7 @@ from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from agt.certificates.box import Certificates
@@ -77,6 +78,8 @@ LEVELS = 8
 BINS = 12
 TRAINING_POINTS = 400  # drawn on a map, at most: the colours behind them stay visible
 WIDTH = 5.2  # inches: as wide as a phone shows without scrolling
+CURVE = "curve"  # the gid of lines that others may cover
+LAYER_WIDTH = 2.2  # points by which a curve is wider for each that runs on it
 LETTERS_PER_INCH = 12  # of text along a figure
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -132,7 +135,12 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
         axes = figure.subplots()
         if subject.labelled:
             axes.fill_between(
-                k, table["worst_accuracy"], table["best_accuracy"], color="0.9", linewidth=0
+                k,
+                table["worst_accuracy"],
+                table["best_accuracy"],
+                color="0.9",
+                linewidth=0,
+                label="accuracies that are possible",
             )
         for column, name in _lines(table).items():
             marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
@@ -269,19 +277,20 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
     filled = np.flatnonzero(right + wrong)
     drawn = slice(filled[0], filled[-1] + 1) if len(filled) else slice(1)
     names = _names(edges)[drawn]
-    with drawing(record, "stable_distances", data, (WIDTH, 2.1 + 0.22 * len(names))) as figure:
+    with drawing(record, "stable_distances", data, (WIDTH, 2.3 + 0.22 * len(names))) as figure:
         axes = figure.subplots()
         _bars(axes, right[drawn], wrong[drawn], None if labels is None else "right prediction")
         axes.set_yticks(np.arange(len(names)), names)
         axes.set(
             ylabel="stable distance, in k",
-            xlabel=wrapped(f"number of {subject.queries} (k: {subject.counted_edits})", WIDTH),
+            xlabel=f"number of {subject.queries}",
         )
         ends([axes], "x")
         if labels is not None:
             keys(figure, [axes])
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
-        headline(figure, f"Median stable distance: {middle:,}", subject.about)
+        about = f"{subject.about} · k: {subject.counted_edits}"
+        headline(figure, f"Median stable distance: k = {middle:,}", about)
     return {"stable_distances": "Number of queries at each stable distance."}
 
 
@@ -342,7 +351,7 @@ def plane_map(
     data["prediction"] = certificates.prediction
     data["certified_up_to"] = certificates.stable_distance
     edges = sorted({0, *certificates.ks})
-    with drawing(record, "plane_map", data, (WIDTH, 4.9)) as figure:
+    with drawing(record, "plane_map", data, (WIDTH, 4.5)) as figure:
         axes = figure.subplots()
         colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(0, DARKEST, len(edges))))
         norm = BoundaryNorm([*edges, edges[-1] + 1], len(edges))
@@ -361,7 +370,7 @@ def plane_map(
         keys(figure, [axes], markerscale=1.6)
         level = next(edge for edge in edges if edge >= min(COMMON, edges[-1]))
         share = _percent(float((certificates.stable_distance >= level).mean()))
-        headline(figure, f"Certified at k = {level:,}: {share} of the plane shown", subject.about)
+        headline(figure, f"Certified at k = {level:,}: {share} of the plane shown", subject.dataset)
     return {
         "plane_map": (
             "Regions of equal stable distance, the decision boundary, and the training points."
@@ -505,6 +514,148 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
             _end_axis(axes, name, low, high)
 
 
+def round_ends(
+    drawn: Sequence[Axes], name: str, most: int = 6, room_for_words: float = 0.0
+) -> None:
+    """Let axes end at the ticks around the data, so that every value lies between ticks.
+
+    Args:
+        drawn: axes that share their scales; logarithmic ones with their ticks set.
+        name: x or y.
+        most: how many steps there are about between the first tick and the last.
+        room_for_words: the part of the data's height that remains at both ends of a linear axis.
+    """
+    spans = np.array([_span(axes, name) for axes in drawn])
+    if not np.isfinite(spans).all():
+        return
+    low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
+    axis = getattr(drawn[0], f"{name}axis")
+    if axis.get_scale() == "log":
+        if math.isclose(low, high, rel_tol=1e-6):
+            _only_tick(drawn, name, low)
+            return
+        located = np.asarray(axis.get_major_locator().tick_values(low, high))
+        ticks = _ticks_around(located[located > 0], low, high)
+        factor = (ticks[-1] / ticks[0]) ** 0.03
+        limits = (ticks[0] / factor, ticks[-1] * factor)
+    else:
+        beyond = room_for_words * (high - low)
+        ticks = covering_ticks(low, high, most, beyond)
+        room = 0.03 * (ticks[-1] - ticks[0])
+        limits = (ticks[0] - room, ticks[-1] + room)
+    for axes in drawn:
+        axes.set(**{f"{name}lim": limits})
+        axes.spines["bottom" if name == "x" else "left"].set_bounds(ticks[0], ticks[-1])
+        getattr(axes, f"{name}axis").set_ticks(ticks)
+
+
+def covering_ticks(low: float, high: float, most: int = 6, beyond: float = 0.0) -> np.ndarray:
+    """Return at least three round ticks, the first at most ``low`` and the last at least ``high``.
+
+    Shares stay shares: if both are between 0 and 1, no tick is below 0 or above 1.
+
+    Args:
+        low, high: the ends of the data.
+        most: how many steps there are about.
+        beyond: how far the ticks go at least beyond the data, as far as shares do.
+    """
+    is_share = low >= 0 and high <= 1
+    if math.isclose(low, high, rel_tol=1e-6):
+        beyond = max(beyond, 0.02 * (abs(low) or 1))
+    low, high = low - beyond, high + beyond
+    if is_share:
+        low, high = max(low, 0.0), min(high, 1.0)
+    for steps in (most, most + 1, most + 2):
+        locator = MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
+        ticks = _ticks_around(np.asarray(locator.tick_values(low, high)), low, high)
+        if len(ticks) >= 3:
+            break
+    return ticks
+
+
+def _ticks_around(ticks: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return the ticks from the last at or below ``low`` to the first at or above ``high``.
+
+    All from the lowest on (to the highest) are returned if none is so low (so high).
+    """
+    slack = 1e-9 * (high - low)
+    first = ticks[ticks <= low + slack].max(initial=ticks.min())
+    last = ticks[ticks >= high - slack].min(initial=ticks.max())
+    return np.asarray(ticks[(ticks >= first) & (ticks <= last)])
+
+
+def show_covered_parts(drawn: Sequence[Axes]) -> None:
+    """Draw curves wider where later ones run on them, so that each is seen at both sides.
+
+    Where several run on a curve, it is wider still. Curves are the lines whose gid is ``CURVE``.
+
+    Args:
+        drawn: axes that share their scales, with all of their curves.
+    """
+    curves = [[line for line in axes.get_lines() if line.get_gid() == CURVE] for axes in drawn]
+    heights = [_heights(line) for lines in curves for line in lines]
+    finite = np.concatenate([height[np.isfinite(height)] for height in heights] or [np.empty(0)])
+    if not len(finite):
+        return
+    near = 0.01 * float(finite.max() - finite.min())
+    for axes, lines in zip(drawn, curves, strict=True):
+        for index, line in enumerate(lines):
+            later = lines[index + 1 :]
+            if later:
+                _draw_covered_parts(axes, line, later, near)
+
+
+def _draw_covered_parts(axes: Axes, line: Line2D, later: Sequence[Line2D], near: float) -> None:
+    x = np.asarray(line.get_xdata(orig=False), dtype=float)
+    y = np.asarray(line.get_ydata(orig=False), dtype=float)
+    covered = np.array([_is_near(line, other, near) for other in later])  # [later, points]
+    layers = (covered[:, :-1] & covered[:, 1:]).sum(axis=0)  # on the way to the next point
+    for count in np.unique(layers[layers > 0]):
+        parts = np.flatnonzero(layers == count)
+        gap = np.full(len(parts), np.nan)
+        width = LAYER_WIDTH * int(count)
+        axes.plot(
+            np.stack([x[parts], x[parts + 1], gap], axis=1).ravel(),
+            np.stack([y[parts], y[parts + 1], gap], axis=1).ravel(),
+            color=line.get_color(),
+            linewidth=line.get_linewidth() + width,
+            solid_capstyle="butt",
+            drawstyle=line.get_drawstyle(),
+            marker=line.get_marker() if line.get_markevery() in (None, 1) else "",
+            markersize=line.get_markersize() + width,
+            markerfacecolor=line.get_markerfacecolor(),
+            zorder=line.get_zorder() - 0.01 * float(count),
+            label=f"_{line.get_label()}",
+        )
+    if len(x) == 1 and covered.any():
+        width = LAYER_WIDTH * int(covered.sum())
+        axes.plot(
+            x,
+            y,
+            color=line.get_color(),
+            marker=line.get_marker(),
+            markersize=line.get_markersize() + width,
+            zorder=line.get_zorder() - 0.01,
+            label=f"_{line.get_label()}",
+        )
+
+
+def _is_near(line: Line2D, other: Line2D, near: float) -> np.ndarray:
+    """Return at which points of a line, [points], another is no farther away than ``near``."""
+    x = np.asarray(line.get_xdata(orig=False), dtype=float)
+    other_x = np.asarray(other.get_xdata(orig=False), dtype=float)
+    there = np.interp(x, other_x, _heights(other), left=np.nan, right=np.nan)
+    return np.asarray(np.abs(_heights(line) - there) <= near)
+
+
+def _heights(line: Line2D) -> np.ndarray:
+    """Return a line's values as they go up the page: logarithms on a logarithmic axis."""
+    values = np.asarray(line.get_ydata(orig=False), dtype=float)
+    if line.axes is not None and line.axes.get_yscale() == "log":
+        return np.log10(np.where(values > 0, values, np.nan))
+    return values
+
+
 def _span(axes: Axes, name: str) -> tuple[float, float]:
     """Return the least and the greatest value along an axis, x or y, that its scale can show."""
     low, high = getattr(axes.dataLim, f"interval{name}")
@@ -584,7 +735,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "propose_test_release": {"color": "#74c476", "linestyle": ":", "marker": "^"},
     "inverse_sensitivity": {"color": "0.45", "linestyle": "--", "marker": "*"},
     "exponential_mechanism": {"color": "0.65", "linestyle": ":", "marker": "+"},
-    "DP-SGD": {"color": "#6a51a3", "linestyle": "-", "marker": "h"},
+    "DP-SGD": {"color": "#6a51a3", "linestyle": "-", "marker": ">"},
 }
 ACROSS = 2  # panels side by side, at most
 DASHES = ("-", "--", ":", "-.")
@@ -639,7 +790,7 @@ def accuracy_by_queries(
                     "markevery": spacing,
                     "linewidth": 1.4,
                 }
-                axes.plot(line["queries"], line["accuracy"], label=series, **look)
+                axes.plot(line["queries"], line["accuracy"], label=series, gid=CURVE, **look)
             dotted = (0, (1, 2))
             dashed = (0, (6, 2))
             axes.axhline(
@@ -649,9 +800,10 @@ def accuracy_by_queries(
             axes.set_xscale("log")
             axes.set_title(str(panel))
         log_ticks(places[0].xaxis, data["queries"])
-        places[0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         drawn = places[: len(panels)]
-        ends(drawn)
+        show_covered_parts(drawn)
+        ends(drawn, "x")
+        round_ends(drawn, "y")
         for axes in places[len(panels) :]:
             axes.set_axis_off()
         for axes in drawn[-across:]:
@@ -676,15 +828,21 @@ def ordered(
 def log_ticks(axis: Axis, values: pd.Series) -> None:
     """Set few and round ticks of a logarithmic axis, with numbers as people write them.
 
-    There are at least two ticks, unless all values are one.
+    There are at least three ticks where the values are less than a hundredfold apart, and two
+    otherwise, unless all values are one.
     """
     positive = values[values > 0]
     low, high = float(positive.min()), float(positive.max())
-    steps = (1,) if high / low > 100 else (1, 2, 5)
-    locator: LogLocator | MaxNLocator = LogLocator(subs=steps)
-    ticks = np.asarray(locator.tick_values(low, high))
-    if ((ticks >= low) & (ticks <= high)).sum() < 2:
-        locator = MaxNLocator(4, steps=[1, 2, 5, 10])
+    choices: list[LogLocator | MaxNLocator] = [LogLocator(subs=(1,))]
+    fewest = 2
+    if high / low <= 100:
+        choices = [LogLocator(subs=steps) for steps in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))]
+        fewest = 3
+    choices.append(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+    for locator in choices:
+        ticks = np.asarray(locator.tick_values(low, high))
+        if ((ticks >= low) & (ticks <= high)).sum() >= fewest:
+            break
     axis.set_major_locator(locator)
     in_words = power_words if low < 1e-4 else "{:,.10g}".format
     axis.set_major_formatter(FuncFormatter(lambda value, _: in_words(value)))

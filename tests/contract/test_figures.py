@@ -168,7 +168,7 @@ def test_axes_end_with_the_data_and_no_label_meets_another(
     assert [one.get_title(loc="left") for one in axes] == ["eps = 0.1", "eps = 1", "eps = 10"]
     for one in axes:
         assert one.spines["bottom"].get_bounds() == pytest.approx((0.02, 700))
-        assert one.spines["left"].get_bounds() == pytest.approx((0.5, 0.95))
+        assert one.spines["left"].get_bounds() == pytest.approx((0.5, 1.0)), "ticks around it"
         assert all(0.02 <= tick <= 700.1 for tick in one.get_xticks())
     assert chart.finding.strip() in figure.get_suptitle().replace("\n", " ")
     names = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -443,3 +443,88 @@ def test_what_cannot_be_read_is_found() -> None:
     for words in ("here", "there"):
         first.text(1, 1, words)
     assert any("overlaps" in fault for fault in faults(figure))
+
+
+def test_a_hidden_curve_few_ticks_and_marks_off_their_places_are_found() -> None:
+    figure = Figure(figsize=(8, 3))
+    hidden, ticks, shifted = figure.subplots(1, 3)
+    hidden.plot([1, 2, 3], [1, 2, 3], color="blue", linewidth=1, label="below")
+    hidden.plot([1, 2, 3], [1, 2, 3], color="black", linewidth=3, label="above")
+    ticks.plot([1, 2, 3], [0.31, 0.5, 0.97])
+    ticks.set_yticks([0.5, 0.75])
+    shifted.plot([0.95, 1.95], [1, 2], "o", label="one")
+    shifted.plot([1.05, 2.05], [5, 6], "v", label="other")
+    for axes in (hidden, ticks, shifted):
+        axes.set(xlabel="x", ylabel="y")
+    found = faults(figure)
+    planted = ("'below' is hidden", "few ticks", "beyond the ticks", "off their places")
+    assert [sum(kind in fault for fault in found) for kind in planted] == [1, 1, 1, 1]
+    assert not any("'above' is hidden" in fault for fault in found)
+
+
+def test_curves_that_run_on_one_another_in_part_are_all_seen(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    covered = {
+        "below": (1.0, 1.0, 1.0, 1.0, 1.0),
+        "falls": (1.0, 1.0, 1.0, 0.8, 0.6),
+        "rises": (0.6, 0.8, 1.0, 1.0, 1.0),
+    }
+    rows = [
+        {"x": x, "y": y, "series": name}
+        for name, heights in covered.items()
+        for x, y in enumerate(heights)
+    ]
+    plain = {
+        name: {"linestyle": "-", "marker": "", "color": colour}
+        for name, colour in zip(covered, ("black", "0.3", "0.6"), strict=True)
+    }
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        chart = Curves("c", "x", "y", "x", "y", log=False, looks=plain)
+        curves(record, chart, pd.DataFrame(rows))
+    wider = [line for line in drawn[-1].axes[0].get_lines() if line.get_label().startswith("_")]
+    assert {line.get_label() for line in wider} == {"_below"}
+    assert faults(drawn[-1]) == []
+    for line in wider:
+        line.remove()
+    assert any("'below' is hidden" in fault for fault in faults(drawn[-1]))
+
+
+def test_equal_curves_of_every_method_and_variant_are_named_once(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    names = [f"{method}, T = {members}" for method in ("one", "other") for members in (1, 25)]
+    rows = [{"x": x, "y": x, "series": name} for name in names for x in (1.0, 2.0, 3.0)]
+    rows += [{"x": x, "y": x / 2, "series": "low"} for x in (1.0, 2.0, 3.0)]
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, Curves("c", "x", "y", "x", "y"), pd.DataFrame(rows))
+    shown = {text.get_text() for text in drawn[-1].legends[0].get_texts()}
+    assert shown == {"one =\nother, T = 1 and 25", "low"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.9892, 0.9892), (0.27, 1.0), (0.0, 0.0), (0.63, 0.88), (3, 700), (1, 1)]
+)
+def test_ticks_cover_the_data_and_shares_stay_shares(low: float, high: float) -> None:
+    ticks = figures.covering_ticks(low, high)
+    assert len(ticks) >= 3
+    assert ticks[0] <= low
+    assert high <= ticks[-1]
+    if high <= 1:
+        assert ticks[0] >= 0
+        assert ticks[-1] <= 1 + 1e-9
+
+
+def test_batches_are_off_their_depth_only_where_they_would_meet(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    for other, depths in ((1000.0, {1.0}), (110.0, {0.955, 1.045})):
+        rows = [
+            {"depth": 1, "batch": batch, "low": batch, "high": batch, "series": name}
+            for name, batch in (("one", 100.0), ("other", other))
+        ]
+        with RunRecord(tmp_path / str(other), "plan", {}) as record:
+            batches_by_depth(record, pd.DataFrame(rows), "batches", size=5000.0)
+        lines = [line for line in drawn[-1].axes[0].get_lines() if line.get_label()[0] == "o"]
+        found = {round(float(x), 3) for line in lines for x in line.get_xdata()}
+        assert found == depths
