@@ -17,7 +17,8 @@ SCOPE_IN_BRIEF = (
 SCOPE = (
     f"{SCOPE_IN_BRIEF}. The guarantee covers data that training accepts without an error. "
     "Training refuses, for example, a batch above n_max, a unit above relation.unit_rows, a "
-    "missing value, and a single class where no classes are declared. The guarantee does not "
+    "missing value where none is declared to occur, and a single class where no classes are "
+    "declared. The guarantee does not "
     "cover how long the computation takes, nor what else a machine reveals about the "
     "computation (memory, caches, power). The errors of library functions (exp, tanh, erf, "
     "softmax) and of eigenvectors (LAPACK) are assumed, not proved, to be at most what the "

@@ -185,7 +185,7 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
     notes = [*dataset.notes, *dataset.target.notes(dataset.train.labels)]
     if (dataset.train.units != dataset.train.ids).any():
         notes += _notes_on_units(dataset.train.units, dataset.test.units)
-    notes += notes_on_size(len(dataset.train), dataset.declared_size, normalized)
+    notes += _notes_on_size(len(dataset.train), dataset.declared_size, normalized)
     return replace(dataset, notes=tuple(notes))
 
 
@@ -218,7 +218,7 @@ def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str
     return notes
 
 
-def notes_on_size(
+def _notes_on_size(
     records: int, declared_size: float | None, normalized: float | None = None
 ) -> list[str]:
     """Return a note if the declared number of records is less than half or over twice the true one.

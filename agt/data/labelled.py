@@ -64,6 +64,8 @@ QUERY_SETTINGS = ArgumentNames(
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
 MAX_GROUPS = 50
+REPEATED_SHARE = 0.2
+"""If more than this share of rows repeat others, the owner is told that accuracy says little."""
 MISSING = "(missing)"
 _NOT_IN_IDS = re.compile("[\0\ud800-\udfff]")
 RowContent = tuple[np.ndarray, ...]
@@ -283,6 +285,8 @@ class FileRows:
         groups: column -> [n] the subgroup of each row, as text.
         erased: [n] bool, training records that count as not being there: no constant is taken from
             them.
+        repeated: how many rows are equal to an earlier row, where equal rows are all training or
+            all test rows because no column tells records apart; else 0.
     """
 
     columns: ColumnReader
@@ -295,6 +299,7 @@ class FileRows:
     facts: tuple[Fact, ...]
     groups: Mapping[str, np.ndarray]
     erased: np.ndarray
+    repeated: int = 0
 
     @property
     def train(self) -> np.ndarray:
@@ -433,9 +438,26 @@ class LabelledFile(LabelledFileSettings, ABC):
             preprocessing=self.constants,
             size=self._size_fact(),
             coding=features.coding,
-            notes=(*features.notes, *notes),
+            notes=(*features.notes, *notes, *self._notes_on_copies(files[0])),
             settled={"classes": classes, **features.settled},
         )
+
+    def _notes_on_copies(self, rows: FileRows) -> list[str]:
+        """Return a note for the owner if accuracy on the test rows says little about new records.
+
+        Equal rows share a split, and their label is a part of their content. So if many rows are
+        equal, the labels of a test row and of the training rows like it differ more often than
+        those of two records that are drawn at random.
+        """
+        if rows.repeated <= REPEATED_SHARE * len(rows.ids):
+            return []
+        return [
+            f"{rows.repeated:,} of {len(rows.ids):,} rows are equal to an earlier row. As no "
+            "column tells records apart, equal rows are either all training rows or all test rows. "
+            "So every accuracy on the test rows, of other models too, says LITTLE about new "
+            "records, and the model may learn the wrong thing. Name the column that identifies a "
+            f"record (dataset.id=...), or the one that marks test rows (dataset.{self.SPLIT}=...)."
+        ]
 
     def _files(self) -> list[FileRows]:
         # The rows of the file; or of two, of which the first has the training records and the
@@ -483,6 +505,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         given = any(names is not None for names in (self.id, units, public, split))
         facts = id_facts(self.id, ids, self.unit, units, self.public, self.id_permanent)
         facts += label_free_facts(self.label_free, given)
+        repeated = 0
         if test is not None:
             split = np.full(n, test)
         else:
@@ -490,6 +513,7 @@ class LabelledFile(LabelledFileSettings, ABC):
                 names = units if units is not None else ids if self.id is not None else None
                 if names is None:
                     names = family  # copies share a split
+                    repeated = int(np.count_nonzero(ids != family))
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 missing = "training" if split.all() else "test"
@@ -512,6 +536,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             facts,
             groups,
             np.zeros(n, dtype=bool),
+            repeated,
         )
 
     def _marked(self, rows: FileRows, is_erased: IsErased) -> FileRows:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
-from agt.data.dataset import Dataset, notes_on_size
+from agt.data.dataset import Dataset
 from agt.data.formats import NumberFormat
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
@@ -287,7 +287,8 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
         *_lost(inspection, settings.id_permanent is True),
         _outside_constants(settings, inspection),
-        *_doubts_about_size(settings, prepared.dataset),
+        *map(_as_sentence, prepared.dataset.notes),
+        _question_about_size(settings, prepared.dataset),
         _leaks(settings, inspection),
         *(
             f"Column '{name}' has the same value in several rows: give id={name} if this "
@@ -683,15 +684,15 @@ def _outside_constants(settings: StartSettings, inspection: Inspection) -> str:
     )
 
 
-def _doubts_about_size(settings: StartSettings, dataset: Dataset) -> list[str]:
-    """Return what may be wrong with the number of training rows that the owner gave."""
-    if settings.size is None:
-        return []
-    question = size_question(dataset)
-    return [
-        *notes_on_size(len(dataset.train), dataset.declared_size),
-        *([f"{question}."] if question else []),
-    ]
+def _as_sentence(note: str) -> str:
+    """Return a note on the data with a capital letter at its beginning."""
+    return note[:1].upper() + note[1:]
+
+
+def _question_about_size(settings: StartSettings, dataset: Dataset) -> str:
+    """Return what to ask the owner about the number of training rows that was given; else empty."""
+    question = None if settings.size is None else size_question(dataset)
+    return f"{question}." if question else ""
 
 
 def _repeating(inspection: Inspection) -> list[str]:

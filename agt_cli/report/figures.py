@@ -128,6 +128,7 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
     """
     drawn_rows = _rows_until_constant(table)
     hidden_from = int(table["k"].iloc[drawn_rows - 1])
+    largest_k = int(table["k"].iloc[-1])
     is_cut = drawn_rows < len(table)
     table = table.iloc[:drawn_rows]
     k = table["k"]
@@ -161,7 +162,7 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
     caption = f"Fraction of the answers that are certified, against k ({changes})."
     if is_cut:
         share = rate_words(float(table["certified_fraction"].iloc[-1]))
-        caption += f" From k = {hidden_from:,} on, this fraction stays at {share}."
+        caption += f" It is {share} from k = {hidden_from:,} to the largest k, {largest_k:,}."
     return {"certified_fraction": caption}
 
 
@@ -288,9 +289,9 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         ends([axes], "x")
         if labels is not None:
             keys(figure, [axes])
-        middle = int(np.sort(stable)[(len(stable) - 1) // 2])
+        median = f"{np.median(stable):,.1f}".removesuffix(".0")
         about = f"{subject.about} · k: {subject.counted_edits}"
-        headline(figure, f"Median stable distance: k = {middle:,}", about)
+        headline(figure, f"Median stable distance: k = {median}", about)
     return {"stable_distances": "Number of queries at each stable distance."}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -466,6 +467,16 @@ def test_unknown_categories_are_counted_in_queries(tmp_path: Path) -> None:
     )
     (tmp_path / "q.csv").write_text("a\n0\n9\n")
     assert not source.load_queries(tmp_path / "q.csv").outside
+
+
+def test_many_equal_rows_are_noted_unless_a_column_tells_them_apart(tmp_path: Path) -> None:
+    rows = [(person, person % 4, "yes" if person % 3 else "no") for person in range(200)]
+    pd.DataFrame(rows, columns=["person", "a", "y"]).to_csv(tmp_path / "t.csv", index=False)
+    settings: dict[str, Any] = {"label": "y", "numeric": {"a": [0, 3]}, "classes": ["no", "yes"]}
+    anonymous = Table(path=tmp_path / "t.csv", **settings).load()
+    assert any("192 of 200 rows" in note for note in anonymous.notes)
+    named = Table(path=tmp_path / "t.csv", id="person", **settings).load()
+    assert not any("of 200 rows" in note for note in named.notes)
 
 
 def test_a_column_without_values_is_noted(tmp_path: Path) -> None:
