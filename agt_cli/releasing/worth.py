@@ -122,8 +122,11 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         without_noise = rate_words(accuracy)
         majority = rate_words(truth.majority or None)
         random_words = rate_words(random)
+        comparison = "little better than random labels"
+        if expected <= truth.majority:
+            comparison = "no better than always answering the most frequent class"
         objections.append(
-            f"these labels would be little better than a baseline: {estimated} accuracy "
+            f"these labels would be {comparison}: {estimated} accuracy "
             f"{private} (model without noise: {without_noise}, majority-class baseline: "
             f"{majority}, random labels: {random_words})"
         )
