@@ -294,7 +294,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
         "0.16.0",
-        "03ddd85ff071d452",
+        "a260fee73e38e622",
     )
 
 
