@@ -30,6 +30,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe
+from agt.models.doubts import LARGE_FEATURE, largest_feature, sample_records
 from agt.models.ensemble import training_environment
 from agt.models.fitting import fit as fit_model
 from agt.models.model import Model
@@ -498,7 +499,28 @@ class Fitted:
                 f"x: each query has features of shape {features.shape[1:]}, but the model was "
                 f"trained on features of shape {shape}: give queries of this shape"
             )
+        self._warn_of_scale(features)
         return features
+
+    def _warn_of_scale(self, features: np.ndarray) -> None:
+        """Warn of queries that are far outside of [-1, 1], unless training records are, too.
+
+        Features of arrays have no public range, so nothing else finds queries on another scale.
+
+        Args:
+            features: [n, ...] the queries, as the model takes them.
+        """
+        largest = largest_feature(features)
+        if largest <= LARGE_FEATURE:
+            return
+        sample = sample_records(self.model.problem.dataset.train)  # empty for a loaded model
+        if largest_feature(sample.features) > LARGE_FEATURE:
+            return  # ``fit`` warned of these
+        warn_user(
+            f"x: the largest feature of these queries is {largest:g} in absolute value. Scale "
+            "queries as the training records were scaled, by the same public constants",
+            Doubtful,
+        )
 
 
 def _plain(classes: np.ndarray) -> list[Any]:

@@ -116,6 +116,8 @@ _POISONS = (
     "attack. Leave the setting out"
 )
 
+_TRAINER = "this setting was removed, because its two values meant the same. Leave it out"
+
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -135,6 +137,7 @@ OLD_SPELLINGS = {
     "mechanism.weights_digest": _RELEASED,
     "audit=shadows": _SHADOWS,
     "audit audit.poisons=": _POISONS,
+    "audit audit.trainer=": _TRAINER,
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,

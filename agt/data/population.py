@@ -9,7 +9,7 @@ FEW_VALUES = 20
 """Fewer values of a column of queries than this show little: only those far outside count."""
 
 LEAST_UNLISTED = 2
-"""Of few values of a column, as many words in no list are a sign; one of them counts as other."""
+"""Of few words, as many in no list are a sign; one of them counts as other."""
 
 MAX_RATE_OUTSIDE = 0.2
 """A column of queries with more values outside looks like another population's."""
@@ -37,11 +37,6 @@ class Outside:
     is_list: bool = False
 
     @property
-    def is_unlisted(self) -> bool:
-        """Whether a list was declared, and there are values, but none of them is in it."""
-        return self.is_list and self.count == self.total > 0
-
-    @property
     def rate(self) -> float:
         """The share of values outside; 1 where there are none at all."""
         return self.count / self.total if self.total else 1.0
@@ -53,21 +48,22 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
     More than a fifth of a column's values lie outside its range or list. Of fewer than 20 values
     only those count that are in no list, or farther from the range than it is wide, because one of
     them may well be a little outside; so a single query can be judged. A word in no list counts as
-    "other", as was declared, so a single one is no sign, unless the queries have several columns
-    with lists and no word of theirs is in one. It depends on the queries and the declared constants
-    alone.
+    "other", as was declared, so a single one of a column is no sign, unless more than half of all
+    words of the queries are in no list. It depends on the queries and the declared constants alone.
 
     Args:
         outside: of each column.
         queries: how many there are.
     """
     parts = list(outside)
-    lists = [part for part in parts if part.is_list and part.total]
-    all_unlisted = len(lists) > 1 and all(part.is_unlisted for part in lists)
+    lists = [part for part in parts if part.is_list]
+    unlisted = sum(part.count for part in lists)
+    words = sum(part.total for part in lists)
+    mostly_unlisted = unlisted >= LEAST_UNLISTED and 2 * unlisted > words
     mismatches = []
     for part in parts:
         counted = part.count if part.total >= FEW_VALUES else part.far
-        if part.is_list and counted < LEAST_UNLISTED and not all_unlisted:
+        if part.is_list and counted < LEAST_UNLISTED and not mostly_unlisted:
             counted = 0
         empty = not part.total and queries >= FEW_VALUES
         if empty or counted > MAX_RATE_OUTSIDE * part.total:

@@ -115,8 +115,17 @@ def large_feature(records: Records) -> float | None:
     Args:
         records: training records as the model gets them; some suffice.
     """
-    largest = float(np.abs(records.features).max(initial=0))
+    largest = largest_feature(records.features)
     return largest if largest > LARGE_FEATURE else None
+
+
+def largest_feature(features: np.ndarray) -> float:
+    """Return the largest feature of records in absolute value; 0 if there is none.
+
+    Args:
+        features: [n, ...]
+    """
+    return max(float(features.max(initial=0)), -float(features.min(initial=0)))
 
 
 def count_certified(model: Model, sample: Records) -> CertifiedCounts | None:

@@ -294,7 +294,7 @@ class CustomNetwork:
         except RuntimeError as error:
             raise ConfigError(
                 f"model: {self.origin} cannot be applied to records of shape {shape} ({error}): "
-                f"its first layer must take {' x '.join(map(str, shape))} features"
+                f"{_misfit(plain_network, torch.zeros(1, *shape, dtype=dtype))}"
             ) from None
         if outputs.dim() != 2:
             output_shape = tuple(outputs.shape[1:])
@@ -304,6 +304,27 @@ class CustomNetwork:
                 "the first layer"
             )
         return plain_network
+
+
+def _misfit(network: nn.Sequential, record: torch.Tensor) -> str:
+    """Return which layer of a network does not take what it is given.
+
+    Args:
+        network: a network that cannot be applied to the record.
+        record: [1, ...] a record.
+    """
+    values = record
+    is_first = True  # whether no layer with parameters came before
+    with torch.no_grad():
+        for index, layer in enumerate(network):
+            sizes = " x ".join(map(str, values.shape[1:]))
+            try:
+                values = layer(values)
+            except RuntimeError:
+                position = "first layer" if is_first else f"layer {index}, {layer},"
+                return f"its {position} must take {sizes} features"
+            is_first = is_first and not list(layer.parameters())
+    raise AssertionError("a network fails as a whole only if one of its layers fails")
 
 
 def head_from_config(node: object) -> HeadBuilder:

@@ -148,13 +148,18 @@ def _is_training_table(run: Run, inputs: Path) -> bool:
 
 
 def constants_warning(run: Run) -> str:
-    """Return that constants of a run's dataset were proposed from the rows; empty: none was."""
+    """Return that public constants of a run's dataset were proposed from the rows; empty: none was.
+
+    Names that are also in ``from_data`` are left out, because no claim takes these as public.
+    """
     dataset = run.config.get("dataset") or {}
-    proposed = dataset.get("proposed_from_rows") or ()
+    not_public = dataset.get("from_data") or ()
+    proposed = [name for name in dataset.get("proposed_from_rows") or () if name not in not_public]
     if not proposed:
         return ""
     total = len(dataset.get("numeric") or ()) + len(dataset.get("categorical") or ())
     total += dataset.get("classes") is not None
+    total -= len(not_public)
     return (
         f"note: {len(proposed)} of {total} ranges and lists that the claim takes as public were "
         "proposed from the rows. The claim says so, and is false if you would have declared "

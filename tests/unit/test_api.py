@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections import OrderedDict
 from copy import deepcopy
 from pathlib import Path
@@ -477,3 +478,13 @@ def test_people_are_asked_for_by_whole_numbers_and_by_text() -> None:
 def test_a_missing_label_among_text_is_no_class() -> None:
     with pytest.raises(DataError, match=r"y: .*\b59\b"):
         agt.fit(X, ["a", "b"] * 29 + ["a", np.nan])  # type: ignore[arg-type]
+
+
+def test_queries_on_another_scale_than_the_training_records_are_doubted() -> None:
+    model = fit()
+    queries = X[:3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.certify(queries)
+    with pytest.warns(agt.Doubtful, match="scaled"):
+        model.certify(queries * 1e4)

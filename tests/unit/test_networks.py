@@ -10,6 +10,7 @@ from torch import nn
 from agt.errors import ConfigError
 from agt.models.heads import CustomNetwork, HeadConfig
 from agt.models.kinds import usual_certificate
+from agt.settings import TrainingConfig
 from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, missing_path, missing_words
 
 HEAD = "agt.models.heads.HeadConfig"
@@ -93,3 +94,15 @@ def test_a_module_around_one_sequential_is_refused_with_its_name() -> None:
     with pytest.raises(ConfigError) as error:
         CustomNetwork.from_network(Scaled())  # type: ignore[arg-type]
     assert "body" not in str(error.value), "its bounds would be those of another network"
+
+
+@pytest.mark.parametrize(
+    ("widths", "named"),
+    [((5, 8, 8, 2), "its first layer must take 4 features"), ((4, 8, 9, 2), "its layer 2, Linear")],
+)
+def test_the_layer_that_does_not_fit_is_named(widths: tuple[int, ...], named: str) -> None:
+    taken, inner, given, outputs = widths
+    network = nn.Sequential(nn.Linear(taken, inner), nn.ReLU(), nn.Linear(given, outputs))
+    training = TrainingConfig("cross_entropy", 3, 0.5, 0.5)
+    with pytest.raises(ConfigError, match=named):
+        CustomNetwork.from_network(network).build((4,), 2, training)

@@ -76,6 +76,7 @@ def test_queries_far_outside_or_many_outside_are_of_another_population(
         (["west"] * 2, ["small"] * 2, ["region"]),
         (["west"] + ["north"] * 3, ["huge"] + ["small"] * 3, []),
         (["west"] + ["north"] * 18, ["small"] * 19, []),
+        (["west", "north"], ["huge", "tiny"], ["region", "size"]),  # more than half of the words
     ],
 )
 def test_a_rare_word_alone_counts_as_other(
