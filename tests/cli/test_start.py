@@ -387,7 +387,7 @@ def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_
     dataset = yaml.safe_load(text)
     assert dataset["from_data"] == dataset["proposed_from_rows"] == names
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
-    training = ("train", "dataset=t", "certificate=votes", "dataset.declared_size=220", "--json")
+    training = ("train", "dataset=t", "model=linear", "--json")
     private = agt(*training).ended(0).json["run"]
     refused = agt("predict", f"run={private}", *release).ended(2).err
     assert "ranges and lists" not in refused, "nothing that is in from_data is taken as public"
