@@ -386,11 +386,6 @@ def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_
     names = ["age", "spent", "town", "refund", "classes"]
     dataset = yaml.safe_load(text)
     assert dataset["from_data"] == dataset["proposed_from_rows"] == names
-    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
-    training = ("train", "dataset=t", "model=linear", "--json")
-    private = agt(*training).ended(0).json["run"]
-    refused = agt("predict", f"run={private}", *release).ended(2).err
-    assert "ranges and lists" not in refused, "nothing that is in from_data is taken as public"
     declared = re.sub(r"(?m)^from_data: .*$", "from_data: []", text)
     declared = re.sub(r"(?m)^declared_size: null", "declared_size: 220", declared)
     assert declared.count("from_data: []") > text.count("from_data: []")
@@ -401,7 +396,12 @@ def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_
     facts = {fact["code"]: fact["values"] for fact in e["facts"]}
     assert facts["columns_public_some_proposed"]["proposed"] == names[:-1]
     assert "classes_public_proposed" in facts
+    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
     assert "5 of 5 ranges and lists" in agt("predict", f"run={run}", *release).ended(0).err
+    not_public = f"dataset.from_data=[{','.join(names)}]"
+    training = ("train", "dataset=t", "certificate=votes", not_public, "--json")
+    refused = agt("predict", f"run={agt(*training).ended(0).json['run']}", *release).ended(2).err
+    assert "ranges and lists" not in refused, "no claim takes what is in from_data as public"
 
 
 @pytest.mark.usefixtures("uncompared")
