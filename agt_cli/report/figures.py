@@ -667,7 +667,7 @@ def _draw_bands(axes: Axes, line: Line2D, covered: np.ndarray) -> None:
             linestyle="",
             marker=line.get_marker(),
             markersize=line.get_markersize() + LAYER_WIDTH * int(layers),
-            markerfacecolor=tint,
+            markerfacecolor=_tint(line.get_markerfacecolor()),
             markeredgewidth=2 * BAND_EDGE,
             clip_on=False,
             zorder=line.get_zorder() + 0.006,
@@ -679,7 +679,9 @@ def _tint(colour: Any) -> tuple[float, float, float]:
     """Return a colour blended with white, so light that a curve on it has contrast in grey."""
     rgb = np.array(to_rgb(colour))
     luminance = float(rgb @ LUMINANCE)
-    white = max(0.0, (TINT - luminance) / (1 - luminance))
+    white = 0.0
+    if luminance < TINT:
+        white = (TINT - luminance) / (1 - luminance)
     red, green, blue = rgb + white * (1 - rgb)
     return float(red), float(green), float(blue)
 
