@@ -11,8 +11,10 @@ import pytest
 from agt_cli._experiments.curves import Curves, _styles, curves
 from agt_cli._experiments.figures import batches_by_depth, marks, named_points
 from legibility import faults
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from agt.certificates.box import Certificates
@@ -462,6 +464,39 @@ def test_a_hidden_curve_few_ticks_and_marks_off_their_places_are_found() -> None
     assert not any("'above' is hidden" in fault for fault in found)
 
 
+def bands(axes: Axes) -> list[Line2D]:
+    return [line for line in axes.get_lines() if str(line.get_label()).startswith("_")]
+
+
+def test_curves_that_only_meet_are_drawn_as_they_are() -> None:
+    axes = Figure().subplots()
+    x = np.linspace(0, 1, 101)
+    for name, heights in {"falls": 1 - x, "rises": x, "bends": (1 - x) ** 1.1}.items():
+        axes.plot(x, heights, label=name, gid=figures.CURVE)
+    figures.show_covered_parts([axes])
+    assert bands(axes) == []
+
+
+@pytest.mark.parametrize("colour", [style["color"] for style in LINES])
+def test_a_band_is_light_in_grey_and_keeps_dashes_and_markers(colour: str) -> None:
+    axes = Figure().subplots()
+    x = np.arange(5.0)
+    style = {"label": "one", "gid": figures.CURVE, "marker": "v", "color": colour}
+    (below,) = axes.plot(x, x, linestyle="--", markevery=2, **style)
+    (above,) = axes.plot(x, np.minimum(x, 3), linestyle="-", **style)
+    figures.show_covered_parts([axes])
+    (band,) = [line for line in bands(axes) if line.get_linestyle() == "--"]
+    (enlarged,) = [line for line in bands(axes) if line.get_marker() == "v"]
+    assert list(band.get_xdata()) == [0, 1, 2, 3], "as far as the other runs on it"
+    for filling in (band.get_color(), enlarged.get_markerfacecolor()):
+        assert np.dot(to_rgb(filling), [0.299, 0.587, 0.114]) >= 0.75
+    assert list(enlarged.get_xdata()) == [0, 2], "where the curve has markers"
+    assert enlarged.get_markeredgecolor() == colour
+    assert not enlarged.get_clip_on(), "whole at the axes' edge"
+    order = [below, band, enlarged, above]
+    assert sorted(order, key=lambda line: line.get_zorder()) == order
+
+
 def test_curves_that_run_on_one_another_in_part_are_all_seen(
     tmp_path: Path, drawn: list[Figure]
 ) -> None:
@@ -482,7 +517,7 @@ def test_curves_that_run_on_one_another_in_part_are_all_seen(
     with RunRecord(tmp_path / "run", "plan", {}) as record:
         chart = Curves("c", "x", "y", "x", "y", log=False, looks=plain)
         curves(record, chart, pd.DataFrame(rows))
-    wider = [line for line in drawn[-1].axes[0].get_lines() if line.get_label().startswith("_")]
+    wider = bands(drawn[-1].axes[0])
     assert {line.get_label() for line in wider} == {"_below"}
     assert faults(drawn[-1]) == []
     for line in wider:
