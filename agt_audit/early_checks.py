@@ -10,7 +10,9 @@ from agt_cli.command_settings.predict import check_mechanism, mechanism_facts
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 MECHANISM_EXAMPLE = "mechanism=randomized_response mechanism.eps=1"
 MECHANISM_AUDIT = "agt_audit.mechanism.MechanismAudit"
-WITHOUT_RUN = frozenset((MECHANISM_AUDIT, "agt_audit.selftest.Selftest"))
+WITHOUT_RUN = frozenset(
+    (MECHANISM_AUDIT, "agt_audit.selftest.Selftest", "agt_audit.weights.WeightsAudit")
+)
 """The classes of agt's own audits that can do without a run."""
 
 

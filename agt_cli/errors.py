@@ -469,7 +469,7 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
             with_same_name.append(known)
     if siblings and not with_same_name and prefix:
         return nearest(name, siblings)
-    similar = with_same_name or get_close_matches(key, keys, n=1)
+    similar = with_same_name or get_close_matches(key, keys, n=1, cutoff=0.55)
     return f"; did you mean '{similar[0]}'?" if similar else ""
 
 

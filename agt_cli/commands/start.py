@@ -287,7 +287,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
         *_lost(inspection, settings.id_permanent is True),
         _outside_constants(settings, inspection),
-        *map(_as_sentence, prepared.dataset.notes),
+        *prepared.dataset.notes,
         _question_about_size(settings, prepared.dataset),
         _leaks(settings, inspection),
         *(
@@ -682,11 +682,6 @@ def _outside_constants(settings: StartSettings, inspection: Inspection) -> str:
         f"Outside of the proposed lists and ranges: {'; and '.join(parts)}. The comments in "
         f"{settings.dataset_file} say in which columns."
     )
-
-
-def _as_sentence(note: str) -> str:
-    """Return a note on the data with a capital letter at its beginning."""
-    return note[:1].upper() + note[1:]
 
 
 def _question_about_size(settings: StartSettings, dataset: Dataset) -> str:
