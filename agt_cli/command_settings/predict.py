@@ -58,7 +58,14 @@ def check_private_answers(config: Mapping[str, Any]) -> tuple[PredictSettings, T
 
 
 def check_predict(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong setting of agt predict, where it answers with a run."""
+    """Raise ConfigError if a setting of agt predict is wrong whatever the data are.
+
+    Only keys are checked if released weights answer the queries (``release``), or if no run is
+    named, because other code checks these cases.
+
+    Args:
+        config: the composed settings of ``agt predict``.
+    """
     only_keys(config, PREDICT_KEYS)
     if config.get("release") is None and config.get("run") is not None:
         _, total = check_private_answers(config)

@@ -64,8 +64,11 @@ class CertifyConfig(CertifySettings):
 def configure(config: Mapping[str, Any]) -> CertifyConfig:
     """Validate the settings and the run that they name, before any data is read.
 
+    Args:
+        config: the composed settings of ``agt certify``.
+
     Raises:
-        ConfigError: by key.
+        ConfigError: a setting is wrong; the message begins with its key.
     """
     settings = check_certify(config)
     return CertifyConfig(trained=TrainedRun.of(config), **vars(settings))

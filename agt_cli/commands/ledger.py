@@ -392,10 +392,21 @@ def _unpaid(run: Run) -> bool:
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
-    """Say what a ledger declares, what its clock did and where it ends; return it for --json.
+    """Print a ledger's guarantee, warnings about its clock and its last head.
+
+    Everything is printed before the check, so that the owner sees what the file contains even if
+    the check fails.
+
+    Args:
+        ledger: an open ledger.
+        console: where it is printed.
+
+    Returns:
+        The same for ``--json``.
 
     Raises:
-        CheckError: it is another ledger than the one that was here (``check_same_ledger``).
+        CheckError: the file is not the ledger that was at this path before
+            (``check_same_ledger``).
     """
     book = ledger.book
     words = [*ledger.claim_sentences(), *clock_warnings(book)]

@@ -102,7 +102,13 @@ class TrainingIndex:
         return KnownQueries(matched, "the content of a training record")
 
     def _named(self, names: np.ndarray, kind: KeyKind) -> np.ndarray:
-        """Return which names [n] are those of records, or of people, of the index, [n] bool."""
+        """Return which names are in the index of training records, [n] bool.
+
+        Args:
+            names: [n] ids of records, or names of people.
+            kind: what they name. If no column names people, each record is a person of its own,
+                so that names of people are looked up among the ids.
+        """
         hashes = self.index.ids
         if kind == "unit" and self.index.units is not None:
             hashes = self.index.units

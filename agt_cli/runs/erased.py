@@ -70,11 +70,11 @@ def named(key: HashKey, hashes: frozenset[str]) -> IsErased:
 def prepare_without(
     run: Run, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
 ) -> tuple[Prepared, Records]:
-    """Load the data of a run's next state, after the pending and the present requests.
+    """Load the training data that remain once all requests for erasure are carried out.
 
-    ``Prepared.untouched`` of the result says whether every other record is as it was in the present
-    state. If it is not, only a model that is trained again from these data is one that was trained
-    without the erased records.
+    These are the requests that were carried out before, those that are pending, and the present
+    one. ``Prepared.untouched`` of the result says whether every other record is the same as in the
+    run's present state. If it is not, the model has to be trained again from these data.
 
     Args:
         run: the run in its present state.
@@ -83,8 +83,8 @@ def prepare_without(
         asked: keyed hashes of the records that are requested now.
 
     Returns:
-        The data of the next state; and the records that the present state has and the next one has
-        not, as far as the data still contain them.
+        The remaining data; and the newly erased records, which are those of the pending and the
+        present requests that are still in the data. ``Prepared.erased`` has the same records.
 
     Raises:
         DataMissing, DataError: as ``agt.data.erasure.load_without_erased``.

@@ -144,14 +144,18 @@ def _check_one_meaning(number: int, ids: Collection[str]) -> None:
 
 
 def _last_copies(rows: np.ndarray, copies: np.ndarray) -> np.ndarray:
-    """Return the rows of the last copies, as many as the given rows of the same content.
+    """Return rows that are equal to the given ones and the last of their kind in the data.
 
-    Ids that are made from the content number copies in their order. So the data without one of
-    them has the ids of the first ones (agt/data/erasure.py).
+    Ids that are made from a record's content also count the equal records before it. So if one of
+    several equal records is left out of the file, the id that disappears is that of the last one,
+    whichever of them it was (agt/data/erasure.py).
 
     Args:
-        rows: row numbers.
-        copies: [n] the same text for records that are copies of each other.
+        rows: the numbers of the rows to leave out.
+        copies: [n] a text for each row of the data, the same for equal rows.
+
+    Returns:
+        As many row numbers as were given, of equal content, in increasing order.
     """
     chosen = []
     for family in np.unique(copies[rows]):
