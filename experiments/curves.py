@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
+from agt_cli.report.covered_curves import CURVE, show_covered_parts
 from agt_cli.report.figures import (
     ACROSS,
-    CURVE,
     DASHES,
     WIDTH,
     columns_of,
@@ -29,7 +29,6 @@ from agt_cli.report.figures import (
     log_ticks,
     ordered,
     round_ends,
-    show_covered_parts,
     wrapped,
 )
 from agt_cli.report.record import RunRecord

@@ -22,6 +22,7 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 from agt_cli.report import figures
 from agt_cli.report.certification_md import COLUMN_TITLES, Subject
+from agt_cli.report.covered_curves import CURVE, show_covered_parts
 from agt_cli.report.figures import (
     BINS,
     COLOURS,
@@ -472,8 +473,8 @@ def test_curves_that_only_meet_are_drawn_as_they_are() -> None:
     axes = Figure().subplots()
     x = np.linspace(0, 1, 101)
     for name, heights in {"falls": 1 - x, "rises": x, "bends": (1 - x) ** 1.1}.items():
-        axes.plot(x, heights, label=name, gid=figures.CURVE)
-    figures.show_covered_parts([axes])
+        axes.plot(x, heights, label=name, gid=CURVE)
+    show_covered_parts([axes])
     assert bands(axes) == []
 
 
@@ -481,10 +482,10 @@ def test_curves_that_only_meet_are_drawn_as_they_are() -> None:
 def test_a_band_is_light_in_grey_and_keeps_dashes_and_markers(colour: str) -> None:
     axes = Figure().subplots()
     x = np.arange(5.0)
-    style = {"label": "one", "gid": figures.CURVE, "marker": "v", "color": colour}
+    style = {"label": "one", "gid": CURVE, "marker": "v", "color": colour}
     (below,) = axes.plot(x, x, linestyle="--", markevery=2, **style)
     (above,) = axes.plot(x, np.minimum(x, 3), linestyle="-", **style)
-    figures.show_covered_parts([axes])
+    show_covered_parts([axes])
     (band,) = [line for line in bands(axes) if line.get_linestyle() == "--"]
     (enlarged,) = [line for line in bands(axes) if line.get_marker() == "v"]
     assert list(band.get_xdata()) == [0, 1, 2, 3], "as far as the other runs on it"
