@@ -23,8 +23,10 @@ from agt import sentences
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import AnswerBatch, Book, Charge, Debit, Population, digest_of
 from agt.ledger.chain import START, AlteredLedger, Entry, Head, hash_of, read_chain
+from agt.ledger.descriptions import describe_refusal, describe_unit
+from agt.ledger.file_checks import same_disk
 from agt.ledger.head_file import HeadFile, head_file_path
-from agt.ledger.place import locked_folder, same_disk
+from agt.ledger.locks import locked_folder
 from agt.ledger.store import (
     SUFFIX,
     LedgerFile,
@@ -37,7 +39,6 @@ from agt.ledger.store import (
 )
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.ledger.words import describe_refusal, describe_unit
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.messages import Message

@@ -23,13 +23,8 @@ from urllib.parse import quote
 
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
-from agt.ledger.place import (
-    COMPANION_SUFFIXES,
-    acquire_lock,
-    check_file,
-    check_local,
-    locked_folder,
-)
+from agt.ledger.file_checks import COMPANION_SUFFIXES, check_file, check_local
+from agt.ledger.locks import acquire_lock, locked_folder
 from agt.messages import Message
 from agt.store.atomic import sync_folder
 from agt.store.lock import Lock, is_locked

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from agt.errors import ConfigError, few
 from agt.ledger.book import Debit, Population
 from agt.ledger.chain import Head
+from agt.ledger.descriptions import clock_warnings, describe_budget
 from agt.ledger.head_file import head_file_path
-from agt.ledger.known import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.ledger import Ledger
+from agt.ledger.ledger_list import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.ledger.words import clock_warnings, describe_budget
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget

@@ -14,7 +14,7 @@ from agt.ledger.ledger import Ledger, similar_table_warnings
 from agt.ledger.tables import AdmittedTable
 
 
-def known_ledgers() -> dict[str, str]:
+def listed_ledgers() -> dict[str, str]:
     """Return the listed ledgers as a mapping from their path to ``Book.first_entry``.
 
     ``first_entry`` is empty if the list does not have it. Without a list, or with an unreadable
@@ -24,16 +24,16 @@ def known_ledgers() -> dict[str, str]:
     object, or only a path, as earlier versions wrote it. If several lines are about one path, the
     last JSON object counts.
     """
-    known = dict[str, str]()
+    listed = dict[str, str]()
     with suppress(OSError, RuntimeError):
         text = _list_file().read_text(encoding="utf-8", errors="surrogateescape")
         for line in text.splitlines():
             with suppress(ValueError):  # a line that a power cut damaged
                 if line.startswith("{"):
-                    known.update(json.loads(line))
+                    listed.update(json.loads(line))
                 else:
-                    known.setdefault(line, "")
-    return known
+                    listed.setdefault(line, "")
+    return listed
 
 
 def _list_file() -> Path:
@@ -56,7 +56,7 @@ def check_same_ledger(path: Path, first_entry: str = "", declared: Collection[ob
         declared: ``Book.declared``. A listed ledger is no error if it is declared that the ledger
             at this path replaces it.
     """
-    listed = known_ledgers().get(os.path.realpath(path))
+    listed = listed_ledgers().get(os.path.realpath(path))
     if listed and listed != first_entry and listed not in declared:
         command = "admit" if first_entry else "init"
         raise CheckError(
@@ -88,7 +88,7 @@ def put_on_list(ledger: Ledger) -> str | None:
     first_entry = ledger.book.first_entry
     check_same_ledger(ledger.path, first_entry, ledger.book.declared)
     new_item = {os.path.realpath(ledger.path): first_entry}
-    if new_item.items() <= known_ledgers().items():
+    if new_item.items() <= listed_ledgers().items():
         return None
     try:
         list_path = _list_file()
@@ -121,7 +121,7 @@ def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:
         A warning for each such table of such a ledger.
     """
     warnings = list[str]()
-    for other in map(Path, known_ledgers()):
+    for other in map(Path, listed_ledgers()):
         if other.parent != path.resolve().parent and other.is_file():
             with suppress(AgtError):
                 warnings += similar_table_warnings(other, table)
