@@ -744,7 +744,8 @@ class Ledger:
         """Return the number of the last entry whose checkpoints may be trusted without the chain.
 
         A head file that contains the hash of an entry confirms this entry and all before it (Lemma
-        7 of docs/proofs/ledger.md). No checkpoint has a part in this decision.
+        7 of docs/proofs/ledger.md). A checkpoint has no part in this decision, except that it may
+        name a head file where the first entry names none.
 
         Returns:
             The number; 0 if every entry must be checked; infinity if the ledger has no head file
@@ -762,7 +763,10 @@ class Ledger:
         opening = Entry.read(first_text, 1, None, hash_of(first_text or ""))
         path = str(self._given_head or Book.begin(opening).head)
         if not path:
-            return inf
+            heads = self._read_trusted_book(inf).heads  # a head file may have been added later
+            if not heads:
+                return inf
+            _, path = heads[0]
         last_confirmed = 0
         visited = set[str]()
         while path and path not in visited:

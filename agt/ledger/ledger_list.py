@@ -1,6 +1,7 @@
-"""The list of ledgers that this user has used on this machine, in a file of this user's.
+"""The lists of ledgers, and of their head files, that this user has used on this machine.
 
-With it agt notices that another ledger was put in the place of one that it used before.
+With them agt notices that another ledger was put in the place of one that it used before, or a copy
+from before the ledger had a head file.
 """
 
 import json
@@ -13,20 +14,34 @@ from agt.errors import AgtError, CheckError
 from agt.ledger.ledger import Ledger, similar_table_warnings
 from agt.ledger.tables import AdmittedTable
 
+LEDGERS_FILE = "ledgers"
+HEADS_FILE = "ledger_heads"
+
 
 def listed_ledgers() -> dict[str, str]:
     """Return the listed ledgers as a mapping from their path to ``Book.first_entry``.
 
     ``first_entry`` is empty if the list does not have it. Without a list, or with an unreadable
     one, the mapping is empty.
+    """
+    return _read_list(LEDGERS_FILE)
 
-    The list is a file in XDG_STATE_HOME (by default ``~/.local/state``). A line of it is a JSON
-    object, or only a path, as earlier versions wrote it. If several lines are about one path, the
-    last JSON object counts.
+
+def _read_list(name: str) -> dict[str, str]:
+    """Return the content of a file of this user's lists.
+
+    A line of it is a JSON object, or only a key, as earlier versions wrote it (its value is then
+    empty). If several lines are about one key, the last JSON object counts.
+
+    Args:
+        name: the file's name.
+
+    Returns:
+        Empty if there is no such file, or if it cannot be read.
     """
     listed = dict[str, str]()
     with suppress(OSError, RuntimeError):
-        text = _list_file().read_text(encoding="utf-8", errors="surrogateescape")
+        text = _list_file(name).read_text(encoding="utf-8", errors="surrogateescape")
         for line in text.splitlines():
             with suppress(ValueError):  # a line that a power cut damaged
                 if line.startswith("{"):
@@ -36,14 +51,34 @@ def listed_ledgers() -> dict[str, str]:
     return listed
 
 
-def _list_file() -> Path:
-    """Return the path of the list, whether or not it exists.
+def _list_file(name: str) -> Path:
+    """Return the path of a file of this user's lists, whether or not it exists.
+
+    It is in XDG_STATE_HOME (by default ``~/.local/state``).
 
     Raises:
         RuntimeError: the user has no home folder.
     """
     state_folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state_folder) / "agt" / "ledgers"
+    return Path(state_folder) / "agt" / name
+
+
+def _add_to_list(name: str, item: dict[str, str]) -> None:
+    """Append an item to a file of this user's lists, durably, unless the file has it already.
+
+    Raises:
+        OSError: the file cannot be written.
+        RuntimeError: the user has no home folder.
+    """
+    if item.items() <= _read_list(name).items():
+        return
+    path = _list_file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        # It begins a new line, because a power cut may have damaged the end of the last one.
+        file.write(f"\n{json.dumps(item)}\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def check_same_ledger(path: Path, first_entry: str = "", declared: Collection[object] = ()) -> None:
@@ -67,8 +102,46 @@ def check_same_ledger(path: Path, first_entry: str = "", declared: Collection[ob
         )
 
 
+def listed_head(first_entry: str) -> str:
+    """Return the path of the head file that a ledger named when it was listed last.
+
+    Args:
+        first_entry: ``Book.first_entry`` of the ledger.
+
+    Returns:
+        Empty if the ledger was never listed with a head file.
+    """
+    return _read_list(HEADS_FILE).get(first_entry, "")
+
+
+def check_as_listed(ledger: Ledger) -> None:
+    """Raise CheckError if a ledger is not the one that was listed at its path, or an older copy.
+
+    The entries of a ledger name every head file that it ever had. So a ledger that does not name
+    its listed head file is a copy from before that file was added, or was altered (Lemma 9 of
+    docs/proofs/ledger.md). That the head file is lost is no error if an entry declares it.
+
+    Args:
+        ledger: an open ledger.
+    """
+    book = ledger.book
+    check_same_ledger(ledger.path, book.first_entry, book.declared)
+    head = listed_head(book.first_entry)
+    is_named = any(path == head for _, path in book.heads)
+    is_declared_lost = any(move.lost for move in book.moved)
+    if head and not is_named and not is_declared_lost:
+        raise CheckError(
+            f"ledger={ledger.path}: this ledger had the head file {head} (which keeps a copy of "
+            "its last entry) when it was last used on this account, but its entries do not name "
+            "this file. So an older copy replaced the ledger, and a budget that was spent since "
+            "then could be spent again. Restore the newest copy of the ledger. If it is lost, "
+            "and the head file, too, declare that with agt ledger admit head=FILE lost=true; the "
+            "ledger and its claims record this permanently"
+        )
+
+
 def put_on_list(ledger: Ledger) -> str | None:
-    """Add a ledger to the list, unless it is listed already.
+    """Add a ledger and its head file to the list, unless they are listed already.
 
     The caller creates a ledger first, then lists it, and debits it last. So a process that is
     killed in between leaves a ledger that is not listed and has spent nothing. If it were listed
@@ -83,21 +156,14 @@ def put_on_list(ledger: Ledger) -> str | None:
         cannot be written.
 
     Raises:
-        CheckError: another ledger is listed at this path.
+        CheckError: another ledger is listed at this path, or the ledger is an older copy.
     """
-    first_entry = ledger.book.first_entry
-    check_same_ledger(ledger.path, first_entry, ledger.book.declared)
-    new_item = {os.path.realpath(ledger.path): first_entry}
-    if new_item.items() <= listed_ledgers().items():
-        return None
+    check_as_listed(ledger)
+    book = ledger.book
     try:
-        list_path = _list_file()
-        list_path.parent.mkdir(parents=True, exist_ok=True)
-        with list_path.open("a", encoding="utf-8") as file:
-            # It begins a new line, because a power cut may have damaged the end of the last one.
-            file.write(f"\n{json.dumps(new_item)}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        _add_to_list(LEDGERS_FILE, {os.path.realpath(ledger.path): book.first_entry})
+        if book.head:
+            _add_to_list(HEADS_FILE, {book.first_entry: book.head})
     except (OSError, RuntimeError) as error:
         return (
             f"the list of the ledgers that were used on this account cannot be written ({error}), "
