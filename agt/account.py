@@ -26,13 +26,13 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
 from agt.ledger.book import Population
-from agt.ledger.known import check_same_ledger, put_on_list, similar_ledger_warnings
+from agt.ledger.descriptions import describe_budget
 from agt.ledger.ledger import Ledger as OpenLedger
+from agt.ledger.ledger_list import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.ledger.unit import Unit
-from agt.ledger.words import describe_budget
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.mechanisms.guarantees import Guarantee

@@ -38,7 +38,7 @@ class AnswerEvent(ABC):
 
     @property
     @abstractmethod
-    def words(self) -> str:
+    def sentence(self) -> str:
         """A sentence about the event, without labels or thresholds, which may be private."""
 
     def mistakes(self, with_unit: np.ndarray, without_unit: np.ndarray) -> Mistakes:
@@ -103,7 +103,7 @@ class LabelEvent(AnswerEvent):
         return np.isin(released, self.labels)
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """A sentence about the event, without the labels, which may be private."""
         if self.answers == 1:
             return (
@@ -134,7 +134,7 @@ class ThresholdEvent(AnswerEvent):
         return (released >= self.threshold) == self.above
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """A sentence about the event, without the threshold, which is private."""
         if self.answers == 1:
             return (

@@ -192,7 +192,7 @@ def judge_answers(
     confidence = 1 - (1 - attacked.confidence) / attacked.events
     single = replace(
         attacked,
-        attack=f"{attacked.attack}; {event.words}",
+        attack=f"{attacked.attack}; {event.sentence}",
         effort="; ".join(parts),
         confidence=confidence,
         events=1,

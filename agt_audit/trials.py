@@ -162,7 +162,7 @@ def attacked(
         mistakes = event.mistakes(draw_first(trials), draw_second(trials))
         how = (
             f"the attacker chose the event that tells the two inputs apart best on {trials:,} "
-            f"releases from each, and counted the event on other releases: {event.words}"
+            f"releases from each, and counted the event on other releases: {event.clause}"
         )
         attack = f"{claim.attack}; {how}"
         return replace(claim, attack=attack, effort=effort, events=1).findings(mistakes)
@@ -180,7 +180,7 @@ def attacked(
     event = max((label_event((label,)) for label in range(classes)), key=bound)
     how = (
         f"{classes} events were fixed beforehand, one for each label, and share the error "
-        f"probability. The best one is: {event.words}"
+        f"probability. The best one is: {event.clause}"
     )
     attack = f"{claim.attack}; {how}"
     judged = replace(claim, attack=attack, effort=effort, events=classes)

@@ -51,6 +51,8 @@ from agt_cli.report.record import csv_bytes
 
 Task = Callable[[], dict[str, Any]]
 LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
+TABLE_FILE = "sweep.csv"
+TABLE_HEADER = b"run,job,state,before,"  # with which the table's first line begins
 STANDARD_INPUT = "-"  # the value of ids and inputs that means standard input
 DYING_SECONDS = 5.0  # how long processes may take to end after their launcher has ended
 MAIN_METRICS = (
@@ -270,9 +272,11 @@ class Sweep:
         """Run the jobs that are not done, and write the table of all.
 
         Raises:
-            ConfigError: another process is running this sweep.
+            ConfigError: another process is running this sweep, or its table would replace a file of
+                the user's own.
             AgtError: the launcher did not start any job.
         """
+        _check_own_table(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = _take_lock(self.folder, self.console)
         try:
@@ -633,6 +637,24 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
             )
 
 
+def _check_own_table(sweep: Path) -> None:
+    """Raise ConfigError if a sweep's folder has a file sweep.csv that no sweep wrote.
+
+    Args:
+        sweep: the folder, which need not exist.
+    """
+    path = sweep / TABLE_FILE
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        is_table = file.readline().startswith(TABLE_HEADER)
+    if not is_table:
+        raise ConfigError(
+            f"{path}: this file is not the table of a sweep, and agt does not overwrite it: give "
+            "another name with sweep=NAME, or move the file"
+        )
+
+
 def _take_lock(sweep: Path, console: Console) -> Lock:
     """Acquire and return the lock of a sweep, which keeps other processes from running it.
 
@@ -859,7 +881,7 @@ class JobTable:
 
     def write(self) -> None:
         """Write sweep.csv in the sweep's folder."""
-        write_atomic(self.sweep / "sweep.csv", csv_bytes(self.rows()))
+        write_atomic(self.sweep / TABLE_FILE, csv_bytes(self.rows()))
 
     def print_to(self, console: Console) -> None:
         """Print the table with the main metrics, and the path of sweep.csv.
@@ -884,4 +906,4 @@ class JobTable:
                 f"the folder of this sweep also contains {jobs} from earlier commands, which "
                 f"the table does not list (for example {folder})"
             )
-        console.say(f"table: {self.sweep / 'sweep.csv'}")
+        console.say(f"table: {self.sweep / TABLE_FILE}")

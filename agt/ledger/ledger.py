@@ -23,8 +23,10 @@ from agt import sentences
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import AnswerBatch, Book, Charge, Debit, Population, digest_of
 from agt.ledger.chain import START, AlteredLedger, Entry, Head, hash_of, read_chain
+from agt.ledger.descriptions import describe_refusal, describe_unit
+from agt.ledger.file_checks import same_disk
 from agt.ledger.head_file import HeadFile, head_file_path
-from agt.ledger.place import locked_folder, same_disk
+from agt.ledger.locks import locked_folder
 from agt.ledger.store import (
     SUFFIX,
     LedgerFile,
@@ -37,7 +39,6 @@ from agt.ledger.store import (
 )
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.ledger.words import describe_refusal, describe_unit
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.messages import Message
@@ -743,7 +744,8 @@ class Ledger:
         """Return the number of the last entry whose checkpoints may be trusted without the chain.
 
         A head file that contains the hash of an entry confirms this entry and all before it (Lemma
-        7 of docs/proofs/ledger.md). No checkpoint has a part in this decision.
+        7 of docs/proofs/ledger.md). A checkpoint has no part in this decision, except that it may
+        name a head file where the first entry names none.
 
         Returns:
             The number; 0 if every entry must be checked; infinity if the ledger has no head file
@@ -761,7 +763,10 @@ class Ledger:
         opening = Entry.read(first_text, 1, None, hash_of(first_text or ""))
         path = str(self._given_head or Book.begin(opening).head)
         if not path:
-            return inf
+            heads = self._read_trusted_book(inf).heads  # a head file may have been added later
+            if not heads:
+                return inf
+            _, path = heads[0]
         last_confirmed = 0
         visited = set[str]()
         while path and path not in visited:

@@ -224,7 +224,7 @@ class LedgerPayer:
         admitted, too, with the earlier one's name and declaration.
 
         Args:
-            ledger: a ledger that is open for writing, and on the list of ``known.put_on_list``.
+            ledger: a ledger that is open for writing, and that ``ledger_list.put_on_list`` listed.
             people: the people whom the releases are about.
             run: as the attribute.
 

@@ -23,13 +23,8 @@ from urllib.parse import quote
 
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
-from agt.ledger.place import (
-    COMPANION_SUFFIXES,
-    acquire_lock,
-    check_file,
-    check_local,
-    locked_folder,
-)
+from agt.ledger.file_checks import COMPANION_SUFFIXES, check_file, check_local
+from agt.ledger.locks import acquire_lock, locked_folder
 from agt.messages import Message
 from agt.store.atomic import sync_folder
 from agt.store.lock import Lock, is_locked
@@ -216,15 +211,14 @@ class LedgerFile:
                             "larger than the free space there: free some space, or set TMPDIR to "
                             "another folder"
                         )
-                    for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
-                        copy.unlink(missing_ok=True)
-                        if stamp:
-                            original = Path(f"{self.real}{suffix}")
-                            with (
-                                open_plain(original, MAX_COPIED_BYTES) as source,
-                                copy.open("wb") as target,
-                            ):
-                                shutil.copyfileobj(source, target)
+                    try:
+                        self._copy_files(copies)
+                    except Broken:
+                        # The last process that had the ledger open may have closed it, and so
+                        # have removed the log.
+                        if before == self._file_stamps():
+                            raise
+                        continue
                     # If another process opened the file meanwhile, it was not kept from writing.
                     is_open = Path(f"{self.real}-shm").exists()
                     if before == self._file_stamps() and was_open == is_open:
@@ -238,6 +232,25 @@ class LedgerFile:
             f"ledger={self.path}: other processes changed the file each time agt tried to read "
             "it: type the command again"
         )
+
+    def _copy_files(self, copies: Sequence[Path]) -> None:
+        """Copy the file, and its log if there is one.
+
+        Args:
+            copies: the paths of both copies. What is there is replaced.
+
+        Raises:
+            Broken: one of them was removed meanwhile, or is no regular file.
+        """
+        for suffix, copy in zip(_FILES, copies, strict=True):
+            copy.unlink(missing_ok=True)
+            original = Path(f"{self.real}{suffix}")
+            if original.exists():
+                with (
+                    open_plain(original, MAX_COPIED_BYTES) as source,
+                    copy.open("wb") as target,
+                ):
+                    shutil.copyfileobj(source, target)
 
     @contextmanager
     def _stopping_writers(self) -> Iterator[bool]:

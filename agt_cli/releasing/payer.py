@@ -11,8 +11,8 @@ from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
-from agt.ledger.known import put_on_list
 from agt.ledger.ledger import Ledger, MatchingTable, find_matching_table
+from agt.ledger.ledger_list import put_on_list
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted

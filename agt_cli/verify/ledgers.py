@@ -15,9 +15,9 @@ from agt import sentences
 from agt.errors import ConfigError, counted
 from agt.ledger.book import Book, Debit
 from agt.ledger.chain import Head
-from agt.ledger.known import check_same_ledger
+from agt.ledger.descriptions import clock_warnings, describe_budget
 from agt.ledger.ledger import Ledger
-from agt.ledger.words import clock_warnings, describe_budget
+from agt.ledger.ledger_list import check_as_listed
 from agt.mechanisms.accounts import Account
 from agt.mechanisms.budget import eps_so_far
 from agt.mechanisms.claims import read_claim
@@ -76,7 +76,7 @@ def look_at_ledger(
         claims = _claims_of(ledger)
         _note_checks(book, ledger.head, noted, findings)
         with findings.looking("first entry"):
-            check_same_ledger(path, book.first_entry, book.declared)
+            check_as_listed(ledger)
         facts = _facts_of(ledger, book)
         if check_release is not None:
             with findings.looking("entry"):

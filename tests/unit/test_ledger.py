@@ -22,11 +22,11 @@ from agt import sentences
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Debit
 from agt.ledger.chain import START, Entry, Head
+from agt.ledger.descriptions import clock_warnings
 from agt.ledger.head_file import HeadFile
 from agt.ledger.ledger import Exhausted, Ledger, similar_table_warnings
 from agt.ledger.tables import AdmittedTable, hash_names, sample_names
 from agt.ledger.unit import SINGLE_RECORDS, Unit
-from agt.ledger.words import clock_warnings
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.guarantees import GaussianDP, PureDP
 from agt.relations import RELATIONS

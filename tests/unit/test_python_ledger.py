@@ -470,6 +470,20 @@ def test_a_ledger_of_another_folder_that_counts_the_same_people_is_named(
         model.release(X[:1], RESPONSE, ledger=ledgers[1])
 
 
+def test_a_copy_from_before_the_head_file_was_added_pays_for_nothing(
+    ledger: agt.Ledger, tmp_path: Path, model: agt.Fitted
+) -> None:
+    model.release(X[:1], RESPONSE, ledger=ledger)
+    older = ledger.path.read_bytes()
+    with OpenLedger.open(ledger.path) as opened:
+        opened.move_head(tmp_path / "late.head")
+    model.release(X[1:2], RESPONSE, ledger=ledger)
+    ledger.path.write_bytes(older)
+    with pytest.raises(CheckError, match=r"late\.head"):
+        model.release(X[2:3], RESPONSE, ledger=ledger)
+    assert debits(ledger) == [1]
+
+
 def test_a_ledger_that_was_edited_or_is_not_there_is_refused(
     ledger: agt.Ledger, tmp_path: Path
 ) -> None:
