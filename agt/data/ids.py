@@ -6,7 +6,7 @@ import math
 import re
 from binascii import hexlify
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -61,12 +61,14 @@ def content_ids(
     return number_copies(ids, digests) if numbered else ids
 
 
-def content_digests(features: np.ndarray, labels: np.ndarray, exact: bool = False) -> np.ndarray:
+def content_digests(
+    features: np.ndarray, labels: np.ndarray | Sequence[str], exact: bool = False
+) -> np.ndarray:
     """Return a hash of each record's raw content, the same for identical records.
 
     Args:
         features: [n, ...] raw features.
-        labels: [n] raw labels.
+        labels: [n] raw labels, or all else about each record as text.
         exact: as in ``content_ids``.
 
     Returns:
@@ -78,12 +80,22 @@ def content_digests(features: np.ndarray, labels: np.ndarray, exact: bool = Fals
     for start in range(0, len(features), block_rows):
         block = slice(start, min(start + block_rows, len(features)))
         rows = _exact_bytes(features[block]) if exact else _row_bytes(features[block])
-        hashes = [
-            blake2b(row + str(label).encode(), digest_size=DIGEST_BYTES).digest()
-            for row, label in zip(rows, labels[block], strict=True)
-        ]
-        digests[block] = _from_bytes(hashes)
+        contents = (
+            row + str(label).encode() for row, label in zip(rows, labels[block], strict=True)
+        )
+        digests[block] = np.frombuffer(_hash_each(contents), np.uint8).reshape(-1, DIGEST_BYTES)
     return digests
+
+
+def _hash_each(contents: Iterable[bytes]) -> bytes:
+    """Return the hashes of some contents, ``DIGEST_BYTES`` bytes each, one after another."""
+    unused = blake2b(digest_size=DIGEST_BYTES)
+    hashes = []
+    for content in contents:
+        hasher = unused.copy()  # faster than a new one
+        hasher.update(content)
+        hashes.append(hasher.digest())
+    return b"".join(hashes)
 
 
 def ids_of_digests(digests: np.ndarray) -> np.ndarray:
@@ -96,12 +108,12 @@ def ids_of_digests(digests: np.ndarray) -> np.ndarray:
         [n] str, 32 hexadecimal digits each.
     """
     ids = np.empty(len(digests), dtype=f"U{2 * DIGEST_BYTES}")
-    first = (0).to_bytes(_NUMBER_BYTES, "little")
+    first = np.zeros(_NUMBER_BYTES, dtype=np.uint8)  # no copy came before
     for start in range(0, len(digests), ROWS):
-        content = _cut(digests[start : start + ROWS].tobytes(), DIGEST_BYTES)
-        hashes = [blake2b(digest + first, digest_size=DIGEST_BYTES).digest() for digest in content]
-        digits = np.frombuffer(hexlify(b"".join(hashes)), dtype=f"S{2 * DIGEST_BYTES}")
-        ids[start : start + ROWS] = digits
+        block = digests[start : start + ROWS]
+        numbered = np.concatenate([block, np.broadcast_to(first, (len(block), _NUMBER_BYTES))], 1)
+        hashes = _hash_each(_row_bytes(numbered))
+        ids[start : start + ROWS] = np.frombuffer(hexlify(hashes), dtype=f"S{2 * DIGEST_BYTES}")
     return ids
 
 
@@ -131,10 +143,11 @@ def _copies_before(digests: np.ndarray) -> dict[int, int]:
     # Equal digests begin alike, so only rows whose first bytes occur twice are looked at one by
     # one. Their full digests decide.
     beginnings = np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
-    _, inverse, counts = np.unique(beginnings, return_inverse=True, return_counts=True)
+    ordered = np.sort(beginnings)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     seen: Counter[bytes] = Counter()
     before = {}
-    for row in np.flatnonzero(counts[inverse] > 1).tolist():
+    for row in np.flatnonzero(np.isin(beginnings, repeated)).tolist():
         digest = digests[row].tobytes()
         if seen[digest]:
             before[row] = seen[digest]
@@ -176,11 +189,6 @@ def _exact_bytes(rows: np.ndarray) -> list[bytes]:
     return contents
 
 
-def _from_bytes(hashes: list[bytes]) -> np.ndarray:
-    """Return digests of ``DIGEST_BYTES`` bytes as an array [n, DIGEST_BYTES] uint8."""
-    return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(hashes), DIGEST_BYTES)
-
-
 def default_ids(
     content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True, exact: bool = False
 ) -> np.ndarray:
@@ -218,7 +226,7 @@ def default_digests(
         if given:
             values = [attribute[start:stop].tolist() for attribute in given]
             tags = [repr(of_row) for of_row in zip(*values, strict=True)]
-        digests.append(content_digests(content[start:stop], np.array(tags, dtype=object), exact))
+        digests.append(content_digests(content[start:stop], tags, exact))
     return np.concatenate(digests)
 
 
