@@ -346,7 +346,8 @@ def head_from_config(node: object) -> HeadBuilder:
     # A builder of agt, such as HeadConfig, is a class of settings with a method ``build``.
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
-    if not callable(target):
+    # A network can be called, too, but with records.
+    if isinstance(target, nn.Module) or not callable(target):
         raise ConfigError(
             f"model._target_: '{name}' is not a function that returns an nn.Sequential"
         )
