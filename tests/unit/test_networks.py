@@ -205,13 +205,51 @@ def test_a_module_around_one_sequential_is_refused_with_its_name() -> None:
     assert "body" not in str(error.value), "its bounds would be those of another network"
 
 
+CROSS_ENTROPY = TrainingConfig("cross_entropy", 3, 0.5, 0.5)
+
+
 @pytest.mark.parametrize(
-    ("widths", "named"),
-    [((5, 8, 8, 2), "its first layer must take 4 features"), ((4, 8, 9, 2), "its layer 2, Linear")],
+    ("layers", "shape", "named"),
+    [
+        (
+            (nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)),
+            (4,),
+            r"layer 0 takes 5 inputs, but gets 4 features .*write nn\.Linear\(4, 8\)",
+        ),
+        (
+            (nn.Linear(4, 8), nn.ReLU(), nn.Linear(9, 2)),
+            (4,),
+            r"layer 2 takes 9 inputs, but gets 8 numbers: write nn\.Linear\(8, 2\)",
+        ),
+        (
+            (nn.Flatten(), nn.Linear(8, 2)),
+            (1, 3, 3),
+            r"layer 1 takes 8 inputs, but gets 9 features .*write nn\.Linear\(9, 2\)",
+        ),
+        (
+            (nn.Linear(9, 2),),
+            (1, 3, 3),
+            r"layer 0 takes 9 inputs, .*write nn\.Flatten\(\), nn\.Linear\(9, 2\)",
+        ),
+        (
+            (nn.Conv2d(3, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
+            (1, 3, 3),
+            r"layer 0 takes images of 3 channels, .*write nn\.Conv2d\(1, 2, \(2, 2\)\)",
+        ),
+        (
+            (nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
+            (9,),
+            r"layer 0 takes images, but gets values of shape \(9,\): put nn\.Flatten\(\), nn\.Unf",
+        ),
+        (
+            (nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(8, 2)),
+            (1, 3, 3),
+            r"layer 0 \(Conv2d.*\) does not take values of shape \(1, 3, 3\) \(.*[Kk]ernel",
+        ),
+    ],
 )
-def test_the_layer_that_does_not_fit_is_named(widths: tuple[int, ...], named: str) -> None:
-    taken, inner, given, outputs = widths
-    network = nn.Sequential(nn.Linear(taken, inner), nn.ReLU(), nn.Linear(given, outputs))
-    training = TrainingConfig("cross_entropy", 3, 0.5, 0.5)
+def test_the_layer_that_does_not_fit_is_named_with_what_to_write(
+    layers: tuple[nn.Module, ...], shape: tuple[int, ...], named: str
+) -> None:
     with pytest.raises(ConfigError, match=named):
-        CustomNetwork.from_network(network).build((4,), 2, training)
+        CustomNetwork.from_network(nn.Sequential(*layers)).build(shape, 2, CROSS_ENTROPY)
