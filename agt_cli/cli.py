@@ -17,6 +17,7 @@ import agt_cli
 from agt.errors import AgtError, ConfigError, naming_settings, nearest
 from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
+    command_line,
     end_with_torchrun,
     mute,
     muted,
@@ -177,14 +178,13 @@ def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -
     composed = configuration.compose_with_hydra(options.config_name, options.overrides)
     recorded = usage.COMMANDS[name].recorded
     folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
-    settings = configuration.plain(composed)
-    # Imported only now, because it loads the classes of settings: an unknown or missing key is
-    # found without them.
-    from agt_cli import jobs
+    with command_line((f"agt {name}", *rest)):
+        settings = configuration.plain(composed)
+        # Imported only now, because it loads the classes of settings: an unknown or missing key is
+        # found without them.
+        from agt_cli import jobs
 
-    overrides = composed.hydra.overrides.task
-    with jobs.command_line((f"agt {name}", *rest)):
-        return jobs.run_job(name, settings, folder, console, overrides)
+        return jobs.run_job(name, settings, folder, console, composed.hydra.overrides.task)
 
 
 def _answer_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:
@@ -273,6 +273,11 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     rest = usage.settings_from_words(name, rest)
     for word in rest:
         _check_setting(name, word)
+        if name == "train" and word.startswith(("model=", "network=")):
+            # Imported only for models, because it loads Python's parser.
+            from agt_cli.networks import check_code_as_option
+
+            check_code_as_option(word, rest)
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(
             f"-m: agt {name} does not support sweeps: leave out -m, and type the command once "

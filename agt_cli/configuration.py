@@ -327,7 +327,10 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        shown = {"run": "run=latest (or the folder of a run, run=FOLDER)"}
+        shown = {
+            "run": "run=latest (or the folder of a run, run=FOLDER)",
+            "model._target_": "model._target_=MODULE.FUNCTION",
+        }
         settings = [shown.get(key, f"{key}=VALUE") for key in missing]
         settings += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
         first = missing[0]

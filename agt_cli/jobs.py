@@ -13,9 +13,8 @@ named by the signature. These go into it:
 
 import gc
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from hashlib import blake2b, sha256
 from importlib import import_module
@@ -38,20 +37,6 @@ from agt_cli.report.finished import manifest_digest
 from agt_cli.report.found import resolve_latest
 from agt_cli.report.opening import open_run
 from agt_cli.report.replaced import check_not_replaced, home_of
-
-
-@contextmanager
-def command_line(arguments: Sequence[str]) -> Iterator[None]:
-    """Replace sys.argv, which records keep, by the command line that the user typed.
-
-    In a process that a launcher started, sys.argv is the launcher's.
-    """
-    saved = sys.argv
-    sys.argv = list(arguments)
-    try:
-        yield
-    finally:
-        sys.argv = saved
 
 
 def resolve_settings(

@@ -35,14 +35,13 @@ from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.configuration import SUBMITIT, combinations, compose_with_hydra, plain
 from agt_cli.errors import failure
 from agt_cli.jobs import (
-    command_line,
     erasing,
     resolve_settings,
     run_job,
     signature_or_empty,
     signatures_on_earlier_states,
 )
-from agt_cli.process import VISIBLE_GPUS, raising_terminated, visible_gpus
+from agt_cli.process import VISIBLE_GPUS, command_line, raising_terminated, visible_gpus
 from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
 from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import LOCK, Run

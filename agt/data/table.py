@@ -92,10 +92,17 @@ class Columns(ColumnsSettings):
         ColumnsSettings.__post_init__(self)
         self._check_width()
 
-    def _check_width(self) -> None:
-        # Features of a row, where a range that is not declared is pretended.
+    @property
+    def feature_count(self) -> int:
+        """The number of features of a row after coding: the inputs that a network must take.
+
+        A column whose range is not declared counts as one with the range [0, 1].
+        """
         pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
-        width = self._encoding(pretended).width
+        return self._encoding(pretended).width
+
+    def _check_width(self) -> None:
+        width = self.feature_count
         if width > MOST_FEATURES:
             raise ValueError(
                 f"these columns are encoded as {width} features, but at most {MOST_FEATURES} are "

@@ -113,7 +113,7 @@ train model.hidden=3 | 2 | model.hidden: expected a list, got 3: give model.hidd
 train model.hidden=[0] | 2 | model.hidden.0:
 train model.hidden=[1000000000] | 2 | model.hidden.0: | 16777216
 train model.activation=gleu | 2 | did you mean 'gelu'
-train model=custom model._target_=no.such | 2 | model._target_: cannot import 'no.such'
+train model=custom model._target_=no.such | 2 | model._target_=no.such | There is no module no
 train kgrid.max=-1 | 2 | kgrid.max:
 train kgrid.max=1000000 | 2 | kgrid: max=1000000 | 65537
 train kgrid.max=1.5 | 2 | kgrid.max: expected a whole number
