@@ -239,7 +239,7 @@ def certify_numbers(
             tolerance=within_t.tolerance, k_within_median=float(np.median(within_t.max_k))
         )
     write_quality(record, quality)
-    captions = figures.intervals(record, subject, table, labels)
+    captions = figures.draw_intervals(record, subject, table, labels)
     sections = outside_section(opened.queries)
     report = number_report(
         subject, table, captions, trained.finished, quality, within_t, sections, by_query
@@ -293,21 +293,21 @@ def _draw(
         table: certified counts by k.
         console: for progress.
     """
-    captions = figures.curve(record, subject, table)
+    captions = figures.draw_certified_fraction(record, subject, table)
     dataset = opened.dataset
     if dataset.plane is not None and config.map_resolution:
         model = opened.model
         points = dataset.plane.points
         grid = figures.Grid.around(points, config.map_resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-        levels = figures.map_levels(model.problem.settings.kgrid.ks)
+        levels = figures.plane_map_ks(model.problem.settings.kgrid.ks)
         with certifying(model, console, "map of the plane") as on_progress:
             certificates = model.certify(features, levels, on_progress)
         margins = model.margins(features)
-        captions |= figures.plane_map(
+        captions |= figures.draw_plane_map(
             record, subject, grid, certificates, margins, points, dataset.train.labels
         )
-    return captions | figures.histogram(record, subject, opened.labels)
+    return captions | figures.draw_distance_histogram(record, subject, opened.labels)
 
 
 def _say(

@@ -23,7 +23,7 @@ from agt.settings import keyword_schema
 from agt_cli.command_settings.plan import PlanSettings, check_plan
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console, Report
-from agt_cli.report.figures import accuracy_by_queries
+from agt_cli.report.figures import draw_accuracy_by_queries
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.number_quality import judge_numbers, number_words
 from agt_cli.report.quality import Quality, rate_words
@@ -337,7 +337,7 @@ def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFra
         for eps in sorted(set(points["total_eps"]))
     }
     points["panel"] = [panels[eps] for eps in points["total_eps"]]
-    accuracy_by_queries(
+    draw_accuracy_by_queries(
         record,
         FIGURE,
         points,

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
-from agt_cli.report.figures import WIDTH, drawing, headline
+from agt_cli.report.figures import WIDTH, draw_headline, saved_figure
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
 from agt_cli.report.quality import NO_BREAK
@@ -386,7 +386,7 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
     bars = table[table[score].notna()].iloc[::-1]
     colours = [_colour(str(name), comparison) for name in bars["name"]]
     end, axis_label = scoring.scale(float(bars[[score, "high"]].max().max()))
-    with drawing(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
+    with saved_figure(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
         axes = figure.subplots()
         heights = range(len(bars))
         axes.barh(heights, bars[score], 0.6, color=colours)
@@ -401,7 +401,7 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
         if scoring.percent:
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_xlabel(f"{axis_label} ({comparison.rows:,} rows)")
-        headline(figure, comparison.finding, title)
+        draw_headline(figure, comparison.finding, title)
 
 
 def _bar_label(name: str) -> str:
