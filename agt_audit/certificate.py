@@ -1081,7 +1081,7 @@ class Auditor:
         largest of all elements of a group, so this is about all bounds of a group together.
         """
         relation = self.problem.settings.relation
-        edits_within_k = RELATIONS[relation.name].describe_ball(relation.unit_rows)
+        edits_within_k = RELATIONS[relation.name].describe_edits_within_k(relation.unit_rows)
         largest_first = sorted(self.parameter_deviations.items(), key=lambda item: -item[1])
         narrowings = {}
         for group, deviation in (*largest_first[:1], *largest_first[-1:]):

@@ -44,7 +44,7 @@ from agt_cli.jobs import (
 )
 from agt_cli.process import VISIBLE_GPUS, raising_terminated, visible_gpus
 from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
-from agt_cli.report.console import Console, cell
+from agt_cli.report.console import Console, format_cell
 from agt_cli.report.finished import LOCK, Run
 from agt_cli.report.found import jobs_of
 from agt_cli.report.record import csv_bytes
@@ -874,7 +874,9 @@ class JobTable:
         rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
         cells = []
         for row in rows.to_dict("records"):
-            cells.append([cell(row[name], 1 if name == "seconds" else 3) for name in columns])
+            cells.append(
+                [format_cell(row[name], 1 if name == "seconds" else 3) for name in columns]
+            )
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
         failed = [job for job in self._all_earlier() if job.state == "failed"]
         if failed:

@@ -36,7 +36,7 @@ from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import composed
 from agt_cli.report.figures import SERIES_STYLES
-from agt_cli.report.sections_md import counted_edits
+from agt_cli.report.sections_md import describe_edits
 
 from .amex import make
 from .certified import HALF, at_half
@@ -134,7 +134,7 @@ def smallest_batch(
 
         about = {
             "data": prepared.dataset.name,
-            "k counts": counted_edits(settings.relation),
+            "k counts": describe_edits(settings.relation),
             "size": size,
         }
         probes = searched(batch_counts(size, least, per_doubling), probe, fraction)

@@ -14,7 +14,7 @@ from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
 from agt.store.dotted_keys import flatten_keys
 from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.report.console import Console, cell
+from agt_cli.report.console import Console, format_cell
 from agt_cli.report.finished import Run, RunState
 from agt_cli.report.found import runs_below
 from agt_cli.report.markdown import clip
@@ -158,7 +158,9 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     for part, differing in parts.items():
         title = TITLES[part]
         if differing:
-            rows = [(key, *(cell(value, 4) for value in row)) for key, row in differing.items()]
+            rows = [
+                (key, *(format_cell(value, 4) for value in row)) for key, row in differing.items()
+            ]
             console.table(title, ("", *names), rows)
         else:
             console.say(f"{title}: the same")

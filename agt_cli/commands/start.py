@@ -49,7 +49,7 @@ from agt_cli.report.proposed_release import (
     ledger_command,
     release_command,
 )
-from agt_cli.report.quality import AnyQuality
+from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, scoring_of
 from agt_cli.report.start_md import (
@@ -440,7 +440,7 @@ def _new_folder(settings: StartSettings, command: str) -> Path:
 
 def _train(
     settings: StartSettings, chosen: Sequence[str], console: Console
-) -> tuple[RunRecord, Prepared, Model, AnyQuality]:
+) -> tuple[RunRecord, Prepared, Model, ModelQuality]:
     # What ``agt train`` does with these words, in a record of its own.
     places = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")

@@ -29,11 +29,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from agt.certificates.box import Certificates
-from agt_cli.report.certification_md import Subject
+from agt_cli.report.certification_md import LabelCertification
 from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.markdown import DPI, clip
-from agt_cli.report.number_md import NumberSubject
-from agt_cli.report.quality import NO_BREAK, rate_words
+from agt_cli.report.number_md import NumberCertification
+from agt_cli.report.quality import NO_BREAK, format_rate
 from agt_cli.report.record import RunRecord, csv_bytes
 
 STYLE: dict[str, Any] = {
@@ -114,7 +114,7 @@ class Grid:
 
 
 def draw_certified_fraction(
-    record: RunRecord, subject: Subject, table: pd.DataFrame
+    record: RunRecord, certification: LabelCertification, table: pd.DataFrame
 ) -> dict[str, str]:
     """Draw the certified fraction against k; return the caption by its name.
 
@@ -123,7 +123,7 @@ def draw_certified_fraction(
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         table: certified counts by k.
     """
     drawn_rows = _rows_until_constant(table)
@@ -134,7 +134,7 @@ def draw_certified_fraction(
     k = table["k"]
     with saved_figure(record, "certified_fraction", table, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
-        if subject.labelled:
+        if certification.labelled:
             axes.fill_between(
                 k,
                 table["worst_accuracy"],
@@ -148,8 +148,8 @@ def draw_certified_fraction(
             axes.plot(k, table[column], label=name, **CURVE_STYLES[column], **marker_style)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set(
-            xlabel=wrap_text(f"k: {subject.counted_edits}", WIDTH),
-            ylabel=f"fraction of {subject.queries}",
+            xlabel=wrap_text(f"k: {certification.edits}", WIDTH),
+            ylabel=f"fraction of {certification.queries_description}",
             ylim=(0, 1.02),
         )
         end_axes_at_data([axes], "x")
@@ -157,11 +157,11 @@ def draw_certified_fraction(
         row = table[table["k"] <= max(HEADLINE_K, table["k"].iloc[:2].max())].iloc[-1]
         share = _percent(float(row["certified_fraction"]))
         finding = f"Certified at k = {int(row['k']):,}: {share} of the predictions"
-        draw_headline(figure, finding, subject.about)
-    changes = subject.counted_edits
+        draw_headline(figure, finding, certification.figure_subtitle)
+    changes = certification.edits
     caption = f"Fraction of the answers that are certified, against k ({changes})."
     if is_cut:
-        share = rate_words(float(table["certified_fraction"].iloc[-1]))
+        share = format_rate(float(table["certified_fraction"].iloc[-1]))
         caption += f" It is {share} from k = {hidden_from:,} to the largest k, {largest_k:,}."
     return {"certified_fraction": caption}
 
@@ -183,7 +183,10 @@ def _rows_until_constant(table: pd.DataFrame) -> int:
 
 
 def draw_intervals(
-    record: RunRecord, subject: NumberSubject, table: pd.DataFrame, labels: np.ndarray | None
+    record: RunRecord,
+    certification: NumberCertification,
+    table: pd.DataFrame,
+    labels: np.ndarray | None,
 ) -> dict[str, str]:
     """Draw the median and mean width of intervals against k; return the caption by its name.
 
@@ -191,34 +194,37 @@ def draw_intervals(
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         table: widths by k.
         labels: [n] the true numbers; None: not known.
     """
-    prediction = subject.certificates.prediction
+    prediction = certification.certificates.prediction
     with saved_figure(
         record, "intervals", table, (WIDTH, 4.2 if labels is None else 7.6)
     ) as figure:
         panels = figure.subplots(1 if labels is None else 2, squeeze=False)[:, 0]
         panels[0].plot(table["k"], table["width_median"], "o-", color="black", label="median")
         panels[0].plot(table["k"], table["width_mean"], "v--", color="#d94801", label="mean")
-        xlabel = wrap_text(f"k: {subject.counted_edits}", WIDTH)
+        xlabel = wrap_text(f"k: {certification.edits}", WIDTH)
         panels[0].set(xlabel=xlabel, ylabel="width of the interval")
         panels[0].legend()
         if labels is not None:
             shown = np.linspace(0, len(labels) - 1, min(len(labels), TRAINING_POINTS))
             rows = shown.astype(np.int64)
             panels[1].plot(labels[rows], prediction[rows], ".", color="#2171b5", alpha=0.5)
-            ends_of_range = [subject.certificates.target.low, subject.certificates.target.high]
+            ends_of_range = [
+                certification.certificates.target.low,
+                certification.certificates.target.high,
+            ]
             panels[1].plot(ends_of_range, ends_of_range, color="0.6", linewidth=1)
             panels[1].set(xlabel="true label", ylabel="answer")
         last = table.iloc[-1]
         finding = f"At k = {int(last['k'])}, half of the intervals are at most "
         finding += f"{last['width_median']:.4g} wide"
-        draw_headline(figure, finding, subject.about)
+        draw_headline(figure, finding, certification.figure_subtitle)
     return {
         "intervals": (
-            f"Width of the certified intervals against k ({subject.counted_edits}), and answers "
+            f"Width of the certified intervals against k ({certification.edits}), and answers "
             "against true labels, where these are known."
         )
     }
@@ -244,7 +250,7 @@ def _curve_names(table: pd.DataFrame) -> dict[str, str]:
 
 def _percent(share: float) -> str:
     """Return a share in percent, for a heading: "38.7%"; "100%" is all and no less."""
-    return f"{float(rate_words(share)):.1%}".replace(".0%", "%")
+    return f"{float(format_rate(share)):.1%}".replace(".0%", "%")
 
 
 def describe_range(values: pd.Series, format_value: Callable[[float], str]) -> str:
@@ -255,7 +261,7 @@ def describe_range(values: pd.Series, format_value: Callable[[float], str]) -> s
 
 
 def draw_distance_histogram(
-    record: RunRecord, subject: Subject, labels: np.ndarray | None
+    record: RunRecord, certification: LabelCertification, labels: np.ndarray | None
 ) -> dict[str, str]:
     """Draw how many queries have which stable distance; return the caption by its name.
 
@@ -263,18 +269,18 @@ def draw_distance_histogram(
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         labels: [n] the true ones; None: not known.
     """
-    stable = subject.certificates.stable_distance
+    stable = certification.certificates.stable_distance
     largest = int(stable.max(initial=0))
-    ks = subject.certificates.ks
+    ks = certification.certificates.ks
     # The first k beyond all distances is the end of the last bin that is drawn.
     drawn_ks = [k for k in ks if k <= largest] + [k for k in ks if k > largest][:1]
     edges = _bin_starts((0, *drawn_ks), HISTOGRAM_BINS)
     is_right = np.ones(len(stable), dtype=bool)
     if labels is not None:
-        is_right = subject.certificates.prediction == labels
+        is_right = certification.certificates.prediction == labels
     bins = [*edges, np.inf]
     right, _ = np.histogram(stable[is_right], bins)
     wrong, _ = np.histogram(stable[~is_right], bins)
@@ -295,13 +301,13 @@ def draw_distance_histogram(
         axes.set_yticks(np.arange(len(names)), names)
         axes.set(
             ylabel="stable distance, in k",
-            xlabel=f"number of {subject.queries}",
+            xlabel=f"number of {certification.queries_description}",
         )
         end_axes_at_data([axes], "x")
         if labels is not None:
             draw_legend(figure, [axes])
         median = f"{np.median(stable):,.1f}".removesuffix(".0")
-        about = f"{subject.about} · k: {subject.counted_edits}"
+        about = f"{certification.figure_subtitle} · k: {certification.edits}"
         draw_headline(figure, f"Median stable distance: k = {median}", about)
     return {"stable_distances": "Number of queries at each stable distance."}
 
@@ -336,7 +342,7 @@ def _draw_bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | No
 
 def draw_plane_map(
     record: RunRecord,
-    subject: Subject,
+    certification: LabelCertification,
     grid: Grid,
     certificates: Certificates,
     margins: np.ndarray,
@@ -347,7 +353,7 @@ def draw_plane_map(
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         grid: of the plane.
         certificates: of ``grid.points``, in their order, at the values of k that ``plane_map_ks``
             chose.
@@ -376,8 +382,8 @@ def draw_plane_map(
         for margin in margins:
             line = margin.reshape(grid.shape)
             axes.contour(grid.x, grid.y, line, levels=[0], colors="black", linewidths=1.6)
-        _draw_points(axes, subject, points, labels)
-        _draw_colour_bar(figure, image, axes, edges, subject)
+        _draw_points(axes, certification, points, labels)
+        _draw_colour_bar(figure, image, axes, edges, certification)
         axes.set(
             xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]]
         )
@@ -385,7 +391,7 @@ def draw_plane_map(
         level = next(edge for edge in edges if edge >= min(HEADLINE_K, edges[-1]))
         share = _percent(float((certificates.stable_distance >= level).mean()))
         draw_headline(
-            figure, f"Certified at k = {level:,}: {share} of the plane shown", subject.dataset
+            figure, f"Certified at k = {level:,}: {share} of the plane shown", certification.dataset
         )
     return {
         "plane_map": (
@@ -394,13 +400,15 @@ def draw_plane_map(
     }
 
 
-def _draw_points(axes: Axes, subject: Subject, points: np.ndarray, labels: np.ndarray) -> None:
+def _draw_points(
+    axes: Axes, certification: LabelCertification, points: np.ndarray, labels: np.ndarray
+) -> None:
     """Draw some of the training points [n, 2], with a marker for each class of labels [n]."""
     shown = np.unique(np.linspace(0, len(points) - 1, TRAINING_POINTS).astype(int))
     points = points[shown]
     labels = labels[shown]
     for label, (marker, face, edge) in zip(
-        range(len(subject.classes)), cycle(CLASS_MARKERS), strict=False
+        range(len(certification.classes)), cycle(CLASS_MARKERS), strict=False
     ):
         x, y = points[labels == label].T
         axes.scatter(
@@ -411,7 +419,7 @@ def _draw_points(axes: Axes, subject: Subject, points: np.ndarray, labels: np.nd
             facecolors=face,
             edgecolors=edge,
             linewidths=0.4,
-            label=f"trained on: {clip(subject.classes[label])}",
+            label=f"trained on: {clip(certification.classes[label])}",
         )
 
 
@@ -421,7 +429,11 @@ def plane_map_ks(ks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _draw_colour_bar(
-    figure: Figure, image: ScalarMappable, axes: Axes, edges: list[int], subject: Subject
+    figure: Figure,
+    image: ScalarMappable,
+    axes: Axes,
+    edges: list[int],
+    certification: LabelCertification,
 ) -> None:
     """Draw which colour stands for which stable distance."""
     centres = [
@@ -431,7 +443,7 @@ def _draw_colour_bar(
     bar.ax.set_yticklabels(_bin_names(edges))
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
-    bar.set_label(f"stable distance\n{wrap_text(f'(k: {subject.counted_edits})', 3)}")
+    bar.set_label(f"stable distance\n{wrap_text(f'(k: {certification.edits})', 3)}")
 
 
 def _bin_starts(ks: tuple[int, ...], max_bins: int) -> list[int]:

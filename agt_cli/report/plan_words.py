@@ -7,7 +7,7 @@ from itertools import groupby
 from agt.errors import counted
 from agt.mechanisms.planning import Plan
 from agt.mechanisms.weights_mechanism import AccuracyMethod
-from agt_cli.report.quality import rate_words
+from agt_cli.report.quality import format_rate
 
 
 def verdict(plan: Plan) -> str:
@@ -17,8 +17,8 @@ def verdict(plan: Plan) -> str:
 
 def finding(plan: Plan) -> str:
     """Return the verdict without its full stop, for the headline of a figure."""
-    nominal = rate_words(plan.evidence.accuracy)
-    always = rate_words(plan.evidence.majority)
+    nominal = format_rate(plan.evidence.accuracy)
+    always = format_rate(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.is_useful:
         return (
             "No release is worthwhile here, because always giving the most frequent class is "
@@ -26,7 +26,7 @@ def finding(plan: Plan) -> str:
         )
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
-        expected = rate_words(accuracy)
+        expected = format_rate(accuracy)
         return (
             "Weights that are released once could answer any number of queries with an "
             f"expected accuracy of {expected} at total eps = {eps:g} (without noise: {nominal})"
@@ -65,7 +65,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (not_useful, singly)
     by_mechanism = groupby(plan.useful_weights, lambda row: row[2])
     gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in by_mechanism)
-    nominal = rate_words(plan.evidence.accuracy)
+    nominal = format_rate(plan.evidence.accuracy)
     delta = plan.delta
     once = (
         f"Release the weights once, with delta = {delta:g}, to answer any number of queries. "
@@ -76,9 +76,9 @@ def advice(plan: Plan) -> tuple[str, ...]:
 
 def _singly(plan: Plan) -> str:
     """Return in words how many queries can be answered one by one."""
-    nominal = rate_words(plan.evidence.accuracy)
+    nominal = format_rate(plan.evidence.accuracy)
     if not plan.evidence.is_useful:
-        always = rate_words(plan.evidence.majority)
+        always = format_rate(plan.evidence.majority)
         return (
             "Labels released one by one would not be more accurate than the majority-class "
             f"baseline ({always})."
@@ -109,7 +109,7 @@ def _gained(
         mechanism: its name.
         rows: total eps, expected accuracy and its name, for each budget.
     """
-    accuracies = " / ".join(rate_words(accuracy) for _, accuracy, _ in rows)
+    accuracies = " / ".join(format_rate(accuracy) for _, accuracy, _ in rows)
     budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)
     simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""
     return f"{accuracies} at total eps = {budgets}, with mechanism={mechanism}{simulated}"

@@ -7,7 +7,7 @@ from typing import Any
 from agt.data.records import Records
 from agt.errors import few
 from agt_cli.report.markdown import bullets, document, plain
-from agt_cli.report.quality import rate_words
+from agt_cli.report.quality import format_rate
 from agt_cli.report.record import RunRecord, to_yaml
 
 
@@ -119,7 +119,7 @@ def _outside_columns(queries: Records) -> list[str]:
     lines = []
     for part in sorted(outside, key=lambda part: -part.rate)[:COLUMNS]:
         column = part.column
-        rate = rate_words(part.rate)
+        rate = format_rate(part.rate)
         lines.append(
             f"{column}: {part.count:,} of {part.total:,} values (a fraction of {rate}) are "
             f"outside {part.declared}; values in the queries: {part.seen}"

@@ -21,7 +21,7 @@ from agt.certificates.box import Certificates
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 from agt_cli.report import figures
-from agt_cli.report.certification_md import COLUMN_TITLES, Subject
+from agt_cli.report.certification_md import COLUMN_TITLES, LabelCertification
 from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.figures import (
     COLOUR_MAP,
@@ -38,7 +38,7 @@ from agt_cli.report.figures import (
     panels_in_order,
     plane_map_ks,
 )
-from agt_cli.report.quality import rate_words
+from agt_cli.report.quality import format_rate
 from agt_cli.report.record import RunRecord
 
 
@@ -126,7 +126,7 @@ def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
 )
 def test_all_is_said_of_all_alone(share: float, words: str) -> None:
     """In figures as in tables: of one certification, one number."""
-    assert rate_words(share) == words
+    assert format_rate(share) == words
 
 
 def test_panels_stand_in_the_order_that_is_given_or_as_they_come() -> None:
@@ -346,11 +346,11 @@ def test_legends_have_the_words_of_the_table() -> None:
             assert title.removeprefix("accuracy: ") in figures.LINE_NAMES[column]
 
 
-def subject_of(relation: str, certificates: Certificates) -> Subject:
+def subject_of(relation: str, certificates: Certificates) -> LabelCertification:
     needed = {"perturb": {"radius": 0.125}}
-    return Subject(
+    return LabelCertification(
         dataset="a table with a name of some length (synthetic)",
-        queries="test records",
+        queries_description="test records",
         relation=RelationConfig(name=relation, unit_rows=5, **needed.get(relation, {})),
         conditions=(),
         classes=("left", "right"),
