@@ -669,7 +669,7 @@ def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence:
         ),
         measure="AUC",
         found=area,
-        strength=Strength.CERTAIN,  # about these targets only: nothing was estimated from them
+        strength=Strength.EXACT,  # about these targets only: nothing was estimated from them
         estimator="mean over these targets",
     )
 

@@ -43,7 +43,7 @@ from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
-from agt_cli.report.findings import Finding, Outcome, counterexamples
+from agt_cli.report.findings import Finding, Outcome, exact_finding
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certifying
 
@@ -364,7 +364,7 @@ class Memorisation(AuditKind):
                 f"for {unusable} records, training refused the data without the record; the first "
                 f"error is: {first_error}"
             )
-        return counterexamples(
+        return exact_finding(
             "memorisation of certified records",
             "if the stable distance of a record is at least 1, its own label stays the same "
             "when only that record is left out of training",

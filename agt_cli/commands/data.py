@@ -25,8 +25,8 @@ from agt.store.reading import file_sha256
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import document, markdown_table, plain
-from agt_cli.report.record import RunRecord, literal
+from agt_cli.report.markdown import document, escape_markdown, markdown_table
+from agt_cli.report.record import RunRecord, escape_interpolations
 from agt_cli.runs.formats import in_words, in_yaml
 from agt_cli.runs.inspect import (
     CODES,
@@ -186,13 +186,13 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
     )
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
-    name = plain(inspection.path.name)
+    name = escape_markdown(inspection.path.name)
     record.report(
         document(
             f"# Columns of the table {name} (only for the owner of the data)",
             f"Written: `{settings.dataset_file}`",
             table,
-            [plain(sentence) for sentence in doubts],
+            [escape_markdown(sentence) for sentence in doubts],
         )
     )
     unsaid = from_data(inspection)
@@ -267,7 +267,7 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
     )
     record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak, 1))
     record.report(
-        document(f"# {plain(outcome.folder.name)}", outcome.facts, f"    {outcome.train}")
+        document(f"# {escape_markdown(outcome.folder.name)}", outcome.facts, f"    {outcome.train}")
     )
     for fact in outcome.facts:
         console.say(fact)
@@ -511,7 +511,7 @@ def _list(words: Iterable[str]) -> str:
 
 def _scalar(text: str) -> str:
     # A value that is read back as the same text, never as an interpolation.
-    return _quoted(literal(text))
+    return _quoted(escape_interpolations(text))
 
 
 def _quoted(text: str) -> str:

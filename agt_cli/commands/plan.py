@@ -24,7 +24,7 @@ from agt_cli.command_settings.plan import PlanSettings, check_plan
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console, Report
 from agt_cli.report.figures import draw_accuracy_by_queries
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.number_quality import evaluate_numbers, format_number
 from agt_cli.report.quality import Quality, format_rate
 from agt_cli.report.quality_md import evaluate_answers, write_quality
@@ -191,8 +191,8 @@ def _report_numbers(
     ]
     record.report(
         document(
-            f"# Plan: {plain(opened.dataset.name)}",
-            plain(title),
+            f"# Plan: {escape_markdown(opened.dataset.name)}",
+            escape_markdown(title),
             markdown_table(titles, cells),
             simulated,
             *conditions_section(opened.conditions),
@@ -378,12 +378,12 @@ def plan_report(
     dataset = opened.dataset.name
     nominal = format_rate(planned.evidence.accuracy)
     always = format_rate(planned.evidence.majority)
-    dataset_name = plain(dataset)
-    queries = plain(opened.trained.words)
+    dataset_name = escape_markdown(dataset)
+    queries = escape_markdown(opened.trained.words)
     approximate = _first_order(planned)
     return document(
         f"# Accuracy of private answers: {dataset_name}",
-        f"**{plain(quality.verdict or _lead(opened, planned))}**",
+        f"**{escape_markdown(quality.verdict or _lead(opened, planned))}**",
         [
             f"Accuracy without noise: {nominal}. Accuracy of always giving the most frequent class "
             f"(majority-class baseline): {always}.",

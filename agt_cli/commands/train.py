@@ -357,15 +357,15 @@ def checkpoints_of(
     """
     folder, noise = record.folder / CHECKPOINTS, settings.noise
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
-    if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
+    if record.resumed_run and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
             f"{RESUME_KEY}={record.folder}: the file {seed} is missing. It holds the seed of the "
             "noise of this run, and without it agt cannot draw the same noise again: restore the "
             "file, or start a new run. The noise of a new run is a second release, and costs "
             "budget in addition to what spent.json records"
         )
-    if record.again:
-        started = record.again.status["started"]
+    if record.resumed_run:
+        started = record.resumed_run.status["started"]
         if list(folder.rglob("step=*")):
             progress = f"the run of {started} continues from its last checkpoint"
         else:

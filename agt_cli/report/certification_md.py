@@ -15,7 +15,7 @@ from agt.data.dataset import Dataset
 from agt.data.records import UNLABELLED, Records
 from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.quality import EvaluatedAnswers, Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
@@ -227,10 +227,10 @@ def certify_report(
     first, *more = figures_section(certification.dataset, captions)
     trained_folder = os.path.relpath(training_run.folder, record.folder)
     count = len(certification.certificates.prediction)
-    dataset = plain(certification.dataset)
-    queries = plain(certification.queries_description)
+    dataset = escape_markdown(certification.dataset)
+    queries = escape_markdown(certification.queries_description)
     shown = len(least_stable)
-    run_name = plain(training_run.folder.name)
+    run_name = escape_markdown(training_run.folder.name)
     return document(
         f"# Certificates: {dataset}, {count:,} {queries}",
         *report_headline(

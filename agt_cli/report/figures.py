@@ -31,7 +31,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from agt.certificates.box import Certificates
 from agt_cli.report.certification_md import LabelCertification
 from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
-from agt_cli.report.markdown import DPI, clip
+from agt_cli.report.markdown import DPI, shorten
 from agt_cli.report.number_md import NumberCertification
 from agt_cli.report.quality import NO_BREAK, format_rate
 from agt_cli.report.record import RunRecord, csv_bytes
@@ -419,7 +419,7 @@ def _draw_points(
             facecolors=face,
             edgecolors=edge,
             linewidths=0.4,
-            label=f"trained on: {clip(certification.classes[label])}",
+            label=f"trained on: {shorten(certification.classes[label])}",
         )
 
 
@@ -493,7 +493,7 @@ def draw_headline(figure: Figure, finding: str, about: str) -> None:
 
 def legend_columns(names: Iterable[str], width: float) -> int:
     """Return how many names fit beside one another below a figure of so many inches."""
-    longest_line = max(len(clip(line)) for name in names for line in name.split("\n"))
+    longest_line = max(len(shorten(line)) for name in names for line in name.split("\n"))
     return max(1, int(width * LETTERS_PER_INCH / (8 + longest_line)))
 
 
@@ -509,7 +509,7 @@ def draw_legend(
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     shown = sorted(labels.items(), key=lambda item: -_last_height(item[1]))
-    names = ["\n".join(clip(line, 60) for line in name.split("\n")) for name, _ in shown]
+    names = ["\n".join(shorten(line, 60) for line in name.split("\n")) for name, _ in shown]
     columns = 1 if at_right else legend_columns(names, figure.get_figwidth())
     location: Any = "outside right upper" if at_right else "outside lower left"
     figure.legend([handle for _, handle in shown], names, loc=location, ncols=columns, **style)

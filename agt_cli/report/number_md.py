@@ -13,7 +13,7 @@ from agt.store.reading import MAX_TEXT_BYTES
 from agt_cli.report.certification_md import Certification, next_commands
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.number_quality import NumberQuality, format_number
 from agt_cli.report.proposed_release import (
     QUERIES_MEANING,
@@ -174,8 +174,8 @@ def number_report(
         intervals_file: the file with the interval of each query.
     """
     count = len(certification.certificates.prediction)
-    dataset = plain(certification.dataset)
-    queries = plain(certification.queries_description)
+    dataset = escape_markdown(certification.dataset)
+    queries = escape_markdown(certification.queries_description)
     titles, rows = interval_rows(table)
     tolerance = ""
     if distances is not None:

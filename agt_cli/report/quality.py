@@ -24,7 +24,7 @@ from agt.models.constant_answers import (
     is_nearly_constant,
 )
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import Markdown, markdown_table, plain
+from agt_cli.report.markdown import Markdown, escape_markdown, markdown_table
 
 CONFIDENCE = 0.95  # of every interval
 LARGEST_SHOWN_BELOW_ONE = 0.999  # of three digits
@@ -555,7 +555,7 @@ class Quality(ModelQuality):
             "Pearson for shares, by DeLong for the AUC. A certified answer can be wrong."
         )
         if self.majority:
-            majority = plain(self.majority)
+            majority = escape_markdown(self.majority)
             legend += (
                 " The column 'majority' is, for each group, the accuracy of always giving the "
                 "most frequent class of this group. In all records together, the most frequent "

@@ -7,7 +7,7 @@ from agt.certificates.conditions import Condition
 from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
-from agt_cli.report.markdown import Markdown, capital, markdown_table, plain
+from agt_cli.report.markdown import Markdown, capitalize_first, escape_markdown, markdown_table
 from agt_cli.report.quality import ModelQuality, Quality, Subgroup, format_rate
 
 # of the answers: a page's first sentence is about the farthest k at which so many are certified
@@ -74,7 +74,7 @@ def _privacy_answer(conditions: Sequence[Condition]) -> str:
     """Return yes or no, and on which conditions it depends, for a table of facts."""
     failed = [condition for condition in conditions if not condition.held]
     if failed:
-        return Markdown(f"**No.** {capital(_describe_failed(failed))}")
+        return Markdown(f"**No.** {capitalize_first(_describe_failed(failed))}")
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if declared:
         declarations = _describe_requirements(declared)
@@ -137,7 +137,7 @@ def report_headline(
         relation: says what one k counts.
         conditions: of a privacy claim.
     """
-    lead = plain(quality.verdict)
+    lead = escape_markdown(quality.verdict)
     if not isinstance(quality, Quality):
         return [f"**{lead}**" if lead else ""]
     all_records = quality.all_records
@@ -268,8 +268,8 @@ def figures_section(
     """
     figures = []
     for name, caption in captions.items():
-        text = plain(caption)
-        figures.append(f"![{text}]({folder}/{name}.png)\n\n*{plain(dataset)}. {text}*")
+        text = escape_markdown(caption)
+        figures.append(f"![{text}]({folder}/{name}.png)\n\n*{escape_markdown(dataset)}. {text}*")
     return figures
 
 

@@ -8,7 +8,7 @@ from agt.data.dataset import Dataset
 from agt.models.kind import BoundedQuantity, CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
-from agt_cli.report.markdown import document, plain
+from agt_cli.report.markdown import document, escape_markdown
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
@@ -64,9 +64,9 @@ def train_report(
     """
     kind, how = _describe_training(record, dataset, relation, certificate)
     return document(
-        f"# Trained {kind}: {plain(dataset.name)}",
+        f"# Trained {kind}: {escape_markdown(dataset.name)}",
         *report_headline(quality, len(dataset.train), relation, conditions),
-        plain(quality.explanation),
+        escape_markdown(quality.explanation),
         how,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
@@ -80,7 +80,7 @@ def train_report(
             else ()
         ),
         *conditions_section(conditions),
-        *next_section(f"certify run={record.place}"),
+        *next_section(f"certify run={record.key_folder}"),
         "## Every number",
         metrics_table(record.metrics),
         "Settings: `config.yaml`.",

@@ -578,7 +578,7 @@ def write_trained(
     record.environment(
         data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
     )
-    key = HashKey.read_or_create(record.place)
+    key = HashKey.read_or_create(record.key_folder)
     record.environment(
         data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
     )

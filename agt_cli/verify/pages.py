@@ -295,7 +295,7 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
         A sentence for each finding of the audit; empty: audit.json cannot be read or does not
         match.
     """
-    with record.findings.looking(AUDIT_FILE):
+    with record.findings.recording_errors(AUDIT_FILE):
         audit = read_audit(record.read(AUDIT_FILE))
         named = record.environment.get("trained_digest")
         check_version(audit.by, AUDIT_FILE, record)
