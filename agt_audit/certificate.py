@@ -48,7 +48,7 @@ from agt_audit.neighbours import (
     retrained,
 )
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
+from agt_cli.report.findings import Finding, Outcome, Strength, exact_finding
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
@@ -800,7 +800,7 @@ class Auditor:
                 f"{changed} of {asked} labels change for some parameters that are within the "
                 "bounds for the label's stable distance"
             )
-        return counterexamples(
+        return exact_finding(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
             "a label with stable distance L is the same for all parameters within the run's "
             "bounds for k = L",
@@ -908,7 +908,7 @@ class Auditor:
             for plan in (self.problem.plan, neighbour.plan):
                 wrong_constants += (plan.normalizer, plan.n_max) != self._declared_constants
             moved += self._count_moved_records(edit.records, neighbour.plan)
-        return counterexamples(
+        return exact_finding(
             f"{BATCHES}: {self.subject}",
             "the divisor B of gradient sums and the maximum batch size n_max have their "
             "declared values, and a record's batch and shard depend on that record only",
@@ -1010,7 +1010,7 @@ class Auditor:
             "numbers that differ",
             0.0,
             found=float(differ),
-            strength=Strength.CERTAIN,
+            strength=Strength.EXACT,
             noticeable=noticeable,
         )
 
@@ -1029,7 +1029,7 @@ class Auditor:
             "training again gives"
         )
         if not differ:
-            return Outcome.STANDS, meaning
+            return Outcome.NOT_CONTRADICTED, meaning
         if beyond_rounding:
             return Outcome.VIOLATED, (
                 f"{meaning}. The run was altered or damaged after training: restore it from a "
@@ -1081,7 +1081,7 @@ class Auditor:
         largest of all elements of a group, so this is about all bounds of a group together.
         """
         relation = self.problem.settings.relation
-        edits_within_k = RELATIONS[relation.name].describe_ball(relation.unit_rows)
+        edits_within_k = RELATIONS[relation.name].describe_edits_within_k(relation.unit_rows)
         largest_first = sorted(self.parameter_deviations.items(), key=lambda item: -item[1])
         narrowings = {}
         for group, deviation in (*largest_first[:1], *largest_first[-1:]):
@@ -1089,7 +1089,7 @@ class Auditor:
         detectable = " and ".join(
             f"by more than {narrowing:.3g} % in {group}" for group, narrowing in narrowings.items()
         )
-        return counterexamples(
+        return exact_finding(
             f"{PARAMETERS}: {self.subject}",
             f"on every dataset with {edits_within_k}, the trained parameters stay within the "
             "run's bounds for distance k",
@@ -1143,7 +1143,7 @@ class Auditor:
                 "no certified label was tested, because no query is certified at the distance "
                 "of any neighbouring dataset that was made"
             )
-        return counterexamples(
+        return exact_finding(
             f"{CERTIFIED_LABELS}: {self.subject}",
             "a label with stable distance L is the same for models trained on any dataset "
             "within distance L of the run's dataset",
@@ -1176,7 +1176,7 @@ class Auditor:
                 f"{changed_certified:,} of {len(of_certified):,} certified records were memorised"
             )
         findings: dict[str, Finding] = {}
-        findings[MEMORISATION] = counterexamples(
+        findings[MEMORISATION] = exact_finding(
             f"{MEMORISATION}: {self.subject}",
             "training on a record whose stable distance is at least 1 does not change the "
             "probability that the model labels this record correctly",
@@ -1199,7 +1199,7 @@ class Auditor:
                 "the model that was trained without them",
                 "records memorised",
                 found=float(changed_others),
-                strength=Strength.CERTAIN,
+                strength=Strength.EXACT,
             )
         return findings
 
@@ -1267,7 +1267,7 @@ class Auditor:
         else:
             tested = True
             meaning = f"{violations} of {count} {compared} violate the claim"
-        return counterexamples(
+        return exact_finding(
             f"{name}: {self.subject}",
             claim,
             attack,

@@ -69,7 +69,7 @@ from agt_audit.one_run import (
 )
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least
+from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format_lower_bound
 from agt_cli.report.record import RunRecord
 
 CANARY_ID = "agt-canary-"  # the ids of canaries are this and a number
@@ -913,7 +913,7 @@ def judge_training(
             f"{len(rigorous)} rigorous bounds share the error probability"
         ),
         effort="; ".join(efforts),
-        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
+        outcome=Outcome.VIOLATED if violated else Outcome.NOT_CONTRADICTED,
         meaning=_verdict_sentence(best, config, effort.confidence),
         measure="epsilon",
         claimed=config.epsilon,
@@ -941,7 +941,7 @@ def _verdict_sentence(best: LowerBound, config: NoiseConfig, confidence: float) 
             "was found (this is not a proof of privacy)"
         )
     percentage = 100 * confidence
-    lower_bound = least(best.found, config.epsilon)
+    lower_bound = format_lower_bound(best.found, config.epsilon)
     verdict = verdict_words(best.found > config.epsilon, f"epsilon of {config.epsilon:.12g}")
     return (
         f"epsilon at delta = {config.delta:g} is at least {lower_bound}, with "

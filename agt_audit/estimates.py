@@ -29,7 +29,14 @@ from scipy.special import betaincc, betainccinv, betaincinv, expit, logit, ndtr,
 
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect, midpoint, whole_midpoint
-from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least, number
+from agt_cli.report.findings import (
+    Estimate,
+    Finding,
+    Outcome,
+    Strength,
+    format_bound,
+    format_lower_bound,
+)
 
 # parts of the integral over the posterior of beta; with more of them, epsilon changes by less than
 # 0.002, also at confidence 0.999999
@@ -467,7 +474,7 @@ class TestedClaim:
                 continue  # the verdict has this bound
             is_epsilon = estimate.measure == "epsilon"
             quantity = f"epsilon at delta {delta:g}" if is_epsilon and delta else estimate.measure
-            bound = least(estimate.found)
+            bound = format_lower_bound(estimate.found)
             reliability = RELIABILITY[estimate.strength]
             yield self.finding(
                 Outcome.REPORTED,
@@ -493,7 +500,7 @@ class TestedClaim:
         if bound > claimed.value:
             outcome = Outcome.VIOLATED
         elif trials >= needed:
-            outcome = Outcome.STANDS
+            outcome = Outcome.NOT_CONTRADICTED
         else:
             outcome = Outcome.UNTESTED
         noticed = claimed.noticed(trials, self.confidence, self.events)
@@ -522,7 +529,7 @@ class TestedClaim:
         claimed_value = self.claimed.value
         quantity = self.claimed.words
         confidence = 100 * self.confidence
-        lower_bound = least(bound, claimed_value)
+        lower_bound = format_lower_bound(bound, claimed_value)
         trials_needed = _needed_trials_text(needed)
         counts = (
             f"the attack was wrong in {mistakes.alarms:,} of {mistakes.trials_without:,} trials "
@@ -565,7 +572,7 @@ def _power_sentence(measure: Measure, noticed: float | None, needed: int) -> str
     """
     if noticed is None:
         return f"this audit detects nothing: {_needed_trials_text(needed)}"
-    detected = number(noticed, up=True)
+    detected = format_bound(noticed, up=True)
     return (
         "if the best attack makes false alarms and misses equally often, about half of all audits "
         f"detect a true {measure} of {detected}, and more than half detect a larger one. If one "

@@ -25,7 +25,7 @@ from agt_audit.neighbours import (
     without,
 )
 from agt_audit.pairs import influences
-from agt_cli.report.findings import Finding, counterexamples
+from agt_cli.report.findings import Finding, exact_finding
 
 INTERVALS = "certified intervals"
 NESTING_INTERVALS = "nesting"
@@ -102,7 +102,7 @@ class IntervalCounts:
             containment_meaning = (
                 f"{self.outside} of {self.answers:,} answers lie outside of their interval"
             )
-        contained = counterexamples(
+        contained = exact_finding(
             f"{INTERVALS}: {subject}",
             "the answer of the model that is trained on any dataset within distance k of the "
             "run's dataset lies in the interval that is certified for k",
@@ -119,7 +119,7 @@ class IntervalCounts:
                 f"{self.not_nested} of {self.intervals:,} intervals of neighbouring datasets are "
                 "not inside of the run's"
             )
-        nested = counterexamples(
+        nested = exact_finding(
             f"{NESTING_INTERVALS}: {subject}",
             "the interval for j on a dataset at distance k lies within the run's interval for "
             "j + k",

@@ -57,7 +57,7 @@ from agt_audit.numbers import audit_made_up_sums, audit_sums, search_sums
 from agt_audit.pairs import LabellingPair, between_roots, neighbours, segments
 from agt_audit.trials import Choosing, Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, counterexamples
+from agt_cli.report.findings import Finding, exact_finding
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
@@ -201,7 +201,7 @@ def audit_debits(mechanism: Mechanism) -> Finding:
     guarantee = mechanism.guarantee
     numbers = ", ".join(map(str, LOT_SIZES))
     wrong = sum(is_wrong_cost(Lot(guarantee, size).cost, (guarantee, size)) for size in LOT_SIZES)
-    return counterexamples(
+    return exact_finding(
         f"{mechanism.name}: the privacy cost that is charged to a ledger",
         "for each answer, a ledger is charged the privacy cost that the answer's guarantee "
         f"states: {guarantee}",

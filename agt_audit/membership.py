@@ -39,7 +39,7 @@ from agt_audit.page import short
 from agt_audit.roc import Roc, fewest
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, Shadows, class_logits, trained_shadows
 from agt_cli.report.console import Console
-from agt_cli.report.figures import WIDTH, drawing, headline, keys
+from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
 from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certifying
@@ -669,7 +669,7 @@ def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence:
         ),
         measure="AUC",
         found=area,
-        strength=Strength.CERTAIN,  # about these targets only: nothing was estimated from them
+        strength=Strength.EXACT,  # about these targets only: nothing was estimated from them
         estimator="mean over these targets",
     )
 
@@ -739,7 +739,7 @@ def _draw(
     floor = min(float(values[values > 0].min()), MAX_START)
     points = {attack: roc.at(0.01, 0.95) for attack, roc in rocs.items()}
     best = max(points, key=lambda attack: points[attack].tpr)
-    with drawing(record, name, data, (WIDTH, 4.6)) as figure:
+    with saved_figure(record, name, data, (WIDTH, 4.6)) as figure:
         axes = figure.subplots()
         axes.plot(rates, rates, color="0.8", linewidth=1, label="guessing")
         for attack in rocs:
@@ -759,10 +759,10 @@ def _draw(
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
-        keys(figure, [axes])
+        draw_legend(figure, [axes])
         false_alarms = 100 * points[best].fpr
         detected = 100 * points[best].tpr
-        headline(
+        draw_headline(
             figure,
             f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the {members} are "
             f"detected (by {SHORT_NAMES[best]})",

@@ -37,7 +37,7 @@ from agt.models.model import Model
 from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
-from agt_cli.report.findings import Finding, counterexamples
+from agt_cli.report.findings import Finding, exact_finding
 
 # on either side of a record; with fewer, one variance is pooled over all records
 MODELS_FOR_OWN_VARIANCE = 32
@@ -443,7 +443,7 @@ def _labels_finding(effort: str, changed: float | None, meaning: str) -> Finding
         changed: how many certified labels changed; None: none were compared, so it is untested.
         meaning: what was found, or why nothing was compared, in words.
     """
-    return counterexamples(
+    return exact_finding(
         "labels at certified queries",
         "the labels of certified queries do not reveal whether a unit was trained on, so any "
         "attack on them has advantage 0",

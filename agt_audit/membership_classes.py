@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from agt_audit.roc import Roc
-from agt_cli.report.figures import WIDTH, drawing, keys
+from agt_cli.report.figures import WIDTH, draw_legend, saved_figure
 from agt_cli.report.record import RunRecord
 
 MAX_CLASSES = 30  # of a figure; with more, none is drawn
@@ -75,7 +75,7 @@ def draw_advantage_by_class(
         return {}
     names = list(data["class"].unique())
     thickness = 0.8 / data["attack"].nunique()
-    with drawing(record, "by_class", data, (WIDTH, 1.4 + 0.5 * len(names))) as figure:
+    with saved_figure(record, "by_class", data, (WIDTH, 1.4 + 0.5 * len(names))) as figure:
         axes = figure.subplots()
         for position, (attack, part) in enumerate(data.groupby("attack", sort=False)):
             title, colour = legend[str(attack)]
@@ -86,7 +86,7 @@ def draw_advantage_by_class(
         axes.invert_yaxis()
         axes.axvline(0, color="black", linewidth=0.7)
         axes.set(ylabel="class", xlabel="advantage of the attack (TPR - FPR)")
-        keys(figure, [axes])
+        draw_legend(figure, [axes])
     return {
         "by_class": (
             "Advantage of each attack on the run's own model by class, at the threshold that is "

@@ -42,8 +42,8 @@ from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
-from agt_cli.report.figures import WIDTH, drawing, headline, keys
-from agt_cli.report.findings import Finding, Outcome, counterexamples
+from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
+from agt_cli.report.findings import Finding, Outcome, exact_finding
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certifying
 
@@ -364,7 +364,7 @@ class Memorisation(AuditKind):
                 f"for {unusable} records, training refused the data without the record; the first "
                 f"error is: {first_error}"
             )
-        return counterexamples(
+        return exact_finding(
             "memorisation of certified records",
             "if the stable distance of a record is at least 1, its own label stays the same "
             "when only that record is left out of training",
@@ -477,7 +477,7 @@ def draw_histogram(
     for name, side in zip(COLOURS, (certified, ~certified), strict=True):
         counts[name], _ = np.histogram(values[is_known & side], edges)
     data = pd.DataFrame({"from": edges[:-1], **counts})
-    with drawing(record, "memorisation", data, (WIDTH, 4.2)) as figure:
+    with saved_figure(record, "memorisation", data, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
         for name, colour in COLOURS.items():
             label = f"{name} ({int(counts[name].sum()):,})"
@@ -494,9 +494,9 @@ def draw_histogram(
         # text is drawn as it is, formulas too
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.yaxis.set_minor_locator(NullLocator())
-        keys(figure, [axes])
+        draw_legend(figure, [axes])
         high = int((values[is_known] >= QUARTER).sum())
-        headline(
+        draw_headline(
             figure,
             f"{high:,} of {len(values):,} records: estimated memorisation at least 0.25",
             "",

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from agt.data.dataset import Dataset
-from agt_cli.report.figures import drawing
+from agt_cli.report.figures import saved_figure
 from agt_cli.report.record import RunRecord
 
 FIGURE = "most_memorised_NOT_FOR_PUBLICATION"
@@ -53,7 +53,7 @@ def draw_most_memorised(
     images = np.asarray(features[shown_rows], dtype=np.float64).reshape(-1, side, side)
     shown_values = values[shown_rows]
     data = pd.DataFrame({"memorisation": shown_values})
-    with drawing(record, FIGURE, data, (0.72 * IMAGES_ACROSS, 1.05 * lines)) as figure:
+    with saved_figure(record, FIGURE, data, (0.72 * IMAGES_ACROSS, 1.05 * lines)) as figure:
         panels = figure.subplots(lines, IMAGES_ACROSS, squeeze=False).ravel()
         for panel in panels:
             panel.set_axis_off()

@@ -19,7 +19,7 @@ from agt.training.lattice import LATTICE_STEPS
 from agt_audit.pairs import NumberPair, neighbours
 from agt_audit.recorded_draws import RecordedRandomness
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
-from agt_cli.report.findings import Finding, Outcome, counterexamples
+from agt_cli.report.findings import Finding, Outcome, exact_finding
 
 CHECKED_DRAWS = 100  # releases from each side that are checked to be in the public range
 MADE_UP = (
@@ -189,7 +189,7 @@ def published_finding(mechanism: LaplaceMean, pair: SumPair, source: Randomness)
     numbers, others = (side.number_of(possible) for side in pair.sides)
     invalid = int(off_lattice.sum())
     different = int((numbers != others).sum())
-    return counterexamples(
+    return exact_finding(
         f"{subject_of(mechanism)}: the numbers that it can publish",
         f"a released sum is a whole number from 0 to {largest:,}, and the number that it stands "
         "for does not depend on the records",

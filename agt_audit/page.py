@@ -12,23 +12,34 @@ import pandas as pd
 from agt_audit.estimates import advantage, gaussian_advantage, posterior
 from agt_audit.job import OWNER, Audited
 from agt_cli.report.findings import (
-    LOWER,
-    RIGOROUS,
+    LOSS_MEASURES,
+    RIGOROUS_STRENGTHS,
     Audit,
     Finding,
     Outcome,
     Strength,
-    least,
-    number,
+    format_bound,
+    format_lower_bound,
 )
-from agt_cli.report.markdown import Markdown, capital, document, markdown_table, plain
+from agt_cli.report.markdown import (
+    Markdown,
+    capitalize_first,
+    document,
+    escape_markdown,
+    markdown_table,
+)
 from agt_cli.report.sections_md import figures_section
 
 PRIORS = (0.5, 0.01)
-ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
+ORDER = (
+    Outcome.VIOLATED,
+    Outcome.UNTESTED,
+    Outcome.NOT_CONTRADICTED,
+    Outcome.REPORTED,
+)  # the worst first
 ABOUT = "about"
 SIGNS = {
-    Strength.CERTAIN: "≥",
+    Strength.EXACT: "≥",
     Strength.CONFIDENT: "≥",
     Strength.ASYMPTOTIC: ABOUT,
     Strength.CREDIBLE: ABOUT,
@@ -56,7 +67,7 @@ LIMITS = (
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
 MAX_SHOWN = 24  # findings of a page, the violated first
 MAX_ROWS = 8  # of a table
-FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
+FRACTIONS = (*LOSS_MEASURES, "deviation/bound")  # of these a share of the claim means something
 
 
 # -- words
@@ -77,9 +88,13 @@ def found(finding: Finding) -> str:
     """
     if finding.found is None:
         return "nothing"
-    is_loss = finding.measure in LOWER
+    is_loss = finding.measure in LOSS_MEASURES
     sign = SIGNS[finding.strength]
-    value = least(finding.found, finding.claimed) if is_loss else number(finding.found)
+    value = (
+        format_lower_bound(finding.found, finding.claimed)
+        if is_loss
+        else format_bound(finding.found)
+    )
     words = f"{sign} {value}" if is_loss or sign == ABOUT else value
     quantity = f"{finding.measure} {words}"
     if " " in finding.measure:  # a noun of several words, such as "labels that differ"
@@ -99,7 +114,7 @@ def risk(finding: Finding, question: str) -> str:
         question: what an attacker wants to know, as a clause (``AuditKind.question``).
     """
     claimed = finding.claimed
-    if claimed is None or finding.measure not in LOWER:
+    if claimed is None or finding.measure not in LOSS_MEASURES:
         return ""
     delta = finding.delta or 0.0
     is_gaussian = finding.measure == "mu"
@@ -112,15 +127,17 @@ def risk(finding: Finding, question: str) -> str:
     if is_gaussian:
         right = percent(0.5 + max_advantage / 2)
         return (
-            f"mu = {number(claimed)}: an attacker who guesses whether {question} (at first, both "
-            f"are equally likely) is right with probability at most {right}. In general, "
+            f"mu = {format_bound(claimed)}: an attacker who guesses whether {question} (at first, "
+            f"both are equally likely) is right with probability at most {right}. In general, "
             f"{advantage_limit}"
         )
-    privacy_loss = f"epsilon = {number(claimed)}"
+    privacy_loss = f"epsilon = {format_bound(claimed)}"
     exception = ""
     if delta:
-        privacy_loss += f", delta = {number(delta)}"
-        exception = f", except with probability {number(delta)}, for which nothing is promised"
+        privacy_loss += f", delta = {format_bound(delta)}"
+        exception = (
+            f", except with probability {format_bound(delta)}, for which nothing is promised"
+        )
     before, rare_before = (percent(prior) for prior in PRIORS)
     after, rare_after = (percent(posterior(prior, claimed)) for prior in PRIORS)
     return (
@@ -153,7 +170,7 @@ def lines(audit: Audit, question: str) -> Iterator[str]:
         question: what an attacker wants to know, as a clause.
     """
     yield f"{audit.kind} audit of {audit.subject}: {audit.verdict}"
-    if audit.of_the_auditor:  # a table has said the rest
+    if audit.is_selftest:  # a table has said the rest
         return
     yield from (f"{finding.outcome.value}: {finding.meaning}" for finding in audit.findings)
     yield from _again(audit)
@@ -178,7 +195,7 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
         audited: the tables and captions of figures of the same audit.
         question: what an attacker wants to know, as a clause (``AuditKind.question``).
     """
-    of_auditor = audit.of_the_auditor
+    of_auditor = audit.is_selftest
     sections: list[str | Sequence[str]] = []
     if not of_auditor:
         sections += _findings(audit)
@@ -191,10 +208,10 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
     sections += _tables(audited, len(audit.findings) if of_auditor else MAX_ROWS)
     digest_start = audit.digest[:19] if audit.digest else ""
     state = f" State of the run (start of its digest): {digest_start}…." if digest_start else ""
-    kind = plain(audit.kind)
-    subject = plain(audit.subject)
-    verdict = plain(capital(audit.verdict))
-    for_whom = "" if of_auditor else f" {capital(OWNER)}.{state}"
+    kind = escape_markdown(audit.kind)
+    subject = escape_markdown(audit.subject)
+    verdict = escape_markdown(capitalize_first(audit.verdict))
+    for_whom = "" if of_auditor else f" {capitalize_first(OWNER)}.{state}"
     return document(
         f"# Audit: {kind} of {subject}",
         f"**{verdict}.**{for_whom}",
@@ -212,7 +229,8 @@ def _tables(audited: Audited, shown_rows: int) -> Iterator[str]:
         more = ""
         if len(table) > shown_rows:
             more = f": the first {shown_rows} of {len(table):,} rows of tables/{name}.csv"
-        yield f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}"
+        title = capitalize_first(name.replace("_", " "))
+        yield f"## {escape_markdown(title)}{escape_markdown(more)}"
         yield data_table(table.head(shown_rows))
 
 
@@ -229,7 +247,7 @@ def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
         yield f"Findings not shown here: {hidden}. All findings are listed in audit.json."
     sentences = []
     for finding in shown:
-        limit = f" {capital(finding.noticeable)}." if finding.noticeable else ""
+        limit = f" {capitalize_first(finding.noticeable)}." if finding.noticeable else ""
         sentences.append(f"{finding.subject}: {finding.meaning}.{limit}")
     yield from _section("What was found", dict.fromkeys(sentences))
 
@@ -247,7 +265,7 @@ def _share(finding: Finding) -> str:
     It is "-" if nothing was found or claimed, or if what was found is no rigorous bound in the
     claim's measure.
     """
-    comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS
+    comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS_STRENGTHS
     if not comparable or not finding.claimed or finding.found is None:
         return "-"
     percentage = 100 * finding.found / finding.claimed
@@ -282,5 +300,7 @@ def _cell(value: object, rate: bool) -> str:
     if not isinstance(value, float) or math.isinf(value):
         return str(value)
     if rate:
-        return f"{number(100 * value)} %"
-    return number(value, beside=1.0)  # with enough digits to tell a share near 1 from 1
+        return f"{format_bound(100 * value)} %"
+    return format_bound(
+        value, distinct_from=1.0
+    )  # with enough digits to tell a share near 1 from 1

@@ -67,7 +67,7 @@ from agt_audit.pairs import neighbours, pair_of, segments
 from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandomness
 from agt_audit.weights import trained_head
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, counterexamples
+from agt_cli.report.findings import Finding, exact_finding
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import TrainedRun
 
@@ -144,7 +144,7 @@ def _published_finding(
     if different:
         fields = "; ".join(different)
         listed = f"published fields that differ on the neighbouring dataset: {fields}"
-    return counterexamples(
+    return exact_finding(
         f"{subject}: what is published",
         "with fixed random draws, what a release publishes does not depend on private data",
         ATTACK,
@@ -167,7 +167,7 @@ def _inputs_finding(subject: str, guarantee: Guarantee, loss: float, effort: str
     share = loss
     if share <= 1 + ROUNDING:  # a rounding error is no violation
         share = min(share, 1.0)
-    return counterexamples(
+    return exact_finding(
         f"{subject}: what goes into its random draws",
         str(guarantee),
         ATTACK,

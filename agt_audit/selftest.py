@@ -117,7 +117,7 @@ from agt_cli.report.findings import (
     Finding,
     Outcome,
     Strength,
-    counterexamples,
+    exact_finding,
 )
 from agt_cli.report.record import RunRecord
 
@@ -1174,12 +1174,12 @@ def _audit_plant(plant: Plant, name: str, seed: int) -> Finding:
     except Exception as error:
         error_type = type(error).__name__
         why = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
-        return counterexamples(name, "-", "-", "-", "-", None, why)
+        return exact_finding(name, "-", "-", "-", "-", None, why)
 
 
 def _is_right(finding: Finding, is_flawed: bool) -> bool:
     """Return whether a plant's finding has the outcome that it must have."""
-    return finding.outcome is (Outcome.VIOLATED if is_flawed else Outcome.STANDS)
+    return finding.outcome is (Outcome.VIOLATED if is_flawed else Outcome.NOT_CONTRADICTED)
 
 
 def _verdict(finding: Finding, is_flawed: bool) -> str:
@@ -1205,10 +1205,10 @@ def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
         claim=claim,
         attack=finding.attack,
         effort=finding.effort,
-        outcome=Outcome.STANDS if is_right else Outcome.VIOLATED,
+        outcome=Outcome.NOT_CONTRADICTED if is_right else Outcome.VIOLATED,
         meaning=f"{verdict}. Audited claim: {finding.claim}; {finding.meaning}",
         measure=VERDICTS[is_flawed, is_flawed],  # the right verdict
         claimed=1.0,
         found=float(is_right),
-        strength=Strength.CERTAIN,
+        strength=Strength.EXACT,
     )

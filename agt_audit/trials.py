@@ -10,7 +10,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import Randomness, SystemRandomness, next_up
 from agt_audit.estimates import Claimed, Event, TestedClaim, choose_event, label_event
-from agt_cli.report.findings import Finding, Outcome, Strength, least
+from agt_cli.report.findings import Finding, Outcome, Strength, format_lower_bound
 
 Choosing = Literal["split", "fixed"]
 Draws = Callable[[int], np.ndarray]
@@ -76,7 +76,7 @@ class Exact:
             )
         else:
             comparison = "exceeds" if self.exceeds else "does not exceed"
-            exact_value = least(value, claimed.value)
+            exact_value = format_lower_bound(value, claimed.value)
             meaning = (
                 f"computed exactly, without sampling: for this pair of inputs, {quantity} is "
                 f"{exact_value}, which {comparison} the claimed {claimed.value:g}"
@@ -92,13 +92,13 @@ class Exact:
             str(guarantee),
             attack,
             effort,
-            Outcome.VIOLATED if self.exceeds else Outcome.STANDS,
+            Outcome.VIOLATED if self.exceeds else Outcome.NOT_CONTRADICTED,
             meaning,
             claimed.measure,
             claimed.value,
             claimed.shown_delta,
             value,
-            Strength.CERTAIN,
+            Strength.EXACT,
             noticeable=noticeable,
         )
 

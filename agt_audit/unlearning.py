@@ -56,7 +56,7 @@ from agt_audit.neighbours import labels_of, margins_of_labels
 from agt_audit.trials import TrialPlan
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, counterexamples
+from agt_cli.report.findings import Finding, Outcome, exact_finding
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
@@ -290,7 +290,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
         why: a sentence that says why it could not be attacked; "": a general one.
     """
     why = why or "nothing was tested, because no attack was made on this method"
-    return counterexamples(subject, claim, "none", "none", "-", None, why)
+    return exact_finding(subject, claim, "none", "none", "-", None, why)
 
 
 def _make_attack(
@@ -763,7 +763,7 @@ def _certain_finding(
         allowed: the largest value that the claim allows.
     """
     largest = max(trial.found or 0.0 for trial in trials)
-    finding = counterexamples(
+    finding = exact_finding(
         subject,
         claimed.sentences[0],
         attack,

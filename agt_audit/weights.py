@@ -55,7 +55,7 @@ from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.pairs import neighbours, segments
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, least
+from agt_cli.report.findings import Finding, Outcome, format_lower_bound
 from agt_cli.report.record import RunRecord
 
 GRID_POINTS = 40_001
@@ -182,7 +182,7 @@ def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -
         f"this audit detects noise that is sized for less than {share:.3g} times the claimed "
         "sensitivity",
     )
-    mu_of_pair = least(finding.found or 0.0, mechanism.mu)
+    mu_of_pair = format_lower_bound(finding.found or 0.0, mechanism.mu)
     meaning = (
         f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, and "
         f"{mechanism.mu:g} is claimed. The models are {share:.3g} times the sensitivity apart"
@@ -212,7 +212,7 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
             "with its expected value"
         ),
         effort=f"{count:,} coordinates; {effort}",
-        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
+        outcome=Outcome.VIOLATED if violated else Outcome.NOT_CONTRADICTED,
         meaning=f"the standard deviation of the noise is {ratio:.4g} times the claimed one",
         measure="noise/claimed",
         found=ratio,

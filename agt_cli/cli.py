@@ -18,9 +18,9 @@ from agt.errors import AgtError, ConfigError, naming_settings, nearest
 from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
     command_line,
+    drop_output,
     end_with_torchrun,
-    mute,
-    muted,
+    is_stdout_dropped,
     raising_terminated,
     rank,
     visible,
@@ -73,17 +73,17 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
             code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except BrokenPipeError:
-        mute("stdout")
+        drop_output("stdout")
         code = AgtError.exit_code
     except KeyboardInterrupt as error:
         return _complain(str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
     except AgtError as error:
         return _complain(str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
-        mute("stdout")
+        drop_output("stdout")
         reason = error.strerror or error
         return _complain(f"agt cannot write to standard output ({reason})", AgtError.exit_code)
-    return code or AgtError.exit_code * muted()
+    return code or AgtError.exit_code * is_stdout_dropped()
 
 
 def _collect_nothing() -> None:

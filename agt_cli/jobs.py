@@ -36,7 +36,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import manifest_digest
 from agt_cli.report.found import resolve_latest
 from agt_cli.report.opening import open_run
-from agt_cli.report.replaced import check_not_replaced, home_of
+from agt_cli.report.replaced import check_not_replaced, output_folders_of
 
 
 def resolve_settings(
@@ -59,7 +59,9 @@ def resolve_settings(
     if settings.get("run") and "output_dir" in settings:
         folder = Path(str(settings["run"]))
         output_dir = Path(str(settings["output_dir"])).resolve()
-        check_not_replaced(manifest_digest(folder), folder, {output_dir, *home_of(folder)})
+        check_not_replaced(
+            manifest_digest(folder), folder, {output_dir, *output_folders_of(folder)}
+        )
     if command in ("train", "tune", "measure"):
         from agt_cli.choices import bind_declaration, with_votes_recipe
 

@@ -15,8 +15,8 @@ from agt.errors import ConfigError, DataMissing
 from agt.store.locations import locate, require
 from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS, current_name
-from agt_cli.report.finished import COMMIT, Run
-from agt_cli.report.found import LATEST, newest
+from agt_cli.report.finished import COMMIT_FOLDER, Run
+from agt_cli.report.found import LATEST, newest_run
 from agt_cli.report.opening import STATUS_FILE, check_usable
 from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
 
@@ -125,7 +125,7 @@ def check_verified_path(path: Path, outputs: Path) -> None:
     from agt_cli.ledger_files import is_ledger
 
     if not path.exists():
-        run = newest(outputs / "train", "train")
+        run = newest_run(outputs / "train", "train")
         instead = f"; the newest finished train run is {run.folder}" if run else ""
         raise ConfigError(
             f"{path}: this file or folder does not exist: give the path of a run's or a release's "
@@ -280,7 +280,7 @@ def check_requested(folder: Path) -> None:
         folder: of the run.
     """
     # an update that was stopped half-way has its log in COMMIT
-    if not (folder / LOG_OF_REQUESTS).exists() and not (folder / COMMIT).exists():
+    if not (folder / LOG_OF_REQUESTS).exists() and not (folder / COMMIT_FOLDER).exists():
         raise nothing_requested(folder)
 
 

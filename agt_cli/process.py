@@ -78,17 +78,17 @@ def raising_terminated() -> Iterator[None]:
     can handle signals, nothing changes.
     """
     main_thread = threading.current_thread() is threading.main_thread()
-    ours = [
+    default_signals = [
         number
         for number in ENDING_SIGNALS
         if main_thread and signal.getsignal(number) is signal.SIG_DFL
     ]
-    for number in ours:
+    for number in default_signals:
         signal.signal(number, _terminate)
     try:
         yield
     finally:
-        for number in ours:
+        for number in default_signals:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -112,7 +112,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 # ------------
 
 StreamName = Literal["stdout", "stderr"]
-_mute: set[StreamName] = set()
+_dropped_streams: set[StreamName] = set()
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -150,15 +150,15 @@ def write_any_text() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def put(text: str, name: StreamName) -> None:
+def write_line(text: str, name: StreamName) -> None:
     """Write a line to a stream. If its reader is gone, this and all later lines are dropped."""
     try:
         print(text, file=getattr(sys, name), flush=True)
     except BrokenPipeError:
-        mute(name)
+        drop_output(name)
 
 
-def mute(name: StreamName) -> None:
+def drop_output(name: StreamName) -> None:
     """Drop everything that is written to a stream from now on, without errors.
 
     That includes what is still buffered, which Python writes when it ends.
@@ -170,12 +170,12 @@ def mute(name: StreamName) -> None:
         os.dup2(null_device, stream.fileno())
         os.close(null_device)
     setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    _mute.add(name)
+    _dropped_streams.add(name)
 
 
-def muted() -> bool:
+def is_stdout_dropped() -> bool:
     """Return whether standard output was muted, because its reader is gone."""
-    return "stdout" in _mute
+    return "stdout" in _dropped_streams
 
 
 # -- torchrun: how many processes there are, and which of them this one is

@@ -42,9 +42,9 @@ from agt_cli.jobs import (
     signatures_on_earlier_states,
 )
 from agt_cli.process import VISIBLE_GPUS, command_line, raising_terminated, visible_gpus
-from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
-from agt_cli.report.console import Console, cell
-from agt_cli.report.finished import LOCK, Run
+from agt_cli.report.by_signature import finished_record, may_be_running, move_aside
+from agt_cli.report.console import Console, format_cell
+from agt_cli.report.finished import LOCK_FILE, Run
 from agt_cli.report.found import jobs_of
 from agt_cli.report.record import csv_bytes
 
@@ -662,7 +662,7 @@ def _take_lock(sweep: Path, console: Console) -> Lock:
     Raises:
         ConfigError: another process holds the lock.
     """
-    lock = Lock(sweep / LOCK)
+    lock = Lock(sweep / LOCK_FILE)
     if not lock.acquire():
         raise ConfigError(
             f"{sweep}: another process is running this sweep: wait until it ends, or give "
@@ -682,7 +682,7 @@ def _wait_for_dying(jobs: Sequence[Job]) -> None:
     Processes end soon after a launcher that stopped with an error.
     """
     end = time.monotonic() + DYING_SECONDS
-    while any(is_locked(job.folder / LOCK) for job in jobs) and time.monotonic() < end:
+    while any(is_locked(job.folder / LOCK_FILE) for job in jobs) and time.monotonic() < end:
         time.sleep(0.05)
 
 
@@ -740,14 +740,14 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
         if run is not None:
             note(f"{job.label} was done before and is not run again; its result is in {folder}")
             return replace(job, folder=folder, run=run, before=True)
-    if may_be_at_work(job.folder):
+    if may_be_running(job.folder):
         note(
             f"{job.label} is not started, because another process is running this job, in "
             f"the folder {job.folder}"
         )
         return replace(job, run=Run.at(job.folder), before=True)
     state = Run.at(job.folder).state
-    aside = set_aside(job.folder)
+    aside = move_aside(job.folder)
     if aside is not None:
         note(
             f"{job.label} runs again: its earlier run is {state}, and the folder of that run was "
@@ -835,7 +835,7 @@ class JobTable:
             seen |= {job.signature, frozenset(job.overrides)}
         earlier: list[Run] = []
         for run in sorted(
-            jobs_of(self.sweep), key=lambda run: (run.state == "done", run.moment), reverse=True
+            jobs_of(self.sweep), key=lambda run: (run.state == "done", run.start_time), reverse=True
         ):
             names = {run.environment.get("signature"), frozenset(run.overrides)}
             if run.command == self.command and run.overrides and not names & seen:
@@ -895,7 +895,9 @@ class JobTable:
         rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
         cells = []
         for row in rows.to_dict("records"):
-            cells.append([cell(row[name], 1 if name == "seconds" else 3) for name in columns])
+            cells.append(
+                [format_cell(row[name], 1 if name == "seconds" else 3) for name in columns]
+            )
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
         failed = [job for job in self._all_earlier() if job.state == "failed"]
         if failed:

@@ -25,7 +25,7 @@ from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, message_of_error, missing_words
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
-from agt_cli.report.unfinished import check_open, check_resumed_folder
+from agt_cli.report.unfinished import check_not_finished, check_resumed_folder
 from agt_cli.usage import OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {
@@ -109,7 +109,7 @@ def check_training(config: Mapping[str, Any]) -> None:
             check_resumed_folder(Path(resumed))
             run = Run.at(Path(resumed), "resume")
             if run.command == "train":
-                check_open(run)
+                check_not_finished(run)
         return
     also = ""
     if missing_words(config):

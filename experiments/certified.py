@@ -31,7 +31,7 @@ from agt.models.box import BoxModel
 from agt.relations import RELATIONS
 from agt.settings import STRICT, Count, Positive
 from agt.training.loop import Progress, train
-from agt_cli.report.figures import DARKEST, LINES, Grid, power_words
+from agt_cli.report.figures import DARKEST_COLOUR, SERIES_STYLES, Grid, format_power_of_ten
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import DpSgd
@@ -564,7 +564,7 @@ def training_curve(
         frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {
-            "k counts": RELATIONS[relation].describe_ball(),
+            "k counts": RELATIONS[relation].describe_edits_within_k(),
             "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
         }
         return (
@@ -629,7 +629,7 @@ def _looks_by_k(ks: Sequence[int]) -> tuple[Looks, Looks]:
     fractions: Looks = {}
     accuracies: Looks = {"nominal": {"color": "black", "linestyle": "-", "marker": ""}}
     for position, k in enumerate(ks):
-        line = LINES[position % len(LINES)]
+        line = SERIES_STYLES[position % len(SERIES_STYLES)]
         look = {"color": line["color"], "marker": line["marker"]}
         fractions[f"k = {k}"] = {**look, "linestyle": "-"}
         accuracies[f"worst case, k = {k}"] = {**look, "linestyle": "-"}
@@ -868,7 +868,7 @@ def plane_maps(
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
 
     def shown(rows: pd.DataFrame) -> Shown:
-        scale, shades, label = regions(levels), (0.0, DARKEST), "stable distance, in k"
+        scale, shades, label = regions(levels), (0.0, DARKEST_COLOUR), "stable distance, in k"
         what = (
             "Regions of the plane by how many records would have to change before the label could;"
         )
@@ -878,8 +878,8 @@ def plane_maps(
             within_decade = (1, 2, 5) if lowest_power >= -3 else (1,)
             powers = [10.0**power for power in range(lowest_power, 0)]
             ends = [step * power for power in powers for step in within_decade] + [1.0]
-            in_words = power_words if lowest_power < -4 else "{:g}".format
-            scale, shades = (ends, {end: in_words(end) for end in ends}), (DARKEST, 0.0)
+            in_words = format_power_of_ten if lowest_power < -4 else "{:g}".format
+            scale, shades = (ends, {end: in_words(end) for end in ends}), (DARKEST_COLOUR, 0.0)
             label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
             what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
         draw = partial(

@@ -15,21 +15,21 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from agt_cli.report.covered_curves import CURVE, show_covered_parts
+from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.figures import (
-    ACROSS,
     DASHES,
+    PANELS_PER_ROW,
     WIDTH,
-    columns_of,
-    drawing,
-    ends,
-    headline,
-    keys,
+    draw_headline,
+    draw_legend,
+    end_axes_at_data,
+    end_axes_at_ticks,
+    legend_columns,
     line_styles,
-    log_ticks,
-    ordered,
-    round_ends,
-    wrapped,
+    panels_in_order,
+    saved_figure,
+    set_log_ticks,
+    wrap_text,
 )
 from agt_cli.report.record import RunRecord
 
@@ -111,13 +111,13 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     parts = (
         [("", drawn_data)]
         if chart.panels is None
-        else ordered(list(drawn_data.groupby(chart.panels, sort=False)), chart.order)
+        else panels_in_order(list(drawn_data.groupby(chart.panels, sort=False)), chart.order)
     )
     style = {
         name: {**look, **chart.looks.get(first_names[name], {})}
         for name, look in _styles(drawn_data).items()
     }
-    across = len(parts) if len(parts) <= MOST_ACROSS else ACROSS
+    across = len(parts) if len(parts) <= MOST_ACROSS else PANELS_PER_ROW
     names = [*map(chart.words, style), *chart.levels]
     name_lines = [line for name in names for line in name.split("\n")]
     short = max(map(len, name_lines)) <= LONGEST_BESIDE
@@ -126,8 +126,8 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     width = WIDTHS[across] if across > 1 or beside else WIDTH
     legend = 0.0
     if not (beside or chart.inside):
-        legend = 0.2 * math.ceil(len(name_lines) / columns_of(names, width))
-    with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
+        legend = 0.2 * math.ceil(len(name_lines) / legend_columns(names, width))
+    with saved_figure(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
         places = (
             figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
         )
@@ -137,25 +137,25 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
         _ticks(places[0], chart, data)
         drawn = places[: len(parts)]
         show_covered_parts(drawn)
-        ends(drawn, "x")
+        end_axes_at_data(drawn, "x")
         if chart.share:
             _from_0_to_1(drawn)
         elif chart.ylog:
-            ends(drawn, "y")
+            end_axes_at_data(drawn, "y")
         else:
-            round_ends(drawn, "y")
+            end_axes_at_ticks(drawn, "y")
         for axes in places[len(parts) :]:
             axes.set_axis_off()
         for axes in drawn[-across:]:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(chart.xlabel)
         for axes in drawn[::across]:
-            axes.set_ylabel(wrapped(chart.ylabel, 3))
+            axes.set_ylabel(wrap_text(chart.ylabel, 3))
         if chart.inside:
             drawn[0].legend(loc="upper right")
         else:
-            keys(figure, drawn, beside)
-        headline(figure, chart.finding, chart.title)
+            draw_legend(figure, drawn, beside)
+        draw_headline(figure, chart.finding, chart.title)
 
 
 def _from_0_to_1(drawn: list[Axes]) -> None:
@@ -256,7 +256,7 @@ def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:
     """Few and round, with numbers as people write them; whole ones where the data is whole."""
     for axis, column, log in ((axes.xaxis, chart.x, chart.log), (axes.yaxis, chart.y, chart.ylog)):
         if log:
-            log_ticks(axis, data[column])
+            set_log_ticks(axis, data[column])
         elif is_numeric_dtype(data[column]):
             axis.set_major_locator(
                 MaxNLocator(
@@ -275,7 +275,7 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
             "markersize": 3.5,
             "markevery": max(1, len(rows) // 10),
             "linewidth": 1.4,
-            "gid": CURVE,
+            "gid": CURVE_GID,
         }
         marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
         look = {**marks, **style[str(name)]}

@@ -22,15 +22,15 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 
 from agt_cli.report.figures import (
-    ACROSS,
-    COLOURS,
-    LINES,
-    MARKERS,
-    drawing,
-    keys,
-    log_ticks,
-    round_ends,
-    wrapped,
+    CLASS_MARKERS,
+    COLOUR_MAP,
+    PANELS_PER_ROW,
+    SERIES_STYLES,
+    draw_legend,
+    end_axes_at_ticks,
+    saved_figure,
+    set_log_ticks,
+    wrap_text,
 )
 from agt_cli.report.record import RunRecord
 
@@ -100,10 +100,10 @@ def marks(
     categories, parts = list(data[y].unique()), list(data.groupby(panels, sort=False))
     several = data[series].nunique() > 1
     beside = several and len(parts) == 1
-    across = len(parts) if len(parts) <= MOST_ACROSS else ACROSS
+    across = len(parts) if len(parts) <= MOST_ACROSS else PANELS_PER_ROW
     down = math.ceil(len(parts) / across)
     size = (2.2 + 2.3 * across + 1.6 * beside, 0.6 + down * (1.0 + 0.42 * len(categories)))
-    with drawing(record, name, data, size) as figure:
+    with saved_figure(record, name, data, size) as figure:
         grid = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True)
         places = list(grid.ravel())[: len(parts)]
         for axes in grid.ravel()[len(parts) :]:
@@ -114,20 +114,20 @@ def marks(
             if start:
                 axes.plot([], [], "|", color="black", markersize=9, label=start_name)
             axes.set_yticks(range(len(categories)), [in_words(str(one)) for one in categories])
-            axes.set(title=wrapped(panel.format(value), 2.2), xscale="log" if log else "linear")
+            axes.set(title=wrap_text(panel.format(value), 2.2), xscale="log" if log else "linear")
         for axes in places[-across:]:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(xlabel)
         places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
         if log:
-            log_ticks(places[0].xaxis, data[x])
-        round_ends(places, "x", 4)
+            set_log_ticks(places[0].xaxis, data[x])
+        end_axes_at_ticks(places, "x", 4)
         if start and not several:
             places[0].lines[0].set_label(mark_name)
             for axes in places[1:]:
                 axes.lines[0].set_label("_in the first panel")
         if several or start:
-            keys(figure, places, beside)
+            draw_legend(figure, places, beside)
 
 
 def _draw_marks(
@@ -142,7 +142,7 @@ def _draw_marks(
     )
     for position, (name, part) in enumerate(placed.groupby(series, sort=False)):
         place = part["place"]
-        style = {key: LINES[position][key] for key in ("color", "marker")}
+        style = {key: SERIES_STYLES[position][key] for key in ("color", "marker")}
         label = in_words(str(name))
         if start or (part["low"] == part["high"]).all():
             axes.plot(part[x], place, linestyle="none", markersize=4, label=label, **style)
@@ -191,11 +191,11 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
     """
     groups = list(data.groupby("series", sort=False))
     apart = 0.09 if _meet(data, size) else 0.0
-    with drawing(record, name, data, (6.8, 3.8)) as figure:
+    with saved_figure(record, name, data, (6.8, 3.8)) as figure:
         axes = figure.subplots()
         for position, (series, part) in enumerate(groups):
             places = part["depth"] + apart * (position - (len(groups) - 1) / 2)
-            _draw_batches(axes, part, places, in_words(str(series)), LINES[position], size)
+            _draw_batches(axes, part, places, in_words(str(series)), SERIES_STYLES[position], size)
         axes.axhline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
         if data["batch"].isna().any():
             label = "empty mark: all records\nare not enough"
@@ -213,8 +213,8 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
         limits = (known.min() / 1.3, 1.8 * size)
         axes.set(xlabel="hidden layers", ylabel="smallest batch (records)", ylim=limits)
         axes.set_xticks(sorted(set(data["depth"])))
-        log_ticks(axes.yaxis, known)
-        keys(figure, [axes], beside=True)
+        set_log_ticks(axes.yaxis, known)
+        draw_legend(figure, [axes], at_right=True)
 
 
 def _meet(data: pd.DataFrame, size: float) -> bool:
@@ -273,12 +273,12 @@ def named_points(
         names: the columns whose values are written beside a point.
         xlabel: words; ``ylabel``: as well.
     """
-    with drawing(record, name, data, (7.2, 4.6)) as figure:
+    with saved_figure(record, name, data, (7.2, 4.6)) as figure:
         axes = figure.subplots()
         groups = list(data.groupby("series", sort=False))
         for position, (series, part) in enumerate(groups):
             points = part.sort_values(x)
-            line = LINES[position]
+            line = SERIES_STYLES[position]
             axes.plot(points[x], points[y], markersize=4, label=in_words(str(series)), **line)
             axes.fill_between(
                 points[x],
@@ -291,7 +291,7 @@ def named_points(
             _write_names(axes, points, (x, y), names, line["color"], below=position % 2 == 0)
         _scale_of_counts(axes, data[x])
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        round_ends([axes], "y", room_for_words=0.08)
+        end_axes_at_ticks([axes], "y", margin=0.08)
         legend = figure.legend(
             loc="outside right upper", title=f"beside a point:\n{', '.join(names)}"
         )
@@ -372,7 +372,7 @@ def pictures(
     parts = {str(line): part.sort_values(order) for line, part in data.groupby(rows, sort=False)}
     pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
     side, across = math.isqrt(len(pixels)), max(map(len, parts.values()))
-    with drawing(record, name, data, (0.72 * across + 1.1, 1.05 * len(parts) + 0.1)) as figure:
+    with saved_figure(record, name, data, (0.72 * across + 1.1, 1.05 * len(parts) + 0.1)) as figure:
         places = figure.subplots(len(parts), across, squeeze=False)
         for axes in places.ravel():
             axes.set_axis_off()
@@ -427,14 +427,14 @@ def planes(
     steps = np.linspace(0, 1, len(ends) - 1)
     if first < last:  # pale shades are harder to tell apart than dark ones
         steps = steps**0.7
-    colours = ListedColormap(mpl.colormaps[COLOURS](first + (last - first) * steps))
+    colours = ListedColormap(mpl.colormaps[COLOUR_MAP](first + (last - first) * steps))
     columns = ["x1", "x2", "profile", "claim", "panel", "prediction", "stable_distance"]
     mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
     panels, lines = (
         list(data["panel"].unique()),
         list(data.groupby(["profile", "claim"], sort=False)),
     )
-    with drawing(
+    with saved_figure(
         record, name, mapped, (1.8 + 1.7 * len(panels), 0.9 + 1.45 * len(lines))
     ) as figure:
         axes = figure.subplots(len(lines), len(panels), squeeze=False, sharex="col", sharey="col")
@@ -444,10 +444,10 @@ def planes(
             places[0].set_ylabel("x2", fontsize=8)
             _name_row(places[0], f"{claim},\n{in_words(str(profile))}")
         for place, panel in zip(axes[0], panels, strict=True):
-            place.set_title(wrapped(panel, 2), fontsize=8)
+            place.set_title(wrap_text(panel, 2), fontsize=8)
         for place in axes[-1]:
             place.set_xlabel("x1", fontsize=8)
-        keys(figure, list(axes.ravel()), markerscale=1.6, fontsize=8)
+        draw_legend(figure, list(axes.ravel()), markerscale=1.6, fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
         bar.set_ticks(list(names), labels=list(names.values()))
         bar.ax.minorticks_off()
@@ -488,7 +488,7 @@ def _draw_plane(
     for c in range(1, int(label.max()) + 1):
         axes.contour(x, y, (label == c).astype(float), levels=[0.5], colors="black", linewidths=1.2)
     for (label_of_class, here), (marker, face, edge) in zip(
-        training.groupby("prediction"), MARKERS, strict=False
+        training.groupby("prediction"), CLASS_MARKERS, strict=False
     ):
         axes.scatter(
             here["x1"],

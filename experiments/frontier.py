@@ -35,8 +35,8 @@ from agt.settings import STRICT, Count, build
 from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import composed
-from agt_cli.report.figures import LINES
-from agt_cli.report.sections_md import counted_edits
+from agt_cli.report.figures import SERIES_STYLES
+from agt_cli.report.sections_md import describe_edits
 
 from .amex import make
 from .certified import HALF, at_half
@@ -134,7 +134,7 @@ def smallest_batch(
 
         about = {
             "data": prepared.dataset.name,
-            "k counts": counted_edits(settings.relation),
+            "k counts": describe_edits(settings.relation),
             "size": size,
         }
         probes = searched(batch_counts(size, least, per_doubling), probe, fraction)
@@ -664,16 +664,16 @@ def frontier(
 
 
 METHOD_LOOKS = {
-    "published rules": LINES[1],
-    "boxes": LINES[0],
-    "linear head": LINES[2],
-    "linear head on random ReLU features": LINES[3],
-    "linear head on crosses of columns": LINES[4],
-    "linear head on scattering features": LINES[4],
-    "votes of ridge regressions": LINES[5],
-    "votes of gradient boosting": LINES[7],
-    "votes on scattering features": LINES[7],
-    "one ridge regression, k labels flipped": LINES[6],
+    "published rules": SERIES_STYLES[1],
+    "boxes": SERIES_STYLES[0],
+    "linear head": SERIES_STYLES[2],
+    "linear head on random ReLU features": SERIES_STYLES[3],
+    "linear head on crosses of columns": SERIES_STYLES[4],
+    "linear head on scattering features": SERIES_STYLES[4],
+    "votes of ridge regressions": SERIES_STYLES[5],
+    "votes of gradient boosting": SERIES_STYLES[7],
+    "votes on scattering features": SERIES_STYLES[7],
+    "one ridge regression, k labels flipped": SERIES_STYLES[6],
 }
 """How a method's curve looks, the same for every data set; no data set has two of one look."""
 

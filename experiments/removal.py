@@ -48,7 +48,7 @@ from agt.training.ensemble import assign_shards
 from agt.training.objective import Objective
 from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_step_increase
 from agt.unlearning.sisa import answerable, retrain_affected
-from agt_cli.report.figures import LINES
+from agt_cli.report.figures import SERIES_STYLES
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Delta, Variant, Variants
@@ -353,7 +353,7 @@ def strength_looks(strengths: Iterable[float]) -> dict[str, dict[str, Any]]:
     """
     falling = sorted(set(strengths), reverse=True)
     return {
-        LAMBDA.format(strength): dict(LINES[rank % len(LINES)])
+        LAMBDA.format(strength): dict(SERIES_STYLES[rank % len(SERIES_STYLES)])
         for rank, strength in enumerate(falling)
     }
 

@@ -30,7 +30,7 @@ from agt.store.sealed import unseal
 from agt_cli.command_settings.reproduce import ReproduceConfig, check_reproduce
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import markdown_table, plain, report_page
+from agt_cli.report.markdown import escape_markdown, markdown_table, report_page
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 from agt_cli.report.sections_md import figures_section
@@ -190,7 +190,7 @@ def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _section(section: Section) -> list[str]:
-    parts = [f"## {plain(section.source)}: {plain(section.title)}"]
+    parts = [f"## {escape_markdown(section.source)}: {escape_markdown(section.title)}"]
     parts += figures_section(section.source, section.captions)
     for table in (section.compared, section.table):
         if not table.empty:
@@ -200,7 +200,7 @@ def _section(section: Section) -> list[str]:
                 )
             )
     if section.notes:
-        parts.append("\n".join(f"- {plain(note)}" for note in section.notes))
+        parts.append("\n".join(f"- {escape_markdown(note)}" for note in section.notes))
     return parts
 
 
@@ -529,8 +529,8 @@ def _words(profile: Profile) -> str:
         else "accounting=paper: no proof of privacy"
     )
     return (
-        f"{privacy.name}: k counts {privacy.describe_ball()}; unlearning with {unlearning.name}: "
-        f"{unlearning.describe_ball()}; {proof}"
+        f"{privacy.name}: k counts {privacy.describe_edits_within_k()}; unlearning with "
+        f"{unlearning.name}: {unlearning.describe_edits_within_k()}; {proof}"
     )
 
 

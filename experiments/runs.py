@@ -37,7 +37,7 @@ from agt.store.json_text import as_json
 from agt.targets import targets_of, trusting
 from agt_cli.choices import bound, declares, hashes, with_votes_recipe
 from agt_cli.composing import composed
-from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
+from agt_cli.report.by_signature import finished_record, may_be_running, move_aside
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, certifying, fit, prepare, settings_to_train
@@ -78,7 +78,7 @@ class Standing:
     @property
     def counts(self) -> str:
         """What one k counts."""
-        return RELATIONS[self.relation].describe_ball()
+        return RELATIONS[self.relation].describe_edits_within_k()
 
 
 @dataclass(frozen=True)
@@ -238,11 +238,11 @@ class Runs:
         found = kept(place)
         if found is not None:
             return found
-        if may_be_at_work(place):
+        if may_be_running(place):
             raise ConfigError(
                 f"{place}: another process is computing this ({label}). Wait until it ends"
             )
-        set_aside(place)
+        move_aside(place)
         self.console.note(f"running: {label}")
         with RunRecord(place, COMMAND, config) as record:
             record.environment(signature=place.name)

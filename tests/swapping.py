@@ -17,7 +17,7 @@ FILES = 5
 def begin(folder: Path) -> str:
     """A finished run; returns its digest."""
     with RunRecord(folder, "train", {"output_dir": "outputs"}) as record:
-        HashKey.read_or_create(record.place)
+        HashKey.read_or_create(record.key_folder)
         record.environment(data_digest="d")
         _write(record, 0, FILES)
     return str(record.digest)

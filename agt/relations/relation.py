@@ -214,7 +214,7 @@ class Relation:
 
     # -- texts for readers --
 
-    def describe_ball(
+    def describe_edits_within_k(
         self, unit_rows: int = 1, radius: float | None = None, k: int | None = None
     ) -> str:
         """Return a text that says which datasets are within k edits of a given one, for reports.
@@ -239,7 +239,7 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: as of ``describe_ball``.
+            radius: as of ``describe_edits_within_k``.
         """
         return self.counted_template.format(
             units=_units_text(unit_rows), radius=_radius_text(radius)

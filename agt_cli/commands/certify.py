@@ -20,28 +20,28 @@ from agt_cli.command_settings.certify import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
 from agt_cli.report.certification_md import (
-    Subject,
+    LabelCertification,
     certified_metrics,
     certified_rows,
     certify_report,
-    handful,
+    rows_at_round_ks,
     write_tables,
 )
 from agt_cli.report.console import Console
 from agt_cli.report.number_md import (
-    NumberSubject,
+    NumberCertification,
     interval_table,
     number_report,
     number_rows,
-    say_intervals,
+    print_intervals,
     write_intervals_by_query,
 )
-from agt_cli.report.number_quality import judge_numbers
+from agt_cli.report.number_quality import evaluate_numbers
 from agt_cli.report.quality import Quality
-from agt_cli.report.quality_md import judge, write_quality
+from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
-from agt_cli.report.sections_md import median_words, within
+from agt_cli.report.sections_md import describe_edits_up_to, describe_median_distance
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.person import PersonAnswers, compare_people
@@ -125,9 +125,9 @@ def _certify_classes(
     waiting = opened.waiting
     answered = waiting.answered(certificates, model.problem.classes)
     table = pd.DataFrame(certificates.table(opened.labels))
-    subject = Subject(
+    certification = LabelCertification(
         dataset=opened.dataset.name,
-        queries=trained.words,
+        queries_description=trained.words,
         relation=trained.settings.relation,
         conditions=opened.conditions,
         classes=opened.dataset.classes,
@@ -135,7 +135,7 @@ def _certify_classes(
         labelled=opened.labels is not None,
         caveat=REDRAWN if trained.settings.noise else "",
     )
-    judged = judge(
+    answers = evaluate_answers(
         model,
         queries,
         trained.words,
@@ -147,25 +147,27 @@ def _certify_classes(
     )
     deferred = waiting.record_deferred(answered, record)
     answered_rows = answered if waiting.units else None
-    least = write_tables(
-        record, opened.dataset, queries, certificates, table, judged, answered_rows
+    least_stable = write_tables(
+        record, opened.dataset, queries, certificates, table, answers, answered_rows
     )
     record.conditions(opened.conditions)
     record.add_metrics(
-        **certified_metrics(table, certificates, judged.grid_end),
+        **certified_metrics(table, certificates, answers.grid_end),
         n_queries=len(queries),
         seconds_certifying=round(seconds, 4),
     )
-    quality = Quality.of(judged)
+    quality = Quality.from_answers(answers)
     write_quality(record, quality)
-    captions = _draw(config, record, opened, subject, table, console)
+    captions = _draw(config, record, opened, certification, table, console)
     sections = (*deferred, *outside_section(queries))
     finished = trained.finished
-    report = certify_report(subject, table, least, captions, finished, quality, sections, record)
+    report = certify_report(
+        certification, table, least_stable, captions, finished, quality, sections, record
+    )
     # before the report, so that no report is of a run that changed meanwhile
     opened.check_current()
     record.report(report)
-    _say(record, subject, table, quality, int(finished.metrics["n_train"]), console)
+    _say(record, certification, table, quality, int(finished.metrics["n_train"]), console)
     for line in deferred:
         console.say(line)
     result = {
@@ -174,7 +176,7 @@ def _certify_classes(
         "table": table.to_dict("records"),
     }
     if people:
-        result["people"] = _write_people(people, record, subject, opened)
+        result["people"] = _write_people(people, record, certification, opened)
         say_people(people, record, console)
     result["trained_run"] = str(finished.folder)
     if deferred:
@@ -207,20 +209,20 @@ def certify_numbers(
     with certifying(opened.model, console) as on_progress:
         certificates = model.certify(opened.queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
-    subject = NumberSubject(
+    certification = NumberCertification(
         dataset=opened.dataset.name,
-        queries=trained.words,
+        queries_description=trained.words,
         relation=trained.settings.relation,
         conditions=opened.conditions,
         certificates=certificates,
     )
-    within_t = None if config.tolerance is None else certificates.within(config.tolerance)
+    distances = None if config.tolerance is None else certificates.within(config.tolerance)
     labels, prediction = opened.labels, certificates.prediction
-    quality = judge_numbers(model, trained.words, opened.queries, labels, prediction)
-    table = interval_table(subject, within_t)
-    max_k = None if within_t is None else within_t.max_k
-    rows = list(number_rows(subject, opened.queries, labels, max_k))
-    by_query = write_intervals_by_query(record, rows)
+    quality = evaluate_numbers(model, trained.words, opened.queries, labels, prediction)
+    table = interval_table(certification, distances)
+    max_k = None if distances is None else distances.max_k
+    rows = list(number_rows(certification, opened.queries, labels, max_k))
+    intervals_file = write_intervals_by_query(record, rows)
     record.table("intervals", table)
     record.conditions(opened.conditions)
     widths = {
@@ -234,23 +236,33 @@ def certify_numbers(
         n_queries=len(opened.queries),
         seconds_certifying=round(seconds, 4),
     )
-    if within_t is not None:
+    if distances is not None:
         record.add_metrics(
-            tolerance=within_t.tolerance, k_within_median=float(np.median(within_t.max_k))
+            tolerance=distances.tolerance,
+            k_within_median=float(np.median(distances.max_k)),
         )
     write_quality(record, quality)
-    captions = figures.intervals(record, subject, table, labels)
+    captions = figures.draw_intervals(record, certification, table, labels)
     sections = outside_section(opened.queries)
     report = number_report(
-        subject, table, captions, trained.finished, quality, within_t, sections, by_query
+        certification,
+        table,
+        captions,
+        trained.finished,
+        quality,
+        distances,
+        sections,
+        intervals_file,
     )
     opened.check_current()
     record.report(report)
     if quality.verdict:
         console.say(quality.verdict)
-    say_intervals(console, subject, table, within_t)
-    quality.say(console)
-    console.say(f"the interval of each query (for the data owner only): {record.folder / by_query}")
+    print_intervals(console, certification, table, distances)
+    quality.print_to(console)
+    console.say(
+        f"the interval of each query (for the data owner only): {record.folder / intervals_file}"
+    )
     console.say(f"run folder: {record.folder}")
     console.note(f"report: {record.folder / 'report.html'}")
     return {
@@ -262,14 +274,20 @@ def certify_numbers(
 
 
 def _write_people(
-    people: Sequence[PersonAnswers], record: RunRecord, subject: Subject, opened: OpenedRun
+    people: Sequence[PersonAnswers],
+    record: RunRecord,
+    certification: LabelCertification,
+    opened: OpenedRun,
 ) -> list[dict[str, Any]]:
     """Write the page about people and its fields; returns the fields."""
-    answers = subject.certificates.prediction
-    fields = person_fields(people, opened.queries, subject.classes, answers)
+    answers = certification.certificates.prediction
+    fields = person_fields(people, opened.queries, certification.classes, answers)
     record.add_metrics(**person_metrics(people))
     record.write(FIELDS, as_json(fields))
-    record.page("person", person_page(people, fields, subject.dataset, subject.queries))
+    record.page(
+        "person",
+        person_page(people, fields, certification.dataset, certification.queries_description),
+    )
     return fields
 
 
@@ -277,7 +295,7 @@ def _draw(
     config: CertifyConfig,
     record: RunRecord,
     opened: OpenedRun,
-    subject: Subject,
+    certification: LabelCertification,
     table: pd.DataFrame,
     console: Console,
 ) -> dict[str, str]:
@@ -289,30 +307,30 @@ def _draw(
         config: the settings of the command.
         record: into which they are drawn.
         opened: the run and the queries.
-        subject: what was certified.
+        certification: what was certified.
         table: certified counts by k.
         console: for progress.
     """
-    captions = figures.curve(record, subject, table)
+    captions = figures.draw_certified_fraction(record, certification, table)
     dataset = opened.dataset
     if dataset.plane is not None and config.map_resolution:
         model = opened.model
         points = dataset.plane.points
         grid = figures.Grid.around(points, config.map_resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-        levels = figures.map_levels(model.problem.settings.kgrid.ks)
+        levels = figures.plane_map_ks(model.problem.settings.kgrid.ks)
         with certifying(model, console, "map of the plane") as on_progress:
             certificates = model.certify(features, levels, on_progress)
         margins = model.margins(features)
-        captions |= figures.plane_map(
-            record, subject, grid, certificates, margins, points, dataset.train.labels
+        captions |= figures.draw_plane_map(
+            record, certification, grid, certificates, margins, points, dataset.train.labels
         )
-    return captions | figures.histogram(record, subject, opened.labels)
+    return captions | figures.draw_distance_histogram(record, certification, opened.labels)
 
 
 def _say(
     record: RunRecord,
-    subject: Subject,
+    certification: LabelCertification,
     table: pd.DataFrame,
     quality: Quality,
     trained: int,
@@ -322,7 +340,7 @@ def _say(
 
     Args:
         record: the command's record.
-        subject: what was certified.
+        certification: what was certified.
         table: certified counts by k.
         quality: how good the model is.
         trained: on how many records.
@@ -330,29 +348,29 @@ def _say(
     """
     if quality.verdict:
         console.say(quality.verdict)
-    titles, rows = certified_rows(handful(table))
-    relation = subject.relation
-    title = subject.table_title
+    titles, rows = certified_rows(rows_at_round_ks(table))
+    relation = certification.relation
+    title = certification.table_title
     if quality.constant_note:
         title = f"{title}; {quality.constant_note}"
     console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
-    end = quality.whole.grid_end
-    median_distance = median_words(median, trained, end, relation)
+    end = quality.all_records.grid_end
+    median_distance = describe_median_distance(median, trained, end, relation)
     console.say(f"median stable distance: {median_distance}")
     if median >= 1:
         k = math.floor(median)
-        changes = within(relation, k)
+        changes = describe_edits_up_to(relation, k)
         console.say(
             "protection against poisoning: half of the answers stay the same under any "
             f"attack that changes the training data by up to k = {k:,}, that is, with "
             f"{changes}"
         )
-    quality.say(console)
-    if subject.caveat:
-        console.say(subject.caveat)
+    quality.print_to(console)
+    if certification.caveat:
+        console.say(certification.caveat)
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")
     console.note(f"report: {record.folder / 'report.html'}")
-    console.note(subject.guarantee)
+    console.note(certification.privacy_sentence)

@@ -18,7 +18,7 @@ from agt.store.atomic import write_atomic
 from agt.store.reading import file_sha256
 from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import document, markdown_table, plain
+from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.dataset_file import dataset_yaml, from_data, proposal, seen
 from agt_cli.runs.inspect import (
@@ -88,13 +88,13 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
     )
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
-    name = plain(inspection.path.name)
+    name = escape_markdown(inspection.path.name)
     record.report(
         document(
             f"# Columns of the table {name} (only for the owner of the data)",
             f"Written: `{settings.dataset_file}`",
             table,
-            [plain(sentence) for sentence in doubts],
+            [escape_markdown(sentence) for sentence in doubts],
         )
     )
     unsaid = from_data(inspection)
@@ -176,7 +176,7 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
     )
     record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak, 1))
     record.report(
-        document(f"# {plain(outcome.folder.name)}", outcome.facts, f"    {outcome.train}")
+        document(f"# {escape_markdown(outcome.folder.name)}", outcome.facts, f"    {outcome.train}")
     )
     for fact in outcome.facts:
         console.say(fact)

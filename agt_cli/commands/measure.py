@@ -36,7 +36,7 @@ from agt_cli.releasing.payer import payer_of, people_of
 from agt_cli.releasing.spent import Spending, spending, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
-from agt_cli.report.release_md import PUBLISHED, predict_report
+from agt_cli.report.release_md import PUBLISHED_FILES, release_report
 from agt_cli.runs.inspect import UNWRITABLE
 from agt_cli.runs.prepare import RunSettings, data_files, settings_of
 
@@ -313,6 +313,6 @@ def _write(
         f"{measure.target})"
     )
     lines = [*claimed.lines(), *earlier]
-    page = (title, measure.mechanism.name, lines, PUBLISHED["measure"])
-    record.report(predict_report(dataset, *page, record, "Ranges, lists and sizes"))
+    page = (title, measure.mechanism.name, lines, PUBLISHED_FILES["measure"])
+    record.report(release_report(dataset, *page, record, "Ranges, lists and sizes"))
     record.finish()

@@ -23,14 +23,18 @@ from agt.settings import keyword_schema
 from agt_cli.command_settings.plan import PlanSettings, check_plan
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console, Report
-from agt_cli.report.figures import accuracy_by_queries
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
-from agt_cli.report.number_quality import judge_numbers, number_words
-from agt_cli.report.quality import Quality, rate_words
-from agt_cli.report.quality_md import judge, write_quality
+from agt_cli.report.figures import draw_accuracy_by_queries
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
+from agt_cli.report.number_quality import evaluate_numbers, format_number
+from agt_cli.report.quality import Quality, format_rate
+from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.sections_md import conditions_section, figures_section, unmet_requirements
-from agt_cli.report.training_md import caution_words
+from agt_cli.report.sections_md import (
+    conditions_section,
+    describe_unmet_conditions,
+    figures_section,
+)
+from agt_cli.report.training_md import caution_advice
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
@@ -113,29 +117,29 @@ def _report_classes(
     names = ", ".join(planned.names)
     record.add_metrics(n_queries=len(labels), accuracy=evidence.accuracy, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
-    judged = judge(
+    answers = evaluate_answers(
         opened.model, opened.queries, trained.words, labels, evidence.prediction, distance
     )
-    quality = Quality.of(judged)
+    quality = Quality.from_answers(answers)
     write_quality(record, quality)
     caption = draw(record, opened, planned, offers)
     advice = _advice(opened, planned)
     majority = f"majority class '{quality.majority}'"
-    columns, rows = score_cells(planned, offers, majority, rate_words)
+    columns, rows = score_cells(planned, offers, majority, format_rate)
     accuracies = markdown_table(columns, rows)
     record.report(plan_report(opened, planned, advice, quality, caption, accuracies))
     if quality.verdict:
         console.say(quality.verdict)
-    nominal = rate_words(evidence.accuracy)
+    nominal = format_rate(evidence.accuracy)
     dataset = opened.dataset.name
     title = (
         f"{dataset}: expected accuracy of private answers for each total budget and number of "
         f"queries (accuracy without noise: {nominal})"
     )
     console.table(title, columns, rows)
-    quality.say(console)
+    quality.print_to(console)
     declared = map(str, declarations(opened.conditions))
-    for line in (*advice, *declared, *caution_words(trained.finished.config["training"])):
+    for line in (*advice, *declared, *caution_advice(trained.finished.config["training"])):
         console.say(line)
     console.say(f"run folder: {record.folder}")
     return {
@@ -167,15 +171,17 @@ def _report_numbers(
         console: for results.
     """
     evidence = planned.evidence
-    quality = judge_numbers(model, opened.trained.words, opened.queries, labels, evidence.answers)
+    quality = evaluate_numbers(
+        model, opened.trained.words, opened.queries, labels, evidence.answers
+    )
     record.table("plan", offers)
     record.conditions(opened.conditions)
     record.add_metrics(n_queries=len(opened.queries), mechanisms=", ".join(planned.names))
     write_quality(record, quality)
-    titles, cells = score_cells(planned, offers, "always the median", number_words)
+    titles, cells = score_cells(planned, offers, "always the median", format_number)
     title = (
         f"{opened.dataset.name}: expected RMSE of private numbers for each total budget and number "
-        f"of queries (RMSE without noise: {number_words(evidence.nominal_score)})"
+        f"of queries (RMSE without noise: {format_number(evidence.nominal_score)})"
     )
     simulated = [
         f"The RMSE of {name} is the mean of {method.draws} simulated draws: its weights are "
@@ -185,8 +191,8 @@ def _report_numbers(
     ]
     record.report(
         document(
-            f"# Plan: {plain(opened.dataset.name)}",
-            plain(title),
+            f"# Plan: {escape_markdown(opened.dataset.name)}",
+            escape_markdown(title),
             markdown_table(titles, cells),
             simulated,
             *conditions_section(opened.conditions),
@@ -242,7 +248,7 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
         reasons = "; ".join(condition.evidence.missing for condition in failed)
         advice.append(
             "agt predict refuses to release answers of this run, because "
-            f"{unmet_requirements(failed)}: {reasons}."
+            f"{describe_unmet_conditions(failed)}: {reasons}."
         )
     advice += plan_words.advice(planned)
     advice += _other_weights(planned)
@@ -337,7 +343,7 @@ def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFra
         for eps in sorted(set(points["total_eps"]))
     }
     points["panel"] = [panels[eps] for eps in points["total_eps"]]
-    accuracy_by_queries(
+    draw_accuracy_by_queries(
         record,
         FIGURE,
         points,
@@ -370,14 +376,14 @@ def plan_report(
         accuracies: the table of ``score_cells``, as Markdown.
     """
     dataset = opened.dataset.name
-    nominal = rate_words(planned.evidence.accuracy)
-    always = rate_words(planned.evidence.majority)
-    dataset_name = plain(dataset)
-    queries = plain(opened.trained.words)
+    nominal = format_rate(planned.evidence.accuracy)
+    always = format_rate(planned.evidence.majority)
+    dataset_name = escape_markdown(dataset)
+    queries = escape_markdown(opened.trained.words)
     approximate = _first_order(planned)
     return document(
         f"# Accuracy of private answers: {dataset_name}",
-        f"**{plain(quality.verdict or _lead(opened, planned))}**",
+        f"**{escape_markdown(quality.verdict or _lead(opened, planned))}**",
         [
             f"Accuracy without noise: {nominal}. Accuracy of always giving the most frequent class "
             f"(majority-class baseline): {always}.",
@@ -408,7 +414,7 @@ def _lead(opened: OpenedRun, planned: Plan) -> str:
 
 def _conditional(sentence: str, opened: OpenedRun) -> str:
     """Return a sentence about releases, after the refusal where nothing may be released."""
-    unmet = unmet_requirements(opened.conditions)
+    unmet = describe_unmet_conditions(opened.conditions)
     if not unmet:
         return sentence
     return f"Nothing may be released, because {unmet}. If releases were allowed: {sentence}"

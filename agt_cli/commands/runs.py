@@ -14,13 +14,13 @@ from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
 from agt.store.dotted_keys import flatten_keys
 from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.report.console import Console, cell
+from agt_cli.report.console import Console, format_cell
 from agt_cli.report.finished import Run, RunState
 from agt_cli.report.found import runs_below
-from agt_cli.report.markdown import clip
+from agt_cli.report.markdown import shorten
 
-RESULT = 60  # letters of a result in the table, at most
-DIGITS = 4  # of a digest, at least, to name a run by it
+MAX_RESULT_LETTERS = 60  # letters of a result in the table, at most
+MIN_DIGEST_DIGITS = 4  # of a digest, at least, to name a run by it
 TITLES = {"settings": "settings", "made_with": "made with", "metrics": "metrics"}
 MADE_WITH = ("agt", "revision", "data_digest", "dataset", "device", "threads", "packages", "python")
 
@@ -44,7 +44,7 @@ class RunsConfig:
         if self.command is not None and self.command not in usage.COMMANDS:
             hint = nearest(self.command, usage.COMMANDS)
             raise ConfigError(f"command={self.command}: agt has no command of this name{hint}")
-        moment(self.since or "2000-01-01")
+        parse_time(self.since or "2000-01-01")
 
     def tests(self) -> Iterable[Callable[[Run], bool]]:
         """Yield what a run must be, the cheapest first: each may read one more file of it."""
@@ -53,8 +53,8 @@ class RunsConfig:
         if self.sweep:
             yield self._is_of_sweep
         if self.since:
-            since = moment(self.since)
-            yield lambda run: run.moment >= since
+            since = parse_time(self.since)
+            yield lambda run: run.start_time >= since
         if self.state:
             yield lambda run: run.state == self.state
         if self.data:
@@ -86,16 +86,16 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
     """
     runs = list(runs_below(settings.output_dir))
     if settings.compare:
-        return _compare([named(str(text), runs) for text in settings.compare], console)
+        return _compare([find_run(str(text), runs) for text in settings.compare], console)
     for test in settings.tests():
         runs = [run for run in runs if test(run)]
-    runs.sort(key=lambda run: (run.moment, run.folder.name), reverse=not settings.reverse)
-    listed = runs[: settings.limit]
-    _say(listed, len(runs), settings.output_dir, console)
-    return {"total": len(runs), "runs": [run.as_json() for run in listed]}
+    runs.sort(key=lambda run: (run.start_time, run.folder.name), reverse=not settings.reverse)
+    shown_runs = runs[: settings.limit]
+    _print_runs(shown_runs, len(runs), settings.output_dir, console)
+    return {"total": len(runs), "runs": [run.as_json() for run in shown_runs]}
 
 
-def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
+def _print_runs(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
     """Say some runs as a table, without columns that are empty.
 
     Args:
@@ -136,7 +136,7 @@ def _row(run: Run, outputs: Path) -> tuple[str, ...]:
         run.state,
         run.dataset,
         run.model,
-        clip(run.result, RESULT),
+        shorten(run.result, MAX_RESULT_LETTERS),
         run.digest.removeprefix("sha256:")[:8],
     )
 
@@ -144,9 +144,9 @@ def _row(run: Run, outputs: Path) -> tuple[str, ...]:
 def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     """Say in which settings, versions and metrics runs differ, and return it for --json."""
     parts = {
-        "settings": side_by_side(runs, lambda run: run.config),
-        "made_with": side_by_side(runs, _made_with),
-        "metrics": side_by_side(runs, _numbers),
+        "settings": differing_entries(runs, lambda run: run.config),
+        "made_with": differing_entries(runs, _made_with),
+        "metrics": differing_entries(runs, _numbers),
     }
     folders = [str(run.folder) for run in runs]
     names = folders
@@ -158,7 +158,9 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     for part, differing in parts.items():
         title = TITLES[part]
         if differing:
-            rows = [(key, *(cell(value, 4) for value in row)) for key, row in differing.items()]
+            rows = [
+                (key, *(format_cell(value, 4) for value in row)) for key, row in differing.items()
+            ]
             console.table(title, ("", *names), rows)
         else:
             console.say(f"{title}: the same")
@@ -179,7 +181,7 @@ def _numbers(run: Run) -> dict[str, Any]:
 # ------------------------------------------------------------------
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Return a day, or a time of it, from ISO 8601; without a zone, it is this machine's.
 
     Raises:
@@ -194,7 +196,7 @@ def moment(text: str) -> datetime:
         ) from None
 
 
-def named(text: str, runs: Sequence[Run]) -> Run:
+def find_run(text: str, runs: Sequence[Run]) -> Run:
     """Return one of the runs, by its folder or the end of it, or by the beginning of its digest.
 
     Raises:
@@ -204,7 +206,7 @@ def named(text: str, runs: Sequence[Run]) -> Run:
         return Run.at(Path(text))
     end = Path(text).parts
     digest = f"sha256:{text.lower().removeprefix('sha256:')}"
-    may_be_digest = len(digest) >= len("sha256:") + DIGITS
+    may_be_digest = len(digest) >= len("sha256:") + MIN_DIGEST_DIGITS
     matching = [
         run
         for run in runs
@@ -218,7 +220,7 @@ def named(text: str, runs: Sequence[Run]) -> Run:
     return matching[0]
 
 
-def side_by_side(
+def differing_entries(
     runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]
 ) -> dict[str, list[Any]]:
     """Return, by dotted keys, what is not the same in a part of each run's record.

@@ -27,7 +27,7 @@ from agt_cli.composing import composed
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.existing_ledger import ExistingLedger
 from agt_cli.report.console import Console
-from agt_cli.report.quality import AnyQuality
+from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import scoring_of
 from agt_cli.report.start_md import (
@@ -209,7 +209,7 @@ def _say_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
 
 def _train(
     settings: StartSettings, chosen: Sequence[str], console: Console
-) -> tuple[RunRecord, Prepared, Model, AnyQuality]:
+) -> tuple[RunRecord, Prepared, Model, ModelQuality]:
     # What ``agt train`` does with these words, in a record of its own.
     places = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")

@@ -25,9 +25,9 @@ from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
 from agt_cli.composing import composed
-from agt_cli.report.console import Console, show
+from agt_cli.report.console import Console, format_decimals
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
-from agt_cli.report.number_quality import number_words
+from agt_cli.report.number_quality import format_number
 from agt_cli.report.proposed_release import (
     HEAD_MEANING,
     LABEL_MECHANISMS,
@@ -36,11 +36,11 @@ from agt_cli.report.proposed_release import (
     ledger_command,
     release_command,
 )
-from agt_cli.report.quality import AnyQuality, Quality, rate_words
+from agt_cli.report.quality import ModelQuality, Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import LOGISTIC_REGRESSION, PROMISED_GAP, scoring_of
-from agt_cli.report.sections_md import unmet
-from agt_cli.report.training_md import caution_words
+from agt_cli.report.sections_md import unmet_condition_lines
+from agt_cli.report.training_md import caution_advice
 from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
 from agt_cli.runs.prepare import (
     Prepared,
@@ -102,7 +102,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         is_vectors = isinstance(settings.source, Embeddings)
         if is_vectors and (advice := _advice_for_linear_head(settings, record.metrics, usual)):
             console.note(advice)
-    for line in unmet(model.conditions):
+    for line in unmet_condition_lines(model.conditions):
         console.note(line)
     other = settings.certificate.certifies_more
     large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
@@ -216,7 +216,7 @@ def _advice_for_linear_head(
     if reference is None or accuracy is None or reference - accuracy <= PROMISED_GAP:
         return ""
     return (
-        f"logistic regression is more accurate by {rate_words(reference - accuracy)}. To find a "
+        f"logistic regression is more accurate by {format_rate(reference - accuracy)}. To find a "
         "better model, try public features (certificate/features=relu), and choose them and other "
         "settings on public rows with agt tune (docs/recipe.md, docs/feature_maps.md)"
     )
@@ -244,7 +244,7 @@ def _say(
     record: RunRecord,
     name: str,
     words: list[str],
-    quality: AnyQuality,
+    quality: ModelQuality,
     console: Console,
 ) -> None:
     m = record.metrics
@@ -253,16 +253,16 @@ def _say(
             console.say(text)
     reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
     if "moved_by_one_k" in m:
-        reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))
+        reach = ("sensitivity per k", format_decimals(float(m["moved_by_one_k"]), 5))
     accuracy_title = "train accuracy" if "train_accuracy" in m else "train RMSE"
     if "train_accuracy_records" in m:
         sample_size = m["train_accuracy_records"]
         measure = "accuracy" if "train_accuracy" in m else "RMSE"
         accuracy_title = f"{measure} on a sample of {sample_size} training records"
     if "train_accuracy" in m:
-        fit_on_train = rate_words(float(m["train_accuracy"]))
+        fit_on_train = format_rate(float(m["train_accuracy"]))
     else:
-        fit_on_train = number_words(float(m["train_rmse"]))
+        fit_on_train = format_number(float(m["train_rmse"]))
     console.table(
         f"trained on {name}",
         ("train records", "test records", accuracy_title, reach[0], "steps", "seconds"),
@@ -273,14 +273,14 @@ def _say(
                 fit_on_train,
                 reach[1],
                 str(m["steps"]),
-                show(float(m["seconds_training"]), 1),
+                format_decimals(float(m["seconds_training"]), 1),
             )
         ],
     )
-    quality.say(console)
+    quality.print_to(console)
     advice: list[str] = []
     if isinstance(quality, Quality):  # numbers have intervals, and no stable distances
-        advice = caution_words(record.config["training"])
+        advice = caution_advice(record.config["training"])
     for line in (*advice, *words):
         console.say(line)
     console.say(f"run folder: {record.folder}")
@@ -357,15 +357,15 @@ def checkpoints_of(
     """
     folder, noise = record.folder / CHECKPOINTS, settings.noise
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
-    if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
+    if record.resumed_run and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
             f"{RESUME_KEY}={record.folder}: the file {seed} is missing. It holds the seed of the "
             "noise of this run, and without it agt cannot draw the same noise again: restore the "
             "file, or start a new run. The noise of a new run is a second release, and costs "
             "budget in addition to what spent.json records"
         )
-    if record.again:
-        started = record.again.status["started"]
+    if record.resumed_run:
+        started = record.resumed_run.status["started"]
         if list(folder.rglob("step=*")):
             progress = f"the run of {started} continues from its last checkpoint"
         else:

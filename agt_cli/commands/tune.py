@@ -28,7 +28,7 @@ from agt_cli.choices import (
 from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
 from agt_cli.configuration import chosen_options
 from agt_cli.report.choice_md import tune_report
-from agt_cli.report.console import Console, show
+from agt_cli.report.console import Console, format_decimals
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, encoder_of, prepare, settings_of
 from agt_cli.runs.tuning import SCORES, Candidate, best, standard_error
@@ -348,7 +348,10 @@ def _say(
     }
     rows = []
     for index, row in table.iterrows():
-        cells = [f"{show(row[name])} +- {show(row[f'{name}_se'])}" for name in SCORES]
+        cells = [
+            f"{format_decimals(row[name])} +- {format_decimals(row[f'{name}_se'])}"
+            for name in SCORES
+        ]
         rows.append(("*" if index == chosen else "", row["settings"], *cells))
     console.table(
         f"scores of the candidates: mean ± standard error over {tune.folds} folds of {data.words}",

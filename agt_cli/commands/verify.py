@@ -20,11 +20,11 @@ from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (
     CheckState,
     Markdown,
-    capital,
+    capitalize_first,
     document,
+    escape_markdown,
     excerpt,
     markdown_table,
-    plain,
     report_page,
 )
 from agt_cli.verify.folders import Declared, VerifiedItem
@@ -246,7 +246,7 @@ def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
 def not_checked(subject: VerifiedItem) -> list[str]:
     """Return what could not be checked, of an item and of what it rests on, a line each."""
     return [
-        check.told if part is subject else f"{part.name}: {check.told}"
+        check.sentence if part is subject else f"{part.name}: {check.sentence}"
         for part in subject.every
         for check in part.checks
         if check.state is CheckState.UNCHECKED
@@ -257,7 +257,7 @@ def say(subject: VerifiedItem, console: Console) -> None:
     """On a terminal."""
     console.say(headline(subject))
     for check in subject.problems:
-        console.say(f"  {check.state} {check.name}: {check.told}")
+        console.say(f"  {check.state} {check.name}: {check.sentence}")
     if subject.problems:
         console.say(f"  {PROBLEMS_REMEDY}")
     for line in not_checked(subject):
@@ -279,8 +279,8 @@ def markdown(subject: VerifiedItem) -> str:
     ]
     missing = not_checked(subject)
     return document(
-        f"# {plain(headline(subject))}",
-        *([f"{capital(PROBLEMS_REMEDY)}."] if subject.problems else []),
+        f"# {escape_markdown(headline(subject))}",
+        *([f"{capitalize_first(PROBLEMS_REMEDY)}."] if subject.problems else []),
         *(["Not checked:", missing] if missing else []),
         *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
         "## Checks",
@@ -301,6 +301,6 @@ def markdown(subject: VerifiedItem) -> str:
 
 
 def _bullets(branch: TreeBranch, depth: int = 0) -> Iterator[str]:
-    yield f"{'  ' * depth}- {plain(branch[0])}"
+    yield f"{'  ' * depth}- {escape_markdown(branch[0])}"
     for part in branch[1]:
         yield from _bullets(part, depth + 1)

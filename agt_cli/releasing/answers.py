@@ -17,7 +17,7 @@ from agt_cli.releasing.answer_quality import score_for_owner
 from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import id_lines, outside_lines, predict_report
+from agt_cli.report.release_md import id_lines, outside_lines, release_report
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class PortableAnswers:
         words = [*release.words, sentences.RELEASED_EARLIER]
         about = f"queries of {self.inputs.name}"
         record.report(
-            predict_report(release.name, about, release.mechanism, words, f"`{table.file}`", record)
+            release_report(release.name, about, release.mechanism, words, f"`{table.file}`", record)
         )
         brief = [*(release.brief or release.words), sentences.RELEASED_EARLIER, sentences.IN_FULL]
         for line in [*brief, f"labels: {path}"]:

@@ -18,7 +18,7 @@ from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.ledger.unit import Unit
-from agt_cli.process import put
+from agt_cli.process import write_line
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.log import HashKey
 
@@ -131,5 +131,7 @@ def say_skipped(folder: Path) -> list[Path]:
     for path in paths:
         kind = other_program(path)
         if kind:
-            put(f"{path} is not a ledger but {kind}, so agt does not change this file", "stderr")
+            write_line(
+                f"{path} is not a ledger but {kind}, so agt does not change this file", "stderr"
+            )
     return paths

@@ -17,7 +17,7 @@ from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, existing_ledger
-from agt_cli.process import put
+from agt_cli.process import write_line
 from agt_cli.releasing.ledgers import say_skipped, second_head, unit_of
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
@@ -74,7 +74,7 @@ def payer_of(
         with Ledger.open(path, second_head()) as ledger:
             note = put_on_list(ledger)
             if note:
-                put(note, "stderr")
+                write_line(note, "stderr")
             payer = LedgerPayer.checked(ledger, people, run)
             record.environment(ledger=name)
             yield payer

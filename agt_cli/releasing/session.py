@@ -40,7 +40,7 @@ from agt.release import LabelRelease, judge_labelling
 from agt.settings import plain_of
 from agt.store.json_text import parse_object
 from agt.store.reading import Broken
-from agt_cli.process import muted, put
+from agt_cli.process import is_stdout_dropped, write_line
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.spent import Spending, subject_of, write_spent
 from agt_cli.releasing.writing import ReleasePage
@@ -87,7 +87,7 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
-            if session.over or muted():
+            if session.over or is_stdout_dropped():
                 break
     finally:
         session.lots.store_remaining_answers()
@@ -488,4 +488,4 @@ def put_line(value: Mapping[str, Any]) -> None:
     Raises:
         ValueError: the value contains NaN or an infinite number.
     """
-    put(json.dumps(value, allow_nan=False), "stdout")
+    write_line(json.dumps(value, allow_nan=False), "stdout")

@@ -18,7 +18,7 @@ from agt.models.constant_answers import MINIMUM_RECORDS
 from agt.models.number_votes import NumberVotes
 from agt.release import AnyRelease, LabelRelease, WeightsRelease
 from agt_cli.releasing.request import PredictRequest
-from agt_cli.report.quality import Judged, Quality, rate_words, right_rate
+from agt_cli.report.quality import EvaluatedAnswers, Quality, accuracy_with_noise, format_rate
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
 
@@ -104,11 +104,11 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     if labels is None:
         truth = _truth_of_test_records(opened)
     else:
-        judged = Judged(opened.dataset.classes, about, labels, evidence.prediction)
-        truth = _Truth(1.0, Quality.of(judged).verdict, evidence.majority)
-    expected = right_rate(share_right, truth.accuracy, classes)
-    accuracy = right_rate(evidence.accuracy, truth.accuracy, classes)
-    random = right_rate(1 / classes, truth.accuracy, classes)
+        judged = EvaluatedAnswers(opened.dataset.classes, about, labels, evidence.prediction)
+        truth = _Truth(1.0, Quality.from_answers(judged).verdict, evidence.majority)
+    expected = accuracy_with_noise(share_right, truth.accuracy, classes)
+    accuracy = accuracy_with_noise(evidence.accuracy, truth.accuracy, classes)
+    random = accuracy_with_noise(1 / classes, truth.accuracy, classes)
     warnings = [str(truth.verdict)] if truth.verdict else []
     objections = []
     if expected <= truth.majority:
@@ -118,10 +118,10 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         )
     if expected <= truth.majority or expected - random < RANDOM_GUESSING * (accuracy - random):
         estimated = "estimated" if labels is None else "expected"
-        private = rate_words(expected)
-        without_noise = rate_words(accuracy)
-        majority = rate_words(truth.majority or None)
-        random_words = rate_words(random)
+        private = format_rate(expected)
+        without_noise = format_rate(accuracy)
+        majority = format_rate(truth.majority or None)
+        random_words = format_rate(random)
         comparison = "little better than random labels"
         if expected <= truth.majority:
             comparison = "no better than always answering the most frequent class"

@@ -17,7 +17,7 @@ from agt.release import AnyRelease, LabelRelease, NumberRelease, WeightsRelease
 from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import predict_report
+from agt_cli.report.release_md import release_report
 
 MAX_RANGES_SHOWN = 5  # ranges of rows in a message
 
@@ -264,7 +264,7 @@ class ReleasePage:
             record.write(CLAIM, self.claim.for_file(datetime.now(UTC).date()).content)
         about = opened.trained.words
         record.report(
-            predict_report(
+            release_report(
                 opened.dataset.name, about, self.mechanism, self.lines, self.files, record
             )
         )

@@ -15,7 +15,7 @@ from agt.errors import ConfigError
 from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 
-ENTRY = "signature"  # of env.json: a folder may have been renamed by hand
+SIGNATURE_ENTRY = "signature"  # of env.json: a folder may have been renamed by hand
 
 
 def finished_record(folder: Path, command: str, signature: str) -> Run | None:
@@ -32,30 +32,30 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
     if Run.at(folder).state != "done":
         return None
     run = open_run(folder, command)
-    noted = run.environment.get(ENTRY)
-    if noted != signature:
+    recorded_signature = run.environment.get(SIGNATURE_ENTRY)
+    if recorded_signature != signature:
         raise ConfigError(
             f"{folder}: this folder contains another result, because its env.json has "
-            f"{ENTRY}={noted} instead of {signature}: move this folder to another place, "
-            "and type the command again"
+            f"{SIGNATURE_ENTRY}={recorded_signature} instead of {signature}: move this folder "
+            "to another place, and type the command again"
         )
     return run
 
 
-def may_be_at_work(folder: Path) -> bool:
+def may_be_running(folder: Path) -> bool:
     """Return whether a process works in a folder, or may: where no lock tells, a record stays."""
     run = Run.at(folder)
     return run.status.get("state") == "running" and run.is_alive is not False
 
 
-def set_aside(folder: Path) -> Path | None:
+def move_aside(folder: Path) -> Path | None:
     """Rename a record that is not to be used, and return its new folder; None: there was none.
 
-    A record is never written over. One that ``may_be_at_work`` must not come here: its process
+    A record is never written over. One that ``may_be_running`` must not come here: its process
     would write into the folder of the next attempt.
     """
     if not folder.exists():
         return None
     run = Run.at(folder)
-    begun = run.moment if run.started else datetime.now(UTC)
-    return folder.rename(folder.with_name(f"{folder.name}_{begun:%Y-%m-%d_%H-%M-%S-%f}"))
+    started = run.start_time if run.started else datetime.now(UTC)
+    return folder.rename(folder.with_name(f"{folder.name}_{started:%Y-%m-%d_%H-%M-%S-%f}"))

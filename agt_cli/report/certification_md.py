@@ -15,23 +15,23 @@ from agt.data.dataset import Dataset
 from agt.data.records import UNLABELLED, Records
 from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
-from agt_cli.report.quality import Judged, Quality, rate_words
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
+from agt_cli.report.quality import EvaluatedAnswers, Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     certified_section,
     conditions_section,
-    counted_edits,
+    describe_edits,
+    describe_unmet_conditions,
     figures_section,
-    guarantee,
-    headline,
     next_section,
-    unmet_requirements,
+    privacy_sentence,
+    report_headline,
 )
 
-HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
-LEAST_STABLE = 20
-OWED = (
+ROUND_KS = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
+LEAST_STABLE_ROWS = 20
+PENDING_ANSWER = (
     "this query is not answered until agt unlearn carries out the pending erasure requests, which "
     "may change the answer"
 )
@@ -40,11 +40,11 @@ OWNER_ONLY = (
     "answers depend on private records: do not publish them. Answering only certified "
     "queries is not private either."
 )
-MOST_ROWS = 24  # of the table by k on a page
+MAX_TABLE_ROWS = 24  # of the table by k on a page
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnySubject:
+class Certification:
     """What certified answers, labels or numbers, are about, for tables, figures and pages.
 
     Attributes:
@@ -55,36 +55,36 @@ class AnySubject:
     """
 
     dataset: str
-    queries: str
+    queries_description: str
     relation: RelationConfig
     conditions: tuple[Condition, ...]
 
     @property
-    def counted_edits(self) -> str:
+    def edits(self) -> str:
         """What k is the number of, in words."""
-        return counted_edits(self.relation)
+        return describe_edits(self.relation)
 
     @property
-    def about(self) -> str:
+    def figure_subtitle(self) -> str:
         """What a figure is of, in one line."""
-        return f"{self.dataset} · {self.queries}"
+        return f"{self.dataset} · {self.queries_description}"
 
     @property
     def table_title(self) -> str:
         """The title of a table by k on the console."""
         return (
-            f"{self.dataset}, {self.queries}; k is the number of {self.counted_edits} "
+            f"{self.dataset}, {self.queries_description}; k is the number of {self.edits} "
             f"(relation={self.relation.name})"
         )
 
     @property
-    def guarantee(self) -> str:
+    def privacy_sentence(self) -> str:
         """Whether a privacy guarantee can rest on these certificates."""
-        return guarantee(self.conditions)
+        return privacy_sentence(self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject(AnySubject):
+class LabelCertification(Certification):
     """What certified labels are about, for tables, figures and pages.
 
     Attributes:
@@ -106,7 +106,7 @@ def write_tables(
     queries: Records,
     certificates: Certificates,
     table: pd.DataFrame,
-    judged: Judged,
+    answers: EvaluatedAnswers,
     answered: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Write the tables of a certification into its record.
@@ -117,7 +117,7 @@ def write_tables(
         queries: the n queries.
         certificates: of the queries.
         table: a row for each k, for certified.csv.
-        judged: the answers, for their scores.
+        answers: the answers, for their scores.
         answered: [n] bool, the queries that are answered although requests for erasure are pending;
             None: no requests are pending. Other queries have no prediction or score in the tables.
 
@@ -129,7 +129,7 @@ def write_tables(
     stable = certificates.stable_distance
     numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
     prediction = certificates.prediction
-    score = judged.score
+    score = answers.score
     if answered is not None:
         prediction = np.where(answered, prediction, UNLABELLED)
         score = None if score is None else np.where(answered, score, np.nan)
@@ -144,16 +144,16 @@ def write_tables(
             "score": None if score is None else score[selected],
         }
         if answered is not None:
-            columns["answer"] = np.where(answered[selected], "given", OWED).astype(object)
+            columns["answer"] = np.where(answered[selected], "given", PENDING_ANSWER).astype(object)
         return pd.DataFrame(columns)
 
     record.parquet(
         "certificates", (rows(slice(start, start + ROWS)) for start in range(0, len(queries), ROWS))
     )
     record.table("certified", table)
-    least = rows(np.argsort(stable, kind="stable")[:LEAST_STABLE])
-    record.table("least_stable", least)
-    return least
+    least_stable = rows(np.argsort(stable, kind="stable")[:LEAST_STABLE_ROWS])
+    record.table("least_stable", least_stable)
+    return least_stable
 
 
 def certified_metrics(
@@ -189,25 +189,25 @@ def table_metrics(table: pd.DataFrame) -> dict[str, float]:
     if "nominal_accuracy" in table:
         metrics["accuracy"] = float(table["nominal_accuracy"].iloc[0])
     shares = ["certified_fraction", "worst_accuracy", "best_accuracy"]
-    for _, row in handful(table).iterrows():
+    for _, row in rows_at_round_ks(table).iterrows():
         k = int(row["k"])
         for name in table.columns.intersection(shares):
             metrics[f"{name}_k{k}"] = float(row[name])
     return metrics
 
 
-def handful(table: pd.DataFrame) -> pd.DataFrame:
+def rows_at_round_ks(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a table for round values of k, and for the first and the last k."""
     ends = [table["k"].min(), table["k"].max()]
-    return table[table["k"].isin([*HANDFUL, *ends])]
+    return table[table["k"].isin([*ROUND_KS, *ends])]
 
 
 def certify_report(
-    subject: Subject,
+    certification: LabelCertification,
     table: pd.DataFrame,
-    least: pd.DataFrame,
+    least_stable: pd.DataFrame,
     captions: Mapping[str, str],
-    trained: Run,
+    training_run: Run,
     quality: Quality,
     sections: Sequence[str],
     record: RunRecord,
@@ -215,43 +215,48 @@ def certify_report(
     """Return report.md of a certification run.
 
     Args:
-        subject: what was certified.
+        certification: what was certified.
         table: per k, as in tables/certified.csv.
-        least: the least stable answers.
+        least_stable: the least stable answers.
         captions: figure name -> what it shows.
-        trained: the run that was certified.
+        training_run: the run that was certified.
         quality: on the queries.
         sections: further sections, on queries that are not answered yet or do not fit the model.
         record: of the command.
     """
-    first, *more = figures_section(subject.dataset, captions)
-    trained_folder = os.path.relpath(trained.folder, record.folder)
-    count = len(subject.certificates.prediction)
-    dataset = plain(subject.dataset)
-    queries = plain(subject.queries)
-    shown = len(least)
-    run_name = plain(trained.folder.name)
+    first, *more = figures_section(certification.dataset, captions)
+    trained_folder = os.path.relpath(training_run.folder, record.folder)
+    count = len(certification.certificates.prediction)
+    dataset = escape_markdown(certification.dataset)
+    queries = escape_markdown(certification.queries_description)
+    shown = len(least_stable)
+    run_name = escape_markdown(training_run.folder.name)
     return document(
         f"# Certificates: {dataset}, {count:,} {queries}",
-        *headline(quality, int(trained.metrics["n_train"]), subject.relation, subject.conditions),
+        *report_headline(
+            quality,
+            int(training_run.metrics["n_train"]),
+            certification.relation,
+            certification.conditions,
+        ),
         Markdown(f"*{OWNER_ONLY}*"),
         first,
-        *certified_section(subject.relation),
-        *results_section(table, subject.caveat),
+        *certified_section(certification.relation),
+        *results_section(table, certification.caveat),
         *quality.section(),
         *sections,
         *(["## Figures", *more] if more else []),
-        *conditions_section(subject.conditions),
+        *conditions_section(certification.conditions),
         "## Least stable answers",
         f"These are the {shown:,} answers with the smallest stable distances. The column row is "
         "the position of the query in its file, counted from 0. The file `certificates.parquet` "
         "has all answers.",
-        _least_stable_table(least),
+        _least_stable_table(least_stable),
         *next_section(
             *next_commands(
-                trained.folder,
-                subject.conditions,
-                f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER",
+                training_run.folder,
+                certification.conditions,
+                f"predict run={training_run.folder} mechanism=NAME total.eps=NUMBER",
             )
         ),
         f"Trained run: [{run_name}](<{trained_folder}/report.html>). Its settings: "
@@ -268,7 +273,7 @@ def next_commands(folder: Path, conditions: Sequence[Condition], release: str) -
         release: the command that releases answers.
     """
     plan = f"plan run={folder}"
-    unmet = unmet_requirements(conditions)
+    unmet = describe_unmet_conditions(conditions)
     if unmet:
         return (
             f"{plan} # shows how accurate private answers would be; nothing can be released, "
@@ -277,11 +282,11 @@ def next_commands(folder: Path, conditions: Sequence[Condition], release: str) -
     return (plan, release)
 
 
-def _least_stable_table(least: pd.DataFrame) -> str:
+def _least_stable_table(least_stable: pd.DataFrame) -> str:
     """Return the least stable answers as a table, scores with three digits."""
-    columns = tuple(name.replace("_", " ") for name in least.columns)
+    columns = tuple(name.replace("_", " ") for name in least_stable.columns)
     rows = []
-    for row in least.itertuples(index=False):
+    for row in least_stable.itertuples(index=False):
         rows.append([f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row])
     return markdown_table(columns, rows)
 
@@ -327,7 +332,7 @@ def certified_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str
     names = [name for name in COLUMN_TITLES if name in table.columns]
     rows = []
     for _, row in table.iterrows():
-        shares = [rate_words(row[name]) for name in names if name != "k"]
+        shares = [format_rate(row[name]) for name in names if name != "k"]
         rows.append((str(int(row["k"])), *shares))
     return tuple(COLUMN_TITLES[name] for name in names), rows
 
@@ -335,7 +340,7 @@ def certified_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str
 def results_table(table: pd.DataFrame) -> str:
     """Return a certification's table; where it is long, at round values of k."""
     titles, rows = certified_rows(table)
-    if len(rows) > MOST_ROWS:
+    if len(rows) > MAX_TABLE_ROWS:
         round_ks = _round_ks(table)
         rows = [row for row in rows if int(row[0]) in round_ks]
     return markdown_table(titles, rows)

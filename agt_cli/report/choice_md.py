@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from agt_cli.report.console import show
+from agt_cli.report.console import format_decimals
 from agt_cli.report.markdown import document, markdown_table
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
@@ -29,8 +29,8 @@ def tune_report(
     for index, candidate in table.iterrows():
         cells = [candidate["settings"]]
         for name in names:
-            mean = show(candidate[name])
-            error = show(candidate[f"{name}_se"])
+            mean = format_decimals(candidate[name])
+            error = format_decimals(candidate[f"{name}_se"])
             cells.append(f"{mean} ± {error}")
         if index == at:
             cells = [f"**{cell}**" for cell in cells]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agt_cli.process import put, visible
+from agt_cli.process import visible, write_line
 
 Report = Callable[[int, int, int, int], None]
 """Reports progress: called with (step, steps, done, total).
@@ -44,12 +44,12 @@ class Console:
 
     def warn(self, text: str) -> None:
         """Print a line on stderr, even if ``quiet``."""
-        put(visible(text), "stderr")
+        write_line(visible(text), "stderr")
 
     def say(self, text: str) -> None:
         """Print a line of the result on stdout, unless ``json``."""
         if not self.json:
-            put(visible(text), "stdout")
+            write_line(visible(text), "stdout")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table of the result on stdout, with numbers aligned right, unless ``json``."""
@@ -87,11 +87,11 @@ class Console:
     def emit(self, value: dict[str, Any]) -> None:
         """Print the object of --json on stdout; nothing without ``json``."""
         if self.json:
-            put(json.dumps(value, default=str), "stdout")
+            write_line(json.dumps(value, default=str), "stdout")
 
     def error(self, text: str) -> None:
         """Print an error on stderr, even if ``quiet``."""
-        put(f"agt: error: {visible(text)}", "stderr")
+        write_line(f"agt: error: {visible(text)}", "stderr")
 
     @contextmanager
     def progress(self, label: str, unit: str = "step") -> Iterator[Report]:
@@ -146,7 +146,7 @@ class _ProgressLines:
         seconds_left = (now - self.start_time) * (total - done) / max(done, 1)
         step_text = _step_text(self.unit, step, steps)
         percent = 10 * tenth
-        put(
+        write_line(
             f"{self.label}: {percent} % done, {step_text}, about {seconds_left:.0f} s left",
             "stderr",
         )
@@ -157,11 +157,15 @@ def _step_text(unit: str, step: int, steps: int) -> str:
     return f"{unit} {step}/{steps}"
 
 
-def show(number: float | None, digits: int = 3) -> str:
+def format_decimals(number: float | None, digits: int = 3) -> str:
     """Return a number with so many decimals for a table; "-" for None or NaN."""
     return "-" if number is None or number != number else f"{number:.{digits}f}"
 
 
-def cell(value: object, digits: int) -> str:
-    """Return a value for a table: a float or None as of ``show``, anything else as text."""
-    return show(value, digits) if value is None or isinstance(value, float) else str(value)
+def format_cell(value: object, digits: int) -> str:
+    """Return a value for a table: a float or None as of ``format_decimals``, anything else as
+    text.
+    """
+    return (
+        format_decimals(value, digits) if value is None or isinstance(value, float) else str(value)
+    )

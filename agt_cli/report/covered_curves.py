@@ -10,36 +10,38 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import Stroke
 
-CURVE = "curve"  # the gid of lines that others may cover
-LEAST_DISTANCE = 0.01  # of the height of all curves: those that are nearer run on one another
-LEAST_OVERLAP = 0.15  # of their width: those that are so near for less only meet
+CURVE_GID = "curve"  # the gid of lines that others may cover
+MIN_DISTANCE = 0.01  # of the height of all curves: those that are nearer run on one another
+MIN_OVERLAP = 0.15  # of their width: those that are so near for less only meet
 LAYER_WIDTH = 2.6  # points by which the band along a curve is wider for each that runs on it
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, as print in grey shows them
-TINT = 0.82  # luminance within a band
+TINT_LUMINANCE = 0.82  # luminance within a band
 BAND_EDGE = 0.5  # points
 
 
-def show_covered_parts(drawn: Sequence[Axes]) -> None:
+def show_covered_parts(panels: Sequence[Axes]) -> None:
     """Draw a curve as a band where later ones run on it, so that each is seen.
 
     The band stands in for the curve there. It has its dashes, its colour at the edges and a light
     tint of it within, on which the later curves have contrast in grey. Where several run on the
     curve, the band is wider. Where curves only meet or cross, there is none. Curves are the lines
-    whose gid is ``CURVE``.
+    whose gid is ``CURVE_GID``.
 
     Args:
-        drawn: axes that share their scales, with all of their curves.
+        panels: axes that share their scales, with all of their curves.
     """
-    curves = [[line for line in axes.get_lines() if line.get_gid() == CURVE] for axes in drawn]
-    every = [line for lines in curves for line in lines]
-    near = LEAST_DISTANCE * _extent([_places(line, "y") for line in every])
-    least_width = LEAST_OVERLAP * _extent([_places(line, "x") for line in every])
-    for axes, lines in zip(drawn, curves, strict=True):
+    curves = [[line for line in axes.get_lines() if line.get_gid() == CURVE_GID] for axes in panels]
+    all_curves = [line for lines in curves for line in lines]
+    max_distance = MIN_DISTANCE * _extent([_axis_positions(line, "y") for line in all_curves])
+    min_width = MIN_OVERLAP * _extent([_axis_positions(line, "x") for line in all_curves])
+    for axes, lines in zip(panels, curves, strict=True):
         for index, line in enumerate(lines):
             line.set_zorder(2 + 0.01 * index)
             later = lines[index + 1 :]
             if later:
-                covered_by = [_covered_points(line, other, near, least_width) for other in later]
+                covered_by = [
+                    _covered_points(line, other, max_distance, min_width) for other in later
+                ]
                 covered = np.array(covered_by)
                 _draw_bands(axes, line, covered)
                 _enlarge_markers(axes, line, covered)
@@ -57,26 +59,26 @@ def _draw_bands(axes: Axes, line: Line2D, covered: np.ndarray) -> None:
     y = np.asarray(line.get_ydata())
     tint = _tint(line.get_color())
     layers_to_next = (covered[:, :-1] & covered[:, 1:]).sum(axis=0)
-    for start, stop in _runs(layers_to_next):
+    for start, stop in _runs_of_equal_values(layers_to_next):
         layers = int(layers_to_next[start])
         if layers:
             width = line.get_linewidth() + LAYER_WIDTH * layers
-            edged = [
+            edge_effects = [
                 Stroke(foreground=line.get_color()),
                 Stroke(linewidth=width - 2 * BAND_EDGE),
             ]
             # the curve itself would be seen between the band's dashes
-            erased: dict[str, Any] = {
+            white_line: dict[str, Any] = {
                 "color": "white",
                 "linewidth": line.get_linewidth() + BAND_EDGE,
             }
-            band: dict[str, Any] = {
+            band_style: dict[str, Any] = {
                 "color": tint,
                 "linewidth": width,
                 "linestyle": line.get_linestyle(),
-                "path_effects": edged,
+                "path_effects": edge_effects,
             }
-            for look in (erased, band):
+            for style in (white_line, band_style):
                 axes.plot(
                     x[start : stop + 1],
                     y[start : stop + 1],
@@ -84,7 +86,7 @@ def _draw_bands(axes: Axes, line: Line2D, covered: np.ndarray) -> None:
                     drawstyle=line.get_drawstyle(),
                     zorder=line.get_zorder() + 0.003,
                     label=f"_{line.get_label()}",
-                    **look,
+                    **style,
                 )
 
 
@@ -102,10 +104,10 @@ def _enlarge_markers(axes: Axes, line: Line2D, covered: np.ndarray) -> None:
     marked[:: cast("int | None", line.get_markevery())] = True
     layers_at = covered.sum(axis=0)
     for layers in np.unique(layers_at[marked & (layers_at > 0)]):
-        places = marked & (layers_at == layers)
+        is_drawn = marked & (layers_at == layers)
         axes.plot(
-            x[places],
-            y[places],
+            x[is_drawn],
+            y[is_drawn],
             color=line.get_color(),
             linestyle="",
             marker=line.get_marker(),
@@ -123,33 +125,35 @@ def _tint(colour: Any) -> tuple[float, float, float]:
     rgb = np.array(to_rgb(colour))
     luminance = float(rgb @ LUMINANCE)
     white = 0.0
-    if luminance < TINT:
-        white = (TINT - luminance) / (1 - luminance)
+    if luminance < TINT_LUMINANCE:
+        white = (TINT_LUMINANCE - luminance) / (1 - luminance)
     red, green, blue = rgb + white * (1 - rgb)
     return float(red), float(green), float(blue)
 
 
-def _covered_points(line: Line2D, other: Line2D, near: float, least_width: float) -> np.ndarray:
+def _covered_points(
+    line: Line2D, other: Line2D, max_distance: float, min_width: float
+) -> np.ndarray:
     """Return at which points of a line, [points], another runs on it.
 
     Args:
         line, other: the lines.
-        near: how far away the other is at most, up the page.
-        least_width: how far along the page it is so near, at least, or all along the line.
+        max_distance: how far away the other is at most, up the page.
+        min_width: how far along the page it is so near, at least, or all along the line.
     """
     x = np.asarray(line.get_xdata(orig=False), dtype=float)
     other_x = np.asarray(other.get_xdata(orig=False), dtype=float)
-    there = np.interp(x, other_x, _places(other, "y"), left=np.nan, right=np.nan)
-    covered = np.asarray(np.abs(_places(line, "y") - there) <= near)
-    places = _places(line, "x")
-    for start, stop in _runs(covered):
-        is_wide = places[stop - 1] - places[start] >= least_width
+    other_y = np.interp(x, other_x, _axis_positions(other, "y"), left=np.nan, right=np.nan)
+    covered = np.asarray(np.abs(_axis_positions(line, "y") - other_y) <= max_distance)
+    x_positions = _axis_positions(line, "x")
+    for start, stop in _runs_of_equal_values(covered):
+        is_wide = x_positions[stop - 1] - x_positions[start] >= min_width
         if not is_wide and stop - start < len(x):
             covered[start:stop] = False
     return covered
 
 
-def _runs(values: np.ndarray) -> list[tuple[int, int]]:
+def _runs_of_equal_values(values: np.ndarray) -> list[tuple[int, int]]:
     """Return the first index of each run of equal values, and the one after its last."""
     if not len(values):
         return []
@@ -157,7 +161,7 @@ def _runs(values: np.ndarray) -> list[tuple[int, int]]:
     return list(pairwise([0, *changes.tolist(), len(values)]))
 
 
-def _places(line: Line2D, name: str) -> np.ndarray:
+def _axis_positions(line: Line2D, name: str) -> np.ndarray:
     """Return a line's values as they go along the page, x, or up, y: logarithms on such an axis."""
     values = np.asarray(getattr(line, f"get_{name}data")(orig=False), dtype=float)
     if line.axes is not None and getattr(line.axes, f"get_{name}scale")() == "log":
@@ -165,8 +169,8 @@ def _places(line: Line2D, name: str) -> np.ndarray:
     return values
 
 
-def _extent(places: Sequence[np.ndarray]) -> float:
+def _extent(positions: Sequence[np.ndarray]) -> float:
     """Return how far apart the smallest and the largest finite value are; 0 if there is none."""
-    values = np.concatenate([*places, np.empty(0)])
+    values = np.concatenate([*positions, np.empty(0)])
     finite = values[np.isfinite(values)]
     return float(np.ptp(finite)) if len(finite) else 0.0

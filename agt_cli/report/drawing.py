@@ -16,54 +16,54 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from agt_cli.process import put, visible
+from agt_cli.process import visible, write_line
 from agt_cli.report.tables import is_number, repeated_text_to_footnotes
 
 if TYPE_CHECKING:
     from agt_cli.report.console import TreeBranch
 
-_WHOLE = 24  # characters of a cell that is never broken
-_NAME = 40  # of one in the first column, where names of folders stand
+MAX_UNBROKEN_CELL = 24  # characters of a cell that is never broken
+MAX_UNBROKEN_NAME = 40  # of one in the first column, where names of folders stand
 
 
 def draw_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table to standard output, its numbers right-aligned."""
-    shown = [[*map(visible, row)] for row in rows]
-    columns, rows, notes = repeated_text_to_footnotes([*map(visible, columns)], shown)
+    visible_rows = [[*map(visible, row)] for row in rows]
+    columns, rows, notes = repeated_text_to_footnotes([*map(visible, columns)], visible_rows)
     table = Table(box=box.SIMPLE_HEAD)
     for position, column in enumerate(columns):
         numeric = all(is_number(row[position]) for row in rows)
         cells = [row[position] for row in rows]
         widest = max(map(len, cells), default=0)
         # an interval is read in one line
-        whole = any("[" in cell for cell in cells) and widest <= _WHOLE
+        is_unbroken = any("[" in cell for cell in cells) and widest <= MAX_UNBROKEN_CELL
         # to be copied
-        whole = whole or (
-            not position and widest <= _NAME and not any(" " in cell for cell in cells)
+        is_unbroken = is_unbroken or (
+            not position and widest <= MAX_UNBROKEN_NAME and not any(" " in cell for cell in cells)
         )
         table.add_column(
-            column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole
+            column, justify="right" if numeric else "left", overflow="fold", no_wrap=is_unbroken
         )
     for row in rows:
         table.add_row(*row)
     # its own title breaks at its width
-    _draw(Text(visible(title), style="bold"), table, *notes)
+    _print_parts(Text(visible(title), style="bold"), table, *notes)
 
 
 def draw_tree(title: str, root: "TreeBranch") -> None:
     """Write a tree to standard output, as text on every terminal."""
     drawn = Tree(Text(visible(root[0])), guide_style="dim")
-    _grow(drawn, root[1])
-    _draw(Text(visible(title), style="bold"), drawn)
+    _add_branches(drawn, root[1])
+    _print_parts(Text(visible(title), style="bold"), drawn)
 
 
-def ask(text: str, usual: str) -> str:
-    """Return what whoever sits at the terminal answers; an empty line: ``usual``.
+def ask(text: str, default: str) -> str:
+    """Return what whoever sits at the terminal answers; an empty line: ``default``.
 
     Raises:
         EOFError: there is no more input.
     """
-    return Prompt.ask(Text(visible(text, "\n")), default=usual, show_default=bool(usual))
+    return Prompt.ask(Text(visible(text, "\n")), default=default, show_default=bool(default))
 
 
 def progress_bar() -> Progress:
@@ -78,14 +78,14 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=Rich(stderr=True), transient=True)
 
 
-def _draw(*parts: Any) -> None:
+def _print_parts(*parts: Any) -> None:
     # Not cut to 80 columns where nobody's terminal sets the width.
     rich = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
     with rich.capture() as text:  # rich would end the process where nobody reads
         rich.print(*parts, sep="\n")
-    put(text.get().removesuffix("\n"), "stdout")
+    write_line(text.get().removesuffix("\n"), "stdout")
 
 
-def _grow(tree: Tree, branches: "Sequence[TreeBranch]") -> None:
+def _add_branches(tree: Tree, branches: "Sequence[TreeBranch]") -> None:
     for words, parts in branches:
-        _grow(tree.add(Text(visible(words))), parts)
+        _add_branches(tree.add(Text(visible(words))), parts)

@@ -29,11 +29,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from agt.certificates.box import Certificates
-from agt_cli.report.certification_md import Subject
-from agt_cli.report.covered_curves import CURVE, show_covered_parts
-from agt_cli.report.markdown import DPI, clip
-from agt_cli.report.number_md import NumberSubject
-from agt_cli.report.quality import NO_BREAK, rate_words
+from agt_cli.report.certification_md import LabelCertification
+from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
+from agt_cli.report.markdown import DPI, shorten
+from agt_cli.report.number_md import NumberCertification
+from agt_cli.report.quality import NO_BREAK, format_rate
 from agt_cli.report.record import RunRecord, csv_bytes
 
 STYLE: dict[str, Any] = {
@@ -51,11 +51,11 @@ STYLE: dict[str, Any] = {
     "hatch.linewidth": 0.4,
 }
 # monotone from light (fragile) to dark (stable), so that grey print keeps the order
-COLOURS = "YlGnBu"
-DARKEST = 0.72  # points stay visible on it
-COMMON = 20  # the k that findings speak of, where the grid goes so far
+COLOUR_MAP = "YlGnBu"
+DARKEST_COLOUR = 0.72  # points stay visible on it
+HEADLINE_K = 20  # the k that findings speak of, where the grid goes so far
 # of the lines in the order in which they are drawn: the thick one below
-LOOKS: dict[str, dict[str, Any]] = {
+CURVE_STYLES: dict[str, dict[str, Any]] = {
     "certified_fraction": {"color": "#4292c6", "linewidth": 4},
     "nominal_accuracy": {"color": "black", "linewidth": 1, "linestyle": "--"},
     "worst_accuracy": {"color": "#d94801", "linewidth": 1.6},
@@ -68,14 +68,14 @@ LINE_NAMES = {
     "best_accuracy": "highest possible accuracy",
 }
 """What legends call the columns of tables/certified.csv, in the words of its titles."""
-MARKERS = (
+CLASS_MARKERS = (
     ("o", "white", "black"),
     ("^", "black", "white"),
     ("s", "0.5", "white"),
     ("D", "0.8", "black"),
 )
-LEVELS = 8
-BINS = 12
+MAP_LEVELS = 8
+HISTOGRAM_BINS = 12
 TRAINING_POINTS = 400  # drawn on a map, at most: the colours behind them stay visible
 WIDTH = 5.2  # inches: as wide as a phone shows without scrolling
 LETTERS_PER_INCH = 12  # of text along a figure
@@ -113,7 +113,9 @@ class Grid:
         return len(self.y), len(self.x)
 
 
-def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str, str]:
+def draw_certified_fraction(
+    record: RunRecord, certification: LabelCertification, table: pd.DataFrame
+) -> dict[str, str]:
     """Draw the certified fraction against k; return the caption by its name.
 
     If labels are known, the accuracy as trained and the lowest and highest possible ones are drawn
@@ -121,7 +123,7 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         table: certified counts by k.
     """
     drawn_rows = _rows_until_constant(table)
@@ -130,9 +132,9 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
     is_cut = drawn_rows < len(table)
     table = table.iloc[:drawn_rows]
     k = table["k"]
-    with drawing(record, "certified_fraction", table, (WIDTH, 4.2)) as figure:
+    with saved_figure(record, "certified_fraction", table, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
-        if subject.labelled:
+        if certification.labelled:
             axes.fill_between(
                 k,
                 table["worst_accuracy"],
@@ -141,25 +143,25 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
                 linewidth=0,
                 label="accuracies that are possible",
             )
-        for column, name in _lines(table).items():
-            marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
-            axes.plot(k, table[column], label=name, **LOOKS[column], **marks)
+        for column, name in _curve_names(table).items():
+            marker_style: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
+            axes.plot(k, table[column], label=name, **CURVE_STYLES[column], **marker_style)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set(
-            xlabel=wrapped(f"k: {subject.counted_edits}", WIDTH),
-            ylabel=f"fraction of {subject.queries}",
+            xlabel=wrap_text(f"k: {certification.edits}", WIDTH),
+            ylabel=f"fraction of {certification.queries_description}",
             ylim=(0, 1.02),
         )
-        ends([axes], "x")
-        keys(figure, [axes])
-        row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
+        end_axes_at_data([axes], "x")
+        draw_legend(figure, [axes])
+        row = table[table["k"] <= max(HEADLINE_K, table["k"].iloc[:2].max())].iloc[-1]
         share = _percent(float(row["certified_fraction"]))
         finding = f"Certified at k = {int(row['k']):,}: {share} of the predictions"
-        headline(figure, finding, subject.about)
-    changes = subject.counted_edits
+        draw_headline(figure, finding, certification.figure_subtitle)
+    changes = certification.edits
     caption = f"Fraction of the answers that are certified, against k ({changes})."
     if is_cut:
-        share = rate_words(float(table["certified_fraction"].iloc[-1]))
+        share = format_rate(float(table["certified_fraction"].iloc[-1]))
         caption += f" It is {share} from k = {hidden_from:,} to the largest k, {largest_k:,}."
     return {"certified_fraction": caption}
 
@@ -173,15 +175,18 @@ def _rows_until_constant(table: pd.DataFrame) -> int:
     Args:
         table: certified counts by k, with the columns that are drawn.
     """
-    values = table[[column for column in LOOKS if column in table]].to_numpy()
+    values = table[[column for column in CURVE_STYLES if column in table]].to_numpy()
     differs = np.flatnonzero((values != values[-1]).any(axis=1))
     changing = int(differs[-1]) + 1 if len(differs) else 0
     drawn_rows = max(changing + 1, 2)
     return drawn_rows if len(table) - drawn_rows >= 2 else len(table)
 
 
-def intervals(
-    record: RunRecord, subject: NumberSubject, table: pd.DataFrame, labels: np.ndarray | None
+def draw_intervals(
+    record: RunRecord,
+    certification: NumberCertification,
+    table: pd.DataFrame,
+    labels: np.ndarray | None,
 ) -> dict[str, str]:
     """Draw the median and mean width of intervals against k; return the caption by its name.
 
@@ -189,44 +194,49 @@ def intervals(
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         table: widths by k.
         labels: [n] the true numbers; None: not known.
     """
-    prediction = subject.certificates.prediction
-    with drawing(record, "intervals", table, (WIDTH, 4.2 if labels is None else 7.6)) as figure:
+    prediction = certification.certificates.prediction
+    with saved_figure(
+        record, "intervals", table, (WIDTH, 4.2 if labels is None else 7.6)
+    ) as figure:
         panels = figure.subplots(1 if labels is None else 2, squeeze=False)[:, 0]
         panels[0].plot(table["k"], table["width_median"], "o-", color="black", label="median")
         panels[0].plot(table["k"], table["width_mean"], "v--", color="#d94801", label="mean")
-        xlabel = wrapped(f"k: {subject.counted_edits}", WIDTH)
+        xlabel = wrap_text(f"k: {certification.edits}", WIDTH)
         panels[0].set(xlabel=xlabel, ylabel="width of the interval")
         panels[0].legend()
         if labels is not None:
             shown = np.linspace(0, len(labels) - 1, min(len(labels), TRAINING_POINTS))
             rows = shown.astype(np.int64)
             panels[1].plot(labels[rows], prediction[rows], ".", color="#2171b5", alpha=0.5)
-            ends_of_range = [subject.certificates.target.low, subject.certificates.target.high]
+            ends_of_range = [
+                certification.certificates.target.low,
+                certification.certificates.target.high,
+            ]
             panels[1].plot(ends_of_range, ends_of_range, color="0.6", linewidth=1)
             panels[1].set(xlabel="true label", ylabel="answer")
         last = table.iloc[-1]
         finding = f"At k = {int(last['k'])}, half of the intervals are at most "
         finding += f"{last['width_median']:.4g} wide"
-        headline(figure, finding, subject.about)
+        draw_headline(figure, finding, certification.figure_subtitle)
     return {
         "intervals": (
-            f"Width of the certified intervals against k ({subject.counted_edits}), and answers "
+            f"Width of the certified intervals against k ({certification.edits}), and answers "
             "against true labels, where these are known."
         )
     }
 
 
-def _lines(table: pd.DataFrame) -> dict[str, str]:
+def _curve_names(table: pd.DataFrame) -> dict[str, str]:
     """Return the name of each line, by its column, the last drawn on top.
 
     Lines that run on one another are one, with both names.
     """
     lines: dict[str, str] = {}
-    for column in LOOKS:
+    for column in CURVE_STYLES:
         if column not in table:
             continue
         name = LINE_NAMES[column]
@@ -240,33 +250,37 @@ def _lines(table: pd.DataFrame) -> dict[str, str]:
 
 def _percent(share: float) -> str:
     """Return a share in percent, for a heading: "38.7%"; "100%" is all and no less."""
-    return f"{float(rate_words(share)):.1%}".replace(".0%", "%")
+    return f"{float(format_rate(share)):.1%}".replace(".0%", "%")
 
 
-def between(values: pd.Series, words: Callable[[float], str]) -> str:
+def describe_range(values: pd.Series, format_value: Callable[[float], str]) -> str:
     """Return a range of values in words; one value alone if it is no range."""
-    return " to ".join(dict.fromkeys([words(float(values.min())), words(float(values.max()))]))
+    return " to ".join(
+        dict.fromkeys([format_value(float(values.min())), format_value(float(values.max()))])
+    )
 
 
-def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) -> dict[str, str]:
+def draw_distance_histogram(
+    record: RunRecord, certification: LabelCertification, labels: np.ndarray | None
+) -> dict[str, str]:
     """Draw how many queries have which stable distance; return the caption by its name.
 
     Wrong predictions are drawn apart if labels are known.
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         labels: [n] the true ones; None: not known.
     """
-    stable = subject.certificates.stable_distance
-    farthest = int(stable.max(initial=0))
-    ks = subject.certificates.ks
+    stable = certification.certificates.stable_distance
+    largest = int(stable.max(initial=0))
+    ks = certification.certificates.ks
     # The first k beyond all distances is the end of the last bin that is drawn.
-    drawn_ks = [k for k in ks if k <= farthest] + [k for k in ks if k > farthest][:1]
-    edges = _edges((0, *drawn_ks), BINS)
+    drawn_ks = [k for k in ks if k <= largest] + [k for k in ks if k > largest][:1]
+    edges = _bin_starts((0, *drawn_ks), HISTOGRAM_BINS)
     is_right = np.ones(len(stable), dtype=bool)
     if labels is not None:
-        is_right = subject.certificates.prediction == labels
+        is_right = certification.certificates.prediction == labels
     bins = [*edges, np.inf]
     right, _ = np.histogram(stable[is_right], bins)
     wrong, _ = np.histogram(stable[~is_right], bins)
@@ -274,26 +288,31 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
     if labels is None:
         data = data.rename(columns={"right": "queries"}).drop(columns="wrong")
     filled = np.flatnonzero(right + wrong)
-    drawn = slice(filled[0], filled[-1] + 1) if len(filled) else slice(1)
-    names = _names(edges)[drawn]
-    with drawing(record, "stable_distances", data, (WIDTH, 2.3 + 0.22 * len(names))) as figure:
+    drawn_bins = slice(filled[0], filled[-1] + 1) if len(filled) else slice(1)
+    names = _bin_names(edges)[drawn_bins]
+    with saved_figure(record, "stable_distances", data, (WIDTH, 2.3 + 0.22 * len(names))) as figure:
         axes = figure.subplots()
-        _bars(axes, right[drawn], wrong[drawn], None if labels is None else "right prediction")
+        _draw_bars(
+            axes,
+            right[drawn_bins],
+            wrong[drawn_bins],
+            None if labels is None else "right prediction",
+        )
         axes.set_yticks(np.arange(len(names)), names)
         axes.set(
             ylabel="stable distance, in k",
-            xlabel=f"number of {subject.queries}",
+            xlabel=f"number of {certification.queries_description}",
         )
-        ends([axes], "x")
+        end_axes_at_data([axes], "x")
         if labels is not None:
-            keys(figure, [axes])
+            draw_legend(figure, [axes])
         median = f"{np.median(stable):,.1f}".removesuffix(".0")
-        about = f"{subject.about} · k: {subject.counted_edits}"
-        headline(figure, f"Median stable distance: k = {median}", about)
+        about = f"{certification.figure_subtitle} · k: {certification.edits}"
+        draw_headline(figure, f"Median stable distance: k = {median}", about)
     return {"stable_distances": "Number of queries at each stable distance."}
 
 
-def _bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | None) -> None:
+def _draw_bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | None) -> None:
     """Draw a bar for each bin, the wrong predictions behind the right ones, with its number.
 
     Args:
@@ -321,9 +340,9 @@ def _bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | None) -
     axes.bar_label(bars, [f"{number:,}" for number in right + wrong], padding=3, fontsize=8)
 
 
-def plane_map(
+def draw_plane_map(
     record: RunRecord,
-    subject: Subject,
+    certification: LabelCertification,
     grid: Grid,
     certificates: Certificates,
     margins: np.ndarray,
@@ -334,9 +353,9 @@ def plane_map(
 
     Args:
         record: into which it is drawn.
-        subject: what was certified.
+        certification: what was certified.
         grid: of the plane.
-        certificates: of ``grid.points``, in their order, at the values of k that ``map_levels``
+        certificates: of ``grid.points``, in their order, at the values of k that ``plane_map_ks``
             chose.
         margins: [lines, m * m] the nominal model's signed margins; a decision line is where one is
             0.
@@ -350,9 +369,11 @@ def plane_map(
     data["prediction"] = certificates.prediction
     data["certified_up_to"] = certificates.stable_distance
     edges = sorted({0, *certificates.ks})
-    with drawing(record, "plane_map", data, (WIDTH, 4.5)) as figure:
+    with saved_figure(record, "plane_map", data, (WIDTH, 4.5)) as figure:
         axes = figure.subplots()
-        colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(0, DARKEST, len(edges))))
+        colours = ListedColormap(
+            mpl.colormaps[COLOUR_MAP](np.linspace(0, DARKEST_COLOUR, len(edges)))
+        )
         norm = BoundaryNorm([*edges, edges[-1] + 1], len(edges))
         stable = certificates.stable_distance.reshape(grid.shape)
         image = axes.pcolormesh(
@@ -361,15 +382,17 @@ def plane_map(
         for margin in margins:
             line = margin.reshape(grid.shape)
             axes.contour(grid.x, grid.y, line, levels=[0], colors="black", linewidths=1.6)
-        _draw_points(axes, subject, points, labels)
-        _colour_bar(figure, image, axes, edges, subject)
+        _draw_points(axes, certification, points, labels)
+        _draw_colour_bar(figure, image, axes, edges, certification)
         axes.set(
             xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]]
         )
-        keys(figure, [axes], markerscale=1.6)
-        level = next(edge for edge in edges if edge >= min(COMMON, edges[-1]))
+        draw_legend(figure, [axes], markerscale=1.6)
+        level = next(edge for edge in edges if edge >= min(HEADLINE_K, edges[-1]))
         share = _percent(float((certificates.stable_distance >= level).mean()))
-        headline(figure, f"Certified at k = {level:,}: {share} of the plane shown", subject.dataset)
+        draw_headline(
+            figure, f"Certified at k = {level:,}: {share} of the plane shown", certification.dataset
+        )
     return {
         "plane_map": (
             "Regions of equal stable distance, the decision boundary, and the training points."
@@ -377,13 +400,15 @@ def plane_map(
     }
 
 
-def _draw_points(axes: Axes, subject: Subject, points: np.ndarray, labels: np.ndarray) -> None:
+def _draw_points(
+    axes: Axes, certification: LabelCertification, points: np.ndarray, labels: np.ndarray
+) -> None:
     """Draw some of the training points [n, 2], with a marker for each class of labels [n]."""
     shown = np.unique(np.linspace(0, len(points) - 1, TRAINING_POINTS).astype(int))
     points = points[shown]
     labels = labels[shown]
     for label, (marker, face, edge) in zip(
-        range(len(subject.classes)), cycle(MARKERS), strict=False
+        range(len(certification.classes)), cycle(CLASS_MARKERS), strict=False
     ):
         x, y = points[labels == label].T
         axes.scatter(
@@ -394,42 +419,46 @@ def _draw_points(axes: Axes, subject: Subject, points: np.ndarray, labels: np.nd
             facecolors=face,
             edgecolors=edge,
             linewidths=0.4,
-            label=f"trained on: {clip(subject.classes[label])}",
+            label=f"trained on: {shorten(certification.classes[label])}",
         )
 
 
-def map_levels(ks: tuple[int, ...]) -> tuple[int, ...]:
+def plane_map_ks(ks: tuple[int, ...]) -> tuple[int, ...]:
     """Return the values of k that the map tells apart: round ones of the grid, and its ends."""
-    return tuple(k for k in _edges((0, *ks), LEVELS) if k in ks)
+    return tuple(k for k in _bin_starts((0, *ks), MAP_LEVELS) if k in ks)
 
 
-def _colour_bar(
-    figure: Figure, image: ScalarMappable, axes: Axes, edges: list[int], subject: Subject
+def _draw_colour_bar(
+    figure: Figure,
+    image: ScalarMappable,
+    axes: Axes,
+    edges: list[int],
+    certification: LabelCertification,
 ) -> None:
     """Draw which colour stands for which stable distance."""
     centres = [
         (low + high) / 2 for low, high in zip(edges, [*edges[1:], edges[-1] + 1], strict=True)
     ]
     bar = figure.colorbar(image, ax=axes, ticks=centres, spacing="uniform", shrink=0.75)
-    bar.ax.set_yticklabels(_names(edges))
+    bar.ax.set_yticklabels(_bin_names(edges))
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
-    bar.set_label(f"stable distance\n{wrapped(f'(k: {subject.counted_edits})', 3)}")
+    bar.set_label(f"stable distance\n{wrap_text(f'(k: {certification.edits})', 3)}")
 
 
-def _edges(ks: tuple[int, ...], most: int) -> list[int]:
+def _bin_starts(ks: tuple[int, ...], max_bins: int) -> list[int]:
     """Return where bins of stable distance start: 0, and round values of the grid with its last.
 
     Args:
         ks: the grid.
-        most: about how many there are at most.
+        max_bins: about how many there are at most.
     """
     values = sorted(set(ks))
-    if len(values) <= most:
+    if len(values) <= max_bins:
         return values
     last = values[-1]
     steps = [1, 2, 5, *(step * 10**power for power in range(9) for step in (10, 20, 25, 50))]
-    step = next(step for step in steps if last / step <= most)
+    step = next(step for step in steps if last / step <= max_bins)
     edges = {0}
     for round_value in [1, *range(step, last + 1, step), last]:
         # the first value of the grid from there on
@@ -437,7 +466,7 @@ def _edges(ks: tuple[int, ...], most: int) -> list[int]:
     return sorted(edges)
 
 
-def _names(edges: list[int]) -> list[str]:
+def _bin_names(edges: list[int]) -> list[str]:
     """Return names of bins, like 0, 1–9, ...
 
     The last bin, which is cut off by the end of the grid, is named "≥".
@@ -446,45 +475,47 @@ def _names(edges: list[int]) -> list[str]:
     return [*spans, f"≥ {edges[-1]}"]
 
 
-def wrapped(text: str, inches: float) -> str:
+def wrap_text(text: str, inches: float) -> str:
     """Return text in lines of so many inches, none of which breaks an equation such as k = 25."""
     unbroken = text.replace(" = ", f"{NO_BREAK}={NO_BREAK}")
     return fill(unbroken, int(LETTERS_PER_INCH * inches))
 
 
-def headline(figure: Figure, finding: str, about: str) -> None:
+def draw_headline(figure: Figure, finding: str, about: str) -> None:
     """Write above the axes what the figure shows, and what it is of.
 
     It is text, whatever signs are in it.
     """
-    lines = [wrapped(line, figure.get_figwidth()) for line in (finding, about) if line]
+    lines = [wrap_text(line, figure.get_figwidth()) for line in (finding, about) if line]
     if lines:
         figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
 
 
-def columns_of(names: Iterable[str], width: float) -> int:
+def legend_columns(names: Iterable[str], width: float) -> int:
     """Return how many names fit beside one another below a figure of so many inches."""
-    longest_line = max(len(clip(line)) for name in names for line in name.split("\n"))
+    longest_line = max(len(shorten(line)) for name in names for line in name.split("\n"))
     return max(1, int(width * LETTERS_PER_INCH / (8 + longest_line)))
 
 
-def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: Any) -> None:
+def draw_legend(
+    figure: Figure, panels: Sequence[Axes], at_right: bool = False, **style: Any
+) -> None:
     """Each line or mark, below or beside the axes, in the order in which they end at the right:
     the highest first.
     """
     labels = {
         name: handle
-        for axes in drawn
+        for axes in panels
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
-    names = ["\n".join(clip(line, 60) for line in name.split("\n")) for name, _ in shown]
-    columns = 1 if beside else columns_of(names, figure.get_figwidth())
-    place: Any = "outside right upper" if beside else "outside lower left"
-    figure.legend([handle for _, handle in shown], names, loc=place, ncols=columns, **style)
+    shown = sorted(labels.items(), key=lambda item: -_last_height(item[1]))
+    names = ["\n".join(shorten(line, 60) for line in name.split("\n")) for name, _ in shown]
+    columns = 1 if at_right else legend_columns(names, figure.get_figwidth())
+    location: Any = "outside right upper" if at_right else "outside lower left"
+    figure.legend([handle for _, handle in shown], names, loc=location, ncols=columns, **style)
 
 
-def _last(handle: Any) -> float:
+def _last_height(handle: Any) -> float:
     """Return the last height of a line; 0 of anything else, which keeps its place."""
     if not hasattr(handle, "get_ydata"):
         return 0.0
@@ -493,78 +524,78 @@ def _last(handle: Any) -> float:
     return float(heights[-1]) if len(heights) else -math.inf
 
 
-def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
+def end_axes_at_data(panels: Sequence[Axes], axis_names: str = "xy") -> None:
     """Let axes end where the data ends, so that nothing is drawn where nothing was measured.
 
     Args:
-        drawn: axes that share their scales, with their ticks set.
-        which: x, y or both.
+        panels: axes that share their scales, with their ticks set.
+        axis_names: x, y or both.
     """
-    for name in which:
-        spans = np.array([_span(axes, name) for axes in drawn])
+    for name in axis_names:
+        spans = np.array([_data_limits(axes, name) for axes in panels])
         low = float(spans[:, 0].min())
         high = float(spans[:, 1].max())
         if not np.isfinite(spans).all():
             continue
         if math.isclose(low, high, rel_tol=1e-6):
-            _only_tick(drawn, name, low)
+            _only_tick(panels, name, low)
             continue
-        for axes in drawn:
+        for axes in panels:
             _end_axis(axes, name, low, high)
 
 
-def round_ends(
-    drawn: Sequence[Axes], name: str, most: int = 6, room_for_words: float = 0.0
+def end_axes_at_ticks(
+    panels: Sequence[Axes], name: str, max_steps: int = 6, margin: float = 0.0
 ) -> None:
     """Let axes end at the ticks around the data, so that every value lies between ticks.
 
     Args:
-        drawn: axes that share their scales; logarithmic ones with their ticks set.
+        panels: axes that share their scales; logarithmic ones with their ticks set.
         name: x or y.
-        most: how many steps there are about between the first tick and the last.
-        room_for_words: the part of the data's height that remains at both ends of a linear axis.
+        max_steps: how many steps there are about between the first tick and the last.
+        margin: the part of the data's height that remains at both ends of a linear axis.
     """
-    spans = np.array([_span(axes, name) for axes in drawn])
+    spans = np.array([_data_limits(axes, name) for axes in panels])
     if not np.isfinite(spans).all():
         return
     low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
-    axis = getattr(drawn[0], f"{name}axis")
+    axis = getattr(panels[0], f"{name}axis")
     if axis.get_scale() == "log":
         if math.isclose(low, high, rel_tol=1e-6):
-            _only_tick(drawn, name, low)
+            _only_tick(panels, name, low)
             return
         located = np.asarray(axis.get_major_locator().tick_values(low, high))
         ticks = _ticks_around(located[located > 0], low, high)
         factor = (ticks[-1] / ticks[0]) ** 0.03
         limits = (ticks[0] / factor, ticks[-1] * factor)
     else:
-        beyond = room_for_words * (high - low)
-        ticks = covering_ticks(low, high, most, beyond)
+        margin_width = margin * (high - low)
+        ticks = covering_ticks(low, high, max_steps, margin_width)
         room = 0.03 * (ticks[-1] - ticks[0])
         limits = (ticks[0] - room, ticks[-1] + room)
-    for axes in drawn:
+    for axes in panels:
         axes.set(**{f"{name}lim": limits})
         axes.spines["bottom" if name == "x" else "left"].set_bounds(ticks[0], ticks[-1])
         getattr(axes, f"{name}axis").set_ticks(ticks)
 
 
-def covering_ticks(low: float, high: float, most: int = 6, beyond: float = 0.0) -> np.ndarray:
+def covering_ticks(low: float, high: float, max_steps: int = 6, margin: float = 0.0) -> np.ndarray:
     """Return at least three round ticks, the first at most ``low`` and the last at least ``high``.
 
     Shares stay shares: if both are between 0 and 1, no tick is below 0 or above 1.
 
     Args:
         low, high: the ends of the data.
-        most: how many steps there are about.
-        beyond: how far the ticks go at least beyond the data, as far as shares do.
+        max_steps: how many steps there are about.
+        margin: how far the ticks go at least beyond the data, as far as shares do.
     """
     is_share = low >= 0 and high <= 1
     if math.isclose(low, high, rel_tol=1e-6):
-        beyond = max(beyond, 0.02 * (abs(low) or 1))
-    low, high = low - beyond, high + beyond
+        margin = max(margin, 0.02 * (abs(low) or 1))
+    low, high = low - margin, high + margin
     if is_share:
         low, high = max(low, 0.0), min(high, 1.0)
-    for steps in (most, most + 1, most + 2):
+    for steps in (max_steps, max_steps + 1, max_steps + 2):
         locator = MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
         ticks = _ticks_around(np.asarray(locator.tick_values(low, high)), low, high)
         if len(ticks) >= 3:
@@ -583,7 +614,7 @@ def _ticks_around(ticks: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.asarray(ticks[(ticks >= first) & (ticks <= last)])
 
 
-def _span(axes: Axes, name: str) -> tuple[float, float]:
+def _data_limits(axes: Axes, name: str) -> tuple[float, float]:
     """Return the least and the greatest value along an axis, x or y, that its scale can show."""
     low, high = getattr(axes.dataLim, f"interval{name}")
     if getattr(axes, f"{name}axis").get_scale() == "log" and low <= 0:
@@ -610,13 +641,13 @@ def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
         axis.set_ticks(inside, minor=minor)
 
 
-def _only_tick(drawn: Sequence[Axes], name: str, value: float) -> None:
+def _only_tick(panels: Sequence[Axes], name: str, value: float) -> None:
     """Give an axis on which everything has one value that value as its only tick.
 
     Args:
         name: of the axis, x or y.
     """
-    for axes in drawn:
+    for axes in panels:
         axis = getattr(axes, f"{name}axis")
         if axis.get_scale() == "log":
             axes.set(**{f"{name}lim": (value / 2, value * 2)})
@@ -625,7 +656,7 @@ def _only_tick(drawn: Sequence[Axes], name: str, value: float) -> None:
 
 
 @contextmanager
-def drawing(
+def saved_figure(
     record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float, float]
 ) -> Iterator[Figure]:
     """Yield a figure that is written to figures/NAME.{pdf,png,csv} when it is drawn.
@@ -649,7 +680,7 @@ def drawing(
 
 # Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm,
 # comparisons grey.
-STYLES: dict[str, dict[str, Any]] = {
+MECHANISM_STYLES: dict[str, dict[str, Any]] = {
     "release_weights": {"color": "black", "linestyle": "-", "marker": "P"},
     "noisy_statistics": {"color": "black", "linestyle": "-.", "marker": "X"},
     "randomized_response": {"color": "#08306b", "linestyle": "-", "marker": "o"},
@@ -664,9 +695,9 @@ STYLES: dict[str, dict[str, Any]] = {
     "exponential_mechanism": {"color": "0.65", "linestyle": ":", "marker": "+"},
     "DP-SGD": {"color": "#6a51a3", "linestyle": "-", "marker": ">"},
 }
-ACROSS = 2  # panels side by side, at most
+PANELS_PER_ROW = 2  # panels side by side, at most
 DASHES = ("-", "--", ":", "-.")
-LINES: tuple[dict[str, Any], ...] = (
+SERIES_STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#08306b", "linestyle": "-", "marker": "o"},
     {"color": "#d94801", "linestyle": "--", "marker": "v"},
     {"color": "#2171b5", "linestyle": "-.", "marker": "s"},
@@ -678,7 +709,7 @@ LINES: tuple[dict[str, Any], ...] = (
 )
 
 
-def accuracy_by_queries(
+def draw_accuracy_by_queries(
     record: RunRecord,
     name: str,
     data: pd.DataFrame,
@@ -699,25 +730,25 @@ def accuracy_by_queries(
         finding: what the figure shows, in a sentence.
         title: what the data is.
     """
-    panels = ordered(list(data.groupby("panel", sort=False)), order)
+    panels = panels_in_order(list(data.groupby("panel", sort=False)), order)
     styles = line_styles([str(series) for series in dict.fromkeys(data["series"])])
-    across = min(ACROSS, len(panels))
-    rows = math.ceil(len(panels) / across)
-    width = 6.8 if across > 1 else WIDTH
+    columns = min(PANELS_PER_ROW, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    width = 6.8 if columns > 1 else WIDTH
     names = [*styles, "noise-free", "majority"]
-    legend = 0.2 * math.ceil(len(names) / columns_of(names, width))
-    with drawing(record, name, data, (width, 1.1 + 2.7 * rows + legend)) as figure:
-        grid = figure.subplots(rows, across, squeeze=False, sharey=True, sharex=True)
-        places = grid.ravel().tolist()
-        for axes, (panel, part) in zip(places, panels, strict=False):
+    legend = 0.2 * math.ceil(len(names) / legend_columns(names, width))
+    with saved_figure(record, name, data, (width, 1.1 + 2.7 * rows + legend)) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True)
+        all_axes = grid.ravel().tolist()
+        for axes, (panel, part) in zip(all_axes, panels, strict=False):
             for series, line in part.sort_values("queries").groupby("series", sort=False):
                 spacing = max(1, len(line) // 10)
-                look = styles[str(series)] | {
+                style = styles[str(series)] | {
                     "markersize": 3.5,
                     "markevery": spacing,
                     "linewidth": 1.4,
                 }
-                axes.plot(line["queries"], line["accuracy"], label=series, gid=CURVE, **look)
+                axes.plot(line["queries"], line["accuracy"], label=series, gid=CURVE_GID, **style)
             dotted = (0, (1, 2))
             dashed = (0, (6, 2))
             axes.axhline(
@@ -726,33 +757,33 @@ def accuracy_by_queries(
             axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=dashed, label="majority")
             axes.set_xscale("log")
             axes.set_title(str(panel))
-        log_ticks(places[0].xaxis, data["queries"])
-        drawn = places[: len(panels)]
-        show_covered_parts(drawn)
-        ends(drawn, "x")
-        round_ends(drawn, "y")
-        for axes in places[len(panels) :]:
+        set_log_ticks(all_axes[0].xaxis, data["queries"])
+        used_axes = all_axes[: len(panels)]
+        show_covered_parts(used_axes)
+        end_axes_at_data(used_axes, "x")
+        end_axes_at_ticks(used_axes, "y")
+        for axes in all_axes[len(panels) :]:
             axes.set_axis_off()
-        for axes in drawn[-across:]:
+        for axes in used_axes[-columns:]:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel("queries")
-        for axes in drawn[::across]:
+        for axes in used_axes[::columns]:
             axes.set_ylabel("expected accuracy")
-        keys(figure, drawn)
-        headline(figure, finding, title)
+        draw_legend(figure, used_axes)
+        draw_headline(figure, finding, title)
 
 
-def ordered(
+def panels_in_order(
     panels: list[tuple[Any, pd.DataFrame]], order: Sequence[str]
 ) -> list[tuple[Any, pd.DataFrame]]:
     """Return panels in this order of their names; as they came, where it is empty."""
     if not order:
         return panels
-    found = dict(panels)
-    return [(name, found[name]) for name in order if name in found]
+    panel_by_name = dict(panels)
+    return [(name, panel_by_name[name]) for name in order if name in panel_by_name]
 
 
-def log_ticks(axis: Axis, values: pd.Series) -> None:
+def set_log_ticks(axis: Axis, values: pd.Series) -> None:
     """Set few and round ticks of a logarithmic axis, with numbers as people write them.
 
     There are at least three ticks where the values are less than a hundredfold apart, and two
@@ -761,22 +792,22 @@ def log_ticks(axis: Axis, values: pd.Series) -> None:
     positive = values[values > 0]
     low, high = float(positive.min()), float(positive.max())
     choices: list[LogLocator | MaxNLocator] = [LogLocator(subs=(1,))]
-    fewest = 2
+    min_ticks = 2
     if high / low <= 100:
         choices = [LogLocator(subs=steps) for steps in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))]
-        fewest = 3
+        min_ticks = 3
     choices.append(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
     for locator in choices:
         ticks = np.asarray(locator.tick_values(low, high))
-        if ((ticks >= low) & (ticks <= high)).sum() >= fewest:
+        if ((ticks >= low) & (ticks <= high)).sum() >= min_ticks:
             break
     axis.set_major_locator(locator)
-    in_words = power_words if low < 1e-4 else "{:,.10g}".format
-    axis.set_major_formatter(FuncFormatter(lambda value, _: in_words(value)))
+    format_tick = format_power_of_ten if low < 1e-4 else "{:,.10g}".format
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_tick(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def power_words(value: float) -> str:
+def format_power_of_ten(value: float) -> str:
     """Return a positive number by its power of ten: "10⁻⁵", "2·10⁻⁵"."""
     mantissa, exponent = f"{value:.10e}".split("e")
     power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
@@ -791,9 +822,9 @@ def line_styles(names: list[str]) -> dict[str, dict[str, Any]]:
     styles: dict[str, dict[str, Any]] = {}
     used: Counter[str] = Counter()
     for index, name in enumerate(names):
-        mechanism = next((known for known in STYLES if name.startswith(known)), "")
-        style = STYLES.get(mechanism) or LINES[index % len(LINES)]
-        if not mechanism and index >= len(LINES):
+        mechanism = next((known for known in MECHANISM_STYLES if name.startswith(known)), "")
+        style = MECHANISM_STYLES.get(mechanism) or SERIES_STYLES[index % len(SERIES_STYLES)]
+        if not mechanism and index >= len(SERIES_STYLES):
             style = style | {"markerfacecolor": "white"}
         if mechanism and used[mechanism]:
             dashes = [style["linestyle"], *(dash for dash in DASHES if dash != style["linestyle"])]

@@ -25,14 +25,14 @@ SUMMARY_ENTRIES: tuple[tuple[str, object], ...] = (("parts", []), ("unaudited", 
 """Entries of agt.audit/1 that said nothing but of summaries, as every other kind of audit wrote
 them.
 """
-LOWER = ("epsilon", "mu")
+LOSS_MEASURES = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
 UnitShare = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(pattern=r"\S")]
-Words = tuple[str, ...]
-DIGITS = 3
-MOST_DIGITS = 17  # that a double has
-FAR_TIMES = 2  # times the claim: an audit that could have noticed only more says little
+Sentences = tuple[str, ...]
+MIN_DIGITS = 3
+MAX_DIGITS = 17  # that a double has
+MAX_DETECTABLE_FACTOR = 2  # times the claim: an audit that could have noticed only more says little
 CAUGHT, PASSED = "caught", "let pass"  # what is found of a planted violation, and of a sound twin
 
 
@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     """What an attack says of a claim."""
 
     VIOLATED = "violated"  # the claim is false: by a counterexample, or with the stated confidence
-    STANDS = "not contradicted"  # the attack did not break it; that is no proof
+    NOT_CONTRADICTED = "not contradicted"  # the attack did not break it; that is no proof
     REPORTED = "reported"  # nothing was claimed of this number
     UNTESTED = "not tested"  # the attack could not be made, and says why
 
@@ -48,13 +48,13 @@ class Outcome(StrEnum):
 class Strength(StrEnum):
     """What a number that was found means."""
 
-    CERTAIN = "certain"  # worked out or seen, without chance
+    EXACT = "certain"  # worked out or seen, without chance
     CONFIDENT = "confident"  # a confidence bound at any number of trials
     ASYMPTOTIC = "asymptotic"  # a confidence bound as trials grow without limit
     CREDIBLE = "credible"  # a posterior quantile under a stated prior: no confidence bound
 
 
-RIGOROUS = (Strength.CERTAIN, Strength.CONFIDENT)
+RIGOROUS_STRENGTHS = (Strength.EXACT, Strength.CONFIDENT)
 """What may call a claim false."""
 
 
@@ -124,9 +124,9 @@ class Finding:
 
     def __post_init__(self) -> None:
         numbers = (self.claimed, self.found)
-        loss = self.measure in LOWER
-        rigorous = self.strength in RIGOROUS
-        chance = self.strength is not Strength.CERTAIN
+        loss = self.measure in LOSS_MEASURES
+        rigorous = self.strength in RIGOROUS_STRENGTHS
+        chance = self.strength is not Strength.EXACT
         rules = {
             "an epsilon or a mu in a finding must be at least 0": not loss
             or all(number is None or number >= 0 for number in numbers),
@@ -141,16 +141,18 @@ class Finding:
                 "trials, can contradict a claim"
             ): (rigorous or not self.violated),
             "a finding that contradicts a claim cannot also say that the claim is met": (
-                not self.violated or None in numbers or not _meets(self.claimed, self.found, loss)
+                not self.violated
+                or None in numbers
+                or not _is_claim_met(self.claimed, self.found, loss)
             ),
             (
                 "if, with the stated confidence, the measured privacy loss is larger than "
                 "claimed, the finding must call the claim violated"
             ): (
-                self.outcome is not Outcome.STANDS
+                self.outcome is not Outcome.NOT_CONTRADICTED
                 or not loss
                 or not rigorous
-                or _meets(self.claimed, self.found, loss)
+                or _is_claim_met(self.claimed, self.found, loss)
             ),
             "a finding about an attack that was not made cannot have a result": self.outcome
             is not Outcome.UNTESTED
@@ -168,7 +170,7 @@ class Finding:
         return self.outcome is Outcome.VIOLATED
 
 
-def counterexamples(
+def exact_finding(
     subject: str,
     claim: str,
     attack: str,
@@ -177,7 +179,7 @@ def counterexamples(
     found: float | None,
     meaning: str,
     noticeable: str = "this audit detects a single violation",
-    most: float = 0.0,
+    max_allowed: float = 0.0,
 ) -> Finding:
     """Return the finding of an attack on a claim that a number, measured exactly, is at most MOST.
 
@@ -190,12 +192,12 @@ def counterexamples(
         found: the number; None: the attack could not be made, and ``meaning`` says why.
         meaning: as in ``Finding``.
         noticeable: as in ``Finding``; left out if the attack could not be made.
-        most: the largest number that the claim allows.
+        max_allowed: the largest number that the claim allows.
     """
-    outcome = Outcome.STANDS
+    outcome = Outcome.NOT_CONTRADICTED
     if found is None:
         outcome = Outcome.UNTESTED
-    elif found > most:
+    elif found > max_allowed:
         outcome = Outcome.VIOLATED
     return Finding(
         subject,
@@ -205,14 +207,14 @@ def counterexamples(
         outcome,
         meaning,
         measure,
-        claimed=most,
+        claimed=max_allowed,
         found=found,
-        strength=Strength.CERTAIN,
+        strength=Strength.EXACT,
         noticeable="" if found is None else noticeable,
     )
 
 
-def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
+def _is_claim_met(claimed: float | None, found: float | None, loss: bool) -> bool:
     """Return whether a measured number agrees with the claimed one, or one of them is not known.
 
     Args:
@@ -245,7 +247,7 @@ class Audit:
     subject: Text
     findings: Annotated[tuple[Finding, ...], Field(min_length=1)]
     digest: Digest | None = None
-    notes: Words = ()
+    notes: Sentences = ()
     by: str = __version__
 
     @property
@@ -254,7 +256,7 @@ class Audit:
         return tuple(finding for finding in self.findings if finding.violated)
 
     @property
-    def of_the_auditor(self) -> bool:
+    def is_selftest(self) -> bool:
         """Whether the findings are about the auditor, who was given planted violations."""
         return all(finding.measure in (CAUGHT, PASSED) for finding in self.findings)
 
@@ -264,9 +266,9 @@ class Audit:
         tested = [
             finding
             for finding in self.findings
-            if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)
+            if finding.outcome in (Outcome.VIOLATED, Outcome.NOT_CONTRADICTED)
         ]
-        if self.of_the_auditor:
+        if self.is_selftest:
             return _selftest_verdict(tested)
         untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
         untested_attacks = counted(untested, "attack")
@@ -276,7 +278,7 @@ class Audit:
             return f"claims VIOLATED: {wrong} of {attacks} disproved a claim{rest}"
         if not tested:
             return f"no claim was tested{rest}"
-        weak = _weak(tested)
+        weak = _describe_weak_attacks(tested)
         limit = f", but {weak}" if weak else ""
         return f"{attacks}, 0 violations found (this is not a proof){limit}{rest}"
 
@@ -286,7 +288,7 @@ class Audit:
         return content_of(self)
 
 
-def _weak(tested: list[Finding]) -> str:
+def _describe_weak_attacks(tested: list[Finding]) -> str:
     """Return a clause that some attacks could have detected only far larger losses than claimed.
 
     It is empty if all of them could have detected losses of at most FAR_TIMES the claimed one.
@@ -297,17 +299,17 @@ def _weak(tested: list[Finding]) -> str:
     attacks = 0
     weak_attacks = 0
     limit = ""
-    largest_factor = float(FAR_TIMES)
+    largest_factor = float(MAX_DETECTABLE_FACTOR)
     for finding in tested:
         if finding.noticed is None or not finding.claimed:
             continue
         attacks += 1
         factor = finding.noticed / finding.claimed
-        weak_attacks += factor > FAR_TIMES
+        weak_attacks += factor > MAX_DETECTABLE_FACTOR
         if factor > largest_factor:
             largest_factor = factor
-            detectable = number(finding.noticed, up=True)
-            claimed = number(finding.claimed)
+            detectable = format_bound(finding.noticed, up=True)
+            claimed = format_bound(finding.claimed)
             limit = (
                 f"for one of the claims, only a value of {finding.measure} >= {detectable} could "
                 f"have been detected, but the claimed value is {claimed}"
@@ -377,23 +379,25 @@ def _without_summary_entries(entries: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if (key, value) not in SUMMARY_ENTRIES}
 
 
-def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
+def format_bound(
+    value: float, up: bool = False, down: bool = False, distinct_from: float | None = None
+) -> str:
     """Return a number with three significant digits; whole numbers have all of their digits.
 
     Args:
         value: the number.
         up: True: round it up.
         down: True: round it down.
-        beside: another number. If they are different, there are enough digits to show that.
+        distinct_from: another number. If they are different, there are enough digits to show that.
     """
-    for digits in range(DIGITS, MOST_DIGITS):
-        text, rounded = _cut(value, up, down, digits)
-        if beside is None or value == beside or rounded != beside:
+    for digits in range(MIN_DIGITS, MAX_DIGITS):
+        text, rounded = _round_to_digits(value, up, down, digits)
+        if distinct_from is None or value == distinct_from or rounded != distinct_from:
             break
     return text
 
 
-def _cut(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
+def _round_to_digits(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
     """Return a number of so many digits as it is printed, and the number that this is."""
     if value == int(value) and abs(value) < 10**15:
         return f"{int(value):,}", value
@@ -404,15 +408,15 @@ def _cut(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
     return text.replace("e-0", "e-"), float(text)
 
 
-def least(found: float, claimed: float | None = None) -> str:
+def format_lower_bound(found: float, claimed: float | None = None) -> str:
     """Return a lower bound, rounded down to three significant digits.
 
     Args:
         found: the bound.
         claimed: the claimed value. If the bound is above it, there are enough digits to show that.
     """
-    for digits in range(DIGITS, MOST_DIGITS):
-        text, rounded = _cut(found, False, True, digits)
+    for digits in range(MIN_DIGITS, MAX_DIGITS):
+        text, rounded = _round_to_digits(found, False, True, digits)
         if claimed is None or found <= claimed or claimed < rounded <= found:
             return text
     return repr(found)

@@ -29,7 +29,7 @@ from agt.store.yaml_text import parse_yaml
 from agt_cli import SWEEP_SUFFIX
 from agt_cli.usage import OLD_SPELLINGS
 
-LOCK = "lock"  # in a run's folder; its process holds this lock while it lives
+LOCK_FILE = "lock"  # in a run's folder; its process holds this lock while it lives
 
 SPENT_FILE = "spent.json"  # the budget of a release, written before anything is drawn
 
@@ -43,7 +43,7 @@ _UNBOUND = Manifest("", {})
 
 _STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}-\d{6}")  # in a run's name
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
+UNKNOWN_START = datetime.min.replace(tzinfo=UTC)
 
 _MAIN_METRICS = (  # metric and its name for people; the first one that a run has is shown
     ("test_accuracy", "test accuracy"),
@@ -119,7 +119,7 @@ class Run(Folder):
         except ConfigError:
             if not has_pending_commit(self.home) and manifest_digest(self.home) == self.digest:
                 raise
-            raise ConfigError(f"{self.key}={self.home}: {_SWAPPED}") from None
+            raise ConfigError(f"{self.key}={self.home}: {CHANGED_MEANWHILE}") from None
 
     def _recorded(self, name: str) -> dict[str, Any]:
         """Return the entries of a JSON or YAML file of the run.
@@ -167,7 +167,7 @@ class Run(Folder):
     @property
     def is_alive(self) -> bool | None:
         """Whether the run's process still lives; None: not known, because there is no lock file."""
-        return is_locked(self.folder / LOCK)
+        return is_locked(self.folder / LOCK_FILE)
 
     @property
     def command(self) -> str:
@@ -180,15 +180,15 @@ class Run(Folder):
         return str(self.status.get("started", ""))
 
     @property
-    def moment(self) -> datetime:
+    def start_time(self) -> datetime:
         """The time of the start; _NEVER, which is before all others, if it is not known."""
         try:
             return datetime.fromisoformat(self.started).astimezone(UTC)
         except (ValueError, OverflowError):
-            return _NEVER
+            return UNKNOWN_START
 
     @property
-    def age(self) -> tuple[datetime, str, int]:
+    def sort_key(self) -> tuple[datetime, str, int]:
         """The key by which runs are sorted, the oldest first.
 
         It is the time of the start, the time in the name of the run's or the sweep's folder, and
@@ -196,7 +196,7 @@ class Run(Folder):
         """
         stamps = [match[0] for name in self.folder.parts[-2:] if (match := _STAMP.match(name))]
         name = self.folder.name
-        return self.moment, "".join(stamps[-1:]), int(name) if name.isdecimal() else 0
+        return self.start_time, "".join(stamps[-1:]), int(name) if name.isdecimal() else 0
 
     @property
     def error(self) -> str:
@@ -394,7 +394,7 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
 UNLEARN = "unlearn"
 ACCOUNT_FILE = "account.json"
 
-_SWAPPED = "agt unlearn changed the run while agt was reading it: type the command again"
+CHANGED_MEANWHILE = "agt unlearn changed the run while agt was reading it: type the command again"
 
 
 def manifest_digest(folder: Path) -> str:
@@ -405,13 +405,13 @@ def manifest_digest(folder: Path) -> str:
         return ""
 
 
-HOME = "unlearning"
+UNLEARNING_FOLDER = "unlearning"
 
-STATE_LOCK = f"{HOME}/lock"
-NEXT = f"{HOME}/next"
-COMMIT = f"{HOME}/commit"
+STATE_LOCK = f"{UNLEARNING_FOLDER}/lock"
+NEXT_STATE_FOLDER = f"{UNLEARNING_FOLDER}/next"
+COMMIT_FOLDER = f"{UNLEARNING_FOLDER}/commit"
 
 
 def has_pending_commit(folder: Path) -> bool:
     """Return whether an erasure was committed whose files are not all moved yet."""
-    return (folder / COMMIT / MANIFEST_FILE).exists()
+    return (folder / COMMIT_FOLDER / MANIFEST_FILE).exists()

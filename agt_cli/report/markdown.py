@@ -36,7 +36,7 @@ from agt_cli.report.tables import CLAUSE, is_number, repeated_text_to_footnotes
 if TYPE_CHECKING:  # the console, which every command has, loads no arrays
     from agt.certificates.conditions import Condition
 
-SPECIAL = re.compile(r"""
+SPECIAL_CHARACTERS = re.compile(r"""
     [\\`*\[\]~]                              # code, emphasis, links, strokes
     | <(?=[A-Za-z/!?]) | &(?=\#?\w+;)        # HTML
     | (?<![^\W_])_ | _(?![^\W_])             # an underscore inside a word means nothing
@@ -45,40 +45,46 @@ SPECIAL = re.compile(r"""
 
 
 class Markdown(str):
-    """Text that is already Markdown; ``plain`` escapes all other text."""
+    """Text that is already Markdown; ``escape_markdown`` escapes all other text."""
 
     __slots__ = ()
 
 
-def excerpt(text: str, most: int = 400) -> str:
+def excerpt(text: str, max_characters: int = 400) -> str:
     """Return the beginning of an untrusted text on one line, without characters that act.
 
     Args:
         text: any text.
-        most: the largest number of characters. If there are more, the text says how many.
+        max_characters: the largest number of characters. If there are more, the text says how many.
     """
-    words = " ".join(text[:most].split())
-    return visible(words if len(text) <= most else f"{words}... ({len(text):,} characters)")
+    words = " ".join(text[:max_characters].split())
+    return visible(
+        words if len(text) <= max_characters else f"{words}... ({len(text):,} characters)"
+    )
 
 
-def clip(text: str, letters: int = 48) -> str:
+def shorten(text: str, max_characters: int = 48) -> str:
     """Return a text, shortened to a number of characters of which the last is then "…"."""
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+    return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
-def capital(text: str) -> str:
+def capitalize_first(text: str) -> str:
     """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return text as Markdown that shows it unchanged, on one line; ``Markdown`` stays as it is."""
-    return text if isinstance(text, Markdown) else SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+    return (
+        text
+        if isinstance(text, Markdown)
+        else SPECIAL_CHARACTERS.sub(r"\\\g<0>", " ".join(text.split()))
+    )
 
 
-def bullets(lines: Sequence[str]) -> str:
+def bullet_list(lines: Sequence[str]) -> str:
     """Return lines as a list in Markdown."""
-    return "\n".join(f"- {plain(line)}" for line in lines)
+    return "\n".join(f"- {escape_markdown(line)}" for line in lines)
 
 
 def document(*blocks: str | Sequence[str]) -> str:
@@ -88,13 +94,15 @@ def document(*blocks: str | Sequence[str]) -> str:
         blocks: each is Markdown (a title, sentences, a table, a figure), or lines that become a
             list. Empty blocks are left out.
     """
-    shown = [block if isinstance(block, str) else bullets(block) for block in blocks if block]
+    shown = [block if isinstance(block, str) else bullet_list(block) for block in blocks if block]
     return visible("\n\n".join(shown) + "\n", keep="\n")
 
 
-def standings(conditions: "Sequence[Condition]") -> str:
+def conditions_list(conditions: "Sequence[Condition]") -> str:
     """Return a list in Markdown that says of each condition whether it is proved or declared."""
-    return "\n".join(f"- {plain(c.name)} **{c.standing}** ({c.letter})" for c in conditions)
+    return "\n".join(
+        f"- {escape_markdown(c.name)} **{c.standing}** ({c.letter})" for c in conditions
+    )
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -114,12 +122,12 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     lines = [list(map(_table_cell, row)) for row in (columns, *rows)]
     lines.insert(1, alignments)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n\n".join([table, *map(plain, notes)])
+    return "\n\n".join([table, *map(escape_markdown, notes)])
 
 
 def _table_cell(text: str) -> str:
     """Return a text as a cell of a table in Markdown."""
-    return plain(text).replace("|", "\\|")
+    return escape_markdown(text).replace("|", "\\|")
 
 
 class CheckState(StrEnum):
@@ -162,10 +170,10 @@ class Check:
     @property
     def cells(self) -> tuple[str, str, str]:
         """The check's row in a table: name, result, and sentence."""
-        return self.name, str(self.state), self.told
+        return self.name, str(self.state), self.sentence
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What was found, and what to do."""
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
@@ -179,7 +187,7 @@ class Check:
         }
 
 
-def worst(checks: Sequence[Check]) -> CheckState:
+def worst_state(checks: Sequence[Check]) -> CheckState:
     """Return the worst state of several checks; OK if there are none."""
     states = [check.state for check in checks]
     return max(states, key=lambda state: state.badness, default=CheckState.OK)
@@ -215,7 +223,7 @@ class Findings:
             self.problem(name, wrong)
 
     @contextmanager
-    def looking(self, name: str) -> Iterator[None]:
+    def recording_errors(self, name: str) -> Iterator[None]:
         """Turn an error within the context into a finding of this name; the error ends the context.
 
         Code that may not be imported, files of earlier versions and busy files are not checked; any
@@ -253,16 +261,16 @@ class Findings:
             )
 
 
-PARTS = Path(__file__).parent / "page"
+PAGE_FILES = Path(__file__).parent / "page"
 DPI = 300  # of a record's figures
 # of a figure's width in print: below it, its words are too small to read, and it scrolls instead
-SMALLEST = 0.64
-MARKS = {
+MIN_FIGURE_SCALE = 0.64
+STATE_CLASSES = {
     str(Standing.PROVED): "proved",
     str(Standing.DECLARED): "declared",
     str(Standing.VOID): "void",
 }
-MARKS |= {
+STATE_CLASSES |= {
     str(CheckState.OK): "proved",
     str(CheckState.NOTE): "declared",
     str(CheckState.UNCHECKED): "declared",
@@ -298,8 +306,8 @@ def page(title: str, body: str) -> str:
         title: the title as text.
         body: HTML in which all names are escaped.
     """
-    style = (PARTS / "style.css").read_text(encoding="utf-8")
-    script = (PARTS / "sort.js").read_text(encoding="utf-8")
+    style = (PAGE_FILES / "style.css").read_text(encoding="utf-8")
+    script = (PAGE_FILES / "sort.js").read_text(encoding="utf-8")
     title = escape(visible(title))
     body = visible(body, keep="\n")
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -316,9 +324,9 @@ def page(title: str, body: str) -> str:
     )
 
 
-FOLDED = ("Every number", "Setting", "Settings of the training run")
+FOLDED_SECTIONS = ("Every number", "Setting", "Settings of the training run")
 """Titles of sections that are long and seldom read."""
-BOX = '<div class="scroll" tabindex="0">'
+SCROLL_BOX = '<div class="scroll" tabindex="0">'
 
 
 @cache
@@ -326,7 +334,7 @@ def _parser() -> MarkdownIt:
     """Return the parser and renderer of reports."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     parser.add_render_rule("image", _image)
-    parser.add_render_rule("table_open", lambda *_: f"{BOX}<table>\n")
+    parser.add_render_rule("table_open", lambda *_: f"{SCROLL_BOX}<table>\n")
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     parser.core.ruler.push("standings", lambda state: _add_classes(state.tokens))
     parser.core.ruler.push("folds", lambda state: _fold(state.tokens))
@@ -334,7 +342,8 @@ def _parser() -> MarkdownIt:
 
 
 def _fold(tokens: list[Token]) -> None:
-    """Insert HTML that folds the sections in ``FOLDED``, so that only their titles are shown.
+    """Insert HTML that folds the sections in ``FOLDED_SECTIONS``, so that only their titles are
+    shown.
 
     Args:
         tokens: of a page; it is changed.
@@ -346,7 +355,7 @@ def _fold(tokens: list[Token]) -> None:
     ]
     # From the last section to the first, so that the indices of earlier ones stay right.
     for start, end in reversed([*pairwise([*starts, len(tokens)])]):
-        if tokens[start + 1].content in FOLDED:
+        if tokens[start + 1].content in FOLDED_SECTIONS:
             tokens.insert(end, _html("</details>\n"))
             tokens.insert(start + 3, _html("</summary>\n"))  # a title has three tokens
             tokens.insert(start, _html("<details>\n<summary>"))
@@ -381,7 +390,7 @@ def _image(
     # Bytes 16 to 19 of a PNG file are its width, here converted to pixels of a page.
     width = int.from_bytes(content[16:20], "big") * 96 / DPI
     source = f"data:image/png;base64,{b64encode(content).decode()}"
-    size = f'width="{width:.0f}" style="min-width: {SMALLEST * width:.0f}px"'
+    size = f'width="{width:.0f}" style="min-width: {MIN_FIGURE_SCALE * width:.0f}px"'
     image = f'<img src="{source}" alt="{description}" {size}>'
     return f'<span class="scroll" tabindex="0">{image}</span>'
 
@@ -389,8 +398,8 @@ def _image(
 def _add_classes(tokens: Sequence[Token]) -> None:
     """Add the classes of style.css to the tokens of a page.
 
-    Words in ``MARKS`` get their colour, lists with such words become compact, and cells with
-    sentences become wide.
+    Words in ``STATE_CLASSES`` get their colour, lists with such words become compact, and cells
+    with sentences become wide.
     """
     lists: list[Token] = []
     for before, token in pairwise(tokens):
@@ -401,7 +410,7 @@ def _add_classes(tokens: Sequence[Token]) -> None:
         elif before.type == "td_open" and len(token.content) >= CLAUSE and " " in token.content:
             before.attrSet("class", "words")
         for strong, word in pairwise(token.children or ()):
-            if strong.type == "strong_open" and word.content in MARKS:
-                strong.attrSet("class", f"standing {MARKS[word.content]}")
+            if strong.type == "strong_open" and word.content in STATE_CLASSES:
+                strong.attrSet("class", f"standing {STATE_CLASSES[word.content]}")
                 if lists:
                     lists[-1].attrSet("class", "conditions")

@@ -34,10 +34,18 @@ from agt.store.atomic import sync_folder
 from agt.store.lock import Lock, is_locked
 from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt.store.reading import Broken
-from agt_cli.report.finished import COMMIT, HOME, NEXT, STATE_LOCK, check_is_run
+from agt_cli.report.finished import (
+    COMMIT_FOLDER,
+    NEXT_STATE_FOLDER,
+    STATE_LOCK,
+    UNLEARNING_FOLDER,
+    check_is_run,
+)
 from agt_cli.report.unfinished import remove_leftovers
 
-PATIENCE = 10.0  # seconds that a reader waits for another process to move the files of a new state
+PATIENCE_SECONDS = (
+    10.0  # seconds that a reader waits for another process to move the files of a new state
+)
 
 
 @contextmanager
@@ -52,13 +60,13 @@ def run_lock(folder: Path) -> Iterator[None]:
             system has no locks; or one of this module's paths has a link or a damaged state.
     """
     check_is_run(folder, "run")
-    lock = _take_lock(folder)
+    lock = _acquire_state_lock(folder)
     try:
         _finish_commit(folder)
         yield
     finally:
         with suppress(OSError):
-            shutil.rmtree(folder / NEXT, ignore_errors=True)
+            shutil.rmtree(folder / NEXT_STATE_FOLDER, ignore_errors=True)
         lock.release()
 
 
@@ -71,13 +79,13 @@ def recover(folder: Path) -> None:
         ConfigError: another process is committing, and does not finish within PATIENCE seconds;
             the folder cannot be written; or the committed state was altered or damaged.
     """
-    if not lexists(folder / COMMIT):
-        _discard_staged(folder)
+    if not lexists(folder / COMMIT_FOLDER):
+        _delete_uncommitted_state(folder)
         return
-    end = time.monotonic() + PATIENCE
-    while lexists(folder / COMMIT):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while lexists(folder / COMMIT_FOLDER):
         if is_locked(folder / STATE_LOCK) is not True:
-            lock = _take_lock(folder)
+            lock = _acquire_state_lock(folder)
             try:
                 _finish_commit(folder)
             finally:
@@ -97,19 +105,19 @@ def commit(folder: Path) -> None:
     Raises:
         ConfigError: the record is incomplete; nothing was changed.
     """
-    staged = folder / NEXT
+    next_folder = folder / NEXT_STATE_FOLDER
     try:
         _check_no_links(folder)
-        new = _checked_manifest(folder, staged)
+        new = _checked_manifest(folder, next_folder)
     except (OSError, Broken) as error:
         raise ConfigError(
             f"run={folder}: the new state that agt unlearn prepared is incomplete ({error}), so "
             "the run was not changed: type the command again"
         ) from None
-    sync_folder(staged)
-    staged.rename(folder / COMMIT)
-    sync_folder(folder / HOME)
-    _roll_forward(folder, new)
+    sync_folder(next_folder)
+    next_folder.rename(folder / COMMIT_FOLDER)
+    sync_folder(folder / UNLEARNING_FOLDER)
+    _move_committed_files(folder, new)
     _remove_commit(folder)
 
 
@@ -118,7 +126,7 @@ def _check_no_links(folder: Path) -> None:
 
     Files would be written to another place through a link.
     """
-    for name in (HOME, STATE_LOCK, NEXT, COMMIT):
+    for name in (UNLEARNING_FOLDER, STATE_LOCK, NEXT_STATE_FOLDER, COMMIT_FOLDER):
         path = folder / name
         problem = ""
         if name != STATE_LOCK and path.exists() and not path.is_dir():
@@ -133,30 +141,30 @@ def _check_no_links(folder: Path) -> None:
             )
 
 
-def _checked_manifest(folder: Path, staged: Path) -> Manifest:
+def _checked_manifest(folder: Path, state_folder: Path) -> Manifest:
     """Return the manifest of a new state, after checking that all of its files are there.
 
-    A file may be in ``staged``, or already in the folder of the run.
+    A file may be in ``state_folder``, or already in the folder of the run.
 
     Args:
         folder: of the run.
-        staged: the folder of the new state.
+        state_folder: the folder of the new state.
 
     Raises:
         OSError, Broken: a file is missing or has another hash; or one of the paths is a link,
             through which a file would be written to another place.
     """
-    new = Manifest.open(staged)
+    new = Manifest.open(state_folder)
     for name in (*new.files, *_listed_files(folder)):
-        for path in (staged / name, *_parents(staged, name), *_parents(folder, name)):
+        for path in (state_folder / name, *_parents(state_folder, name), *_parents(folder, name)):
             if path.is_symlink():
                 raise Broken(f"{path.relative_to(folder)} is a link")
     to_move: dict[str, str] = {}
     moved: dict[str, str] = {}
     for name, digest in new.files.items():
-        files = to_move if lexists(staged / name) else moved
+        files = to_move if lexists(state_folder / name) else moved
         files[name] = digest
-    Manifest(new.command, to_move).verify(staged)
+    Manifest(new.command, to_move).verify(state_folder)
     Manifest(new.command, moved).verify(folder)
     return new
 
@@ -166,7 +174,7 @@ def _parents(folder: Path, name: str) -> Iterator[Path]:
     return (folder / part for part in PurePath(name).parents if part.name)
 
 
-def _take_lock(folder: Path) -> Lock:
+def _acquire_state_lock(folder: Path) -> Lock:
     """Acquire and return the lock of a run's state.
 
     Raises:
@@ -176,7 +184,7 @@ def _take_lock(folder: Path) -> Lock:
     _check_no_links(folder)
     lock = Lock(folder / STATE_LOCK)
     try:
-        (folder / HOME).mkdir(exist_ok=True)
+        (folder / UNLEARNING_FOLDER).mkdir(exist_ok=True)
         is_acquired = lock.acquire()
     except OSError as error:
         file = error.filename or STATE_LOCK
@@ -198,13 +206,13 @@ def _take_lock(folder: Path) -> Lock:
     return lock
 
 
-def _discard_staged(folder: Path) -> None:
+def _delete_uncommitted_state(folder: Path) -> None:
     """Delete a state that a killed process did not commit, if the folder can be written."""
-    if not lexists(folder / NEXT) or is_locked(folder / STATE_LOCK):
+    if not lexists(folder / NEXT_STATE_FOLDER) or is_locked(folder / STATE_LOCK):
         return
     with suppress(ConfigError):
-        lock = _take_lock(folder)
-        shutil.rmtree(folder / NEXT, ignore_errors=True)
+        lock = _acquire_state_lock(folder)
+        shutil.rmtree(folder / NEXT_STATE_FOLDER, ignore_errors=True)
         lock.release()
 
 
@@ -216,30 +224,30 @@ def _finish_commit(folder: Path) -> None:
     Raises:
         ConfigError: the committed state was altered or damaged; nothing was changed.
     """
-    commit = folder / COMMIT
+    commit = folder / COMMIT_FOLDER
     if lexists(commit / MANIFEST_FILE):
         try:
             new = _checked_manifest(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"run={folder}: the folder {COMMIT}, which contains the run's new state, was "
-                f"altered or damaged after agt unlearn wrote it ({error}), so nothing was "
+                f"run={folder}: the folder {COMMIT_FOLDER}, which contains the run's new state, "
+                f"was altered or damaged after agt unlearn wrote it ({error}), so nothing was "
                 "changed. Restore the folder from a backup. If you do not need the new state, "
                 f"move {commit} to another place; the run then stays as it is"
             ) from None
-        _roll_forward(folder, new)
+        _move_committed_files(folder, new)
     _remove_commit(folder)
-    shutil.rmtree(folder / NEXT, ignore_errors=True)
+    shutil.rmtree(folder / NEXT_STATE_FOLDER, ignore_errors=True)
 
 
 def _remove_commit(folder: Path) -> None:
     """Delete the folder of a commit whose files were moved."""
-    if (folder / COMMIT).exists():
-        shutil.rmtree(folder / COMMIT)
-        sync_folder(folder / HOME)
+    if (folder / COMMIT_FOLDER).exists():
+        shutil.rmtree(folder / COMMIT_FOLDER)
+        sync_folder(folder / UNLEARNING_FOLDER)
 
 
-def _roll_forward(folder: Path, new: Manifest) -> None:
+def _move_committed_files(folder: Path, new: Manifest) -> None:
     """Move the files of commit/ to their paths, delete other files of the earlier state, and then
     replace the manifest.
 
@@ -253,7 +261,7 @@ def _roll_forward(folder: Path, new: Manifest) -> None:
     changed_folders = {folder}
     for name in new.files:
         path = folder / name
-        committed = folder / COMMIT / name
+        committed = folder / COMMIT_FOLDER / name
         if committed.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             committed.replace(path)
@@ -265,7 +273,7 @@ def _roll_forward(folder: Path, new: Manifest) -> None:
     remove_leftovers(folder)
     for changed in changed_folders:
         sync_folder(changed)
-    (folder / COMMIT / MANIFEST_FILE).replace(folder / MANIFEST_FILE)
+    (folder / COMMIT_FOLDER / MANIFEST_FILE).replace(folder / MANIFEST_FILE)
     sync_folder(folder)
 
 

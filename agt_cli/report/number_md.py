@@ -10,11 +10,11 @@ from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.number_votes import NumberCertificates, ToleranceDistances
 from agt.store.reading import MAX_TEXT_BYTES
-from agt_cli.report.certification_md import AnySubject, next_commands
+from agt_cli.report.certification_md import Certification, next_commands
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
-from agt_cli.report.number_quality import NumberQuality, number_words
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
+from agt_cli.report.number_quality import NumberQuality, format_number
 from agt_cli.report.proposed_release import (
     QUERIES_MEANING,
     WEIGHTS_MECHANISMS,
@@ -24,15 +24,15 @@ from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.sections_md import (
     certified_section,
     conditions_section,
+    describe_edits_up_to,
+    describe_unmet_conditions,
     figures_section,
-    headline,
     next_section,
-    unmet_requirements,
-    within,
+    report_headline,
 )
 
-KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # at which tables have intervals
-MOST_LISTED_QUERIES = 10_000
+TABLE_KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # at which tables have intervals
+MAX_LISTED_QUERIES = 10_000
 """With more queries, certificates.parquet alone has the interval of each."""
 OWNER_ONLY = (
     "For the data owner only. Intervals, errors, and answers without noise depend on private "
@@ -41,7 +41,7 @@ OWNER_ONLY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberSubject(AnySubject):
+class NumberCertification(Certification):
     """What a page about certified numbers is of.
 
     Attributes:
@@ -53,37 +53,40 @@ class NumberSubject(AnySubject):
     @property
     def ks(self) -> tuple[int, ...]:
         """The k at which tables have intervals, up to the last one that bounds anything."""
-        ks = tuple(k for k in KS if k < self.certificates.max_k)
+        ks = tuple(k for k in TABLE_KS if k < self.certificates.max_k)
         return ks or (1,)
 
 
 def number_rows(
-    subject: NumberSubject, queries: Records, labels: np.ndarray | None, within_t: np.ndarray | None
+    certification: NumberCertification,
+    queries: Records,
+    labels: np.ndarray | None,
+    distances: np.ndarray | None,
 ) -> Iterator[pd.DataFrame]:
     """Yield the rows of certificates.parquet, block by block.
 
     Args:
-        subject: what was certified.
+        certification: what was certified.
         queries: the queries.
         labels: [n] their true labels; None: not known.
-        within_t: [n] the k up to which each answer stays within the tolerance; None: none is
+        distances: [n] the k up to which each answer stays within the tolerance; None: none is
             declared.
     """
     numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
-    bounds = {k: subject.certificates.bounds(k) for k in subject.ks}
+    bounds = {k: certification.certificates.bounds(k) for k in certification.ks}
     for start in range(0, len(queries), ROWS):
         rows = slice(start, start + ROWS)
         columns: dict[str, object] = {
             "row": numbers[rows],
             "record_id": queries.ids[rows].astype(object),
             "label": np.full(len(numbers[rows]), np.nan) if labels is None else labels[rows],
-            "prediction": subject.certificates.prediction[rows],
+            "prediction": certification.certificates.prediction[rows],
         }
         for k, (lower, upper) in bounds.items():
             columns[f"lower_k{k}"] = lower[rows]
             columns[f"upper_k{k}"] = upper[rows]
-        if within_t is not None:
-            columns["k_within_tolerance"] = within_t[rows]
+        if distances is not None:
+            columns["k_within_tolerance"] = distances[rows]
         yield pd.DataFrame(columns)
 
 
@@ -98,7 +101,7 @@ def write_intervals_by_query(record: RunRecord, rows: Sequence[pd.DataFrame]) ->
         The file that readers are sent to, from the run's folder.
     """
     record.parquet("certificates", rows)
-    if sum(map(len, rows)) > MOST_LISTED_QUERIES:
+    if sum(map(len, rows)) > MAX_LISTED_QUERIES:
         return "certificates.parquet"
     content = csv_bytes(pd.concat(rows, ignore_index=True))
     if len(content) > MAX_TEXT_BYTES:  # agt verify would not read it
@@ -107,24 +110,26 @@ def write_intervals_by_query(record: RunRecord, rows: Sequence[pd.DataFrame]) ->
     return "tables/intervals_by_query.csv"
 
 
-def interval_table(subject: NumberSubject, within_t: ToleranceDistances | None) -> pd.DataFrame:
+def interval_table(
+    certification: NumberCertification, distances: ToleranceDistances | None
+) -> pd.DataFrame:
     """Return tables/intervals.csv: for each k the widths of the intervals.
 
     Args:
-        subject: what was certified.
-        within_t: up to which k answers stay within the declared tolerance; None: none is declared.
+        certification: what was certified.
+        distances: up to which k answers stay within the declared tolerance; None: none is declared.
     """
     rows = []
-    for k in (0, *subject.ks):
-        width = subject.certificates.width(k)
+    for k in (0, *certification.ks):
+        width = certification.certificates.width(k)
         row = {
             "k": k,
             "width_median": float(np.median(width)),
             "width_mean": float(width.mean()),
             "width_largest": float(width.max()),
         }
-        if within_t is not None:
-            row["share_within_tolerance"] = float((within_t.max_k >= k).mean())
+        if distances is not None:
+            row["share_within_tolerance"] = float((distances.max_k >= k).mean())
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -141,75 +146,82 @@ def interval_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str,
     names = [name for name in titles if name in table.columns]
     rows = []
     for _, row in table.iterrows():
-        cells = [number_words(float(row[name])) for name in names if name != "k"]
+        cells = [format_number(float(row[name])) for name in names if name != "k"]
         rows.append((str(int(row["k"])), *cells))
     return tuple(titles[name] for name in names), rows
 
 
 def number_report(
-    subject: NumberSubject,
+    certification: NumberCertification,
     table: pd.DataFrame,
     captions: Mapping[str, str],
-    trained: Run,
+    training_run: Run,
     quality: NumberQuality,
-    within_t: ToleranceDistances | None,
+    distances: ToleranceDistances | None,
     sections: Sequence[str],
-    by_query: str,
+    intervals_file: str,
 ) -> str:
     """Return report.md of a certification of numbers.
 
     Args:
-        subject: what was certified.
+        certification: what was certified.
         table: ``interval_table``.
         captions: figure name -> what it shows.
-        trained: the run that was certified.
+        training_run: the run that was certified.
         quality: on the queries.
-        within_t: up to which k answers stay within the declared tolerance; None: none is declared.
+        distances: up to which k answers stay within the declared tolerance; None: none is declared.
         sections: on queries that do not fit the declarations.
-        by_query: the file with the interval of each query.
+        intervals_file: the file with the interval of each query.
     """
-    count = len(subject.certificates.prediction)
+    count = len(certification.certificates.prediction)
+    dataset = escape_markdown(certification.dataset)
+    queries = escape_markdown(certification.queries_description)
     titles, rows = interval_rows(table)
     tolerance = ""
-    if within_t is not None:
-        median = float(np.median(within_t.max_k))
+    if distances is not None:
+        median = float(np.median(distances.max_k))
         tolerance = (
-            f"Half of the answers move by at most {number_words(within_t.tolerance)} up to "
+            f"Half of the answers move by at most {format_number(distances.tolerance)} up to "
             f"k = {median:g}. This k may differ by more than one between neighbouring datasets, so "
             "it must not be released, even with noise."
         )
-    release = release_command(trained.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5")
+    release = release_command(training_run.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5")
     return document(
-        f"# Certified numbers: {plain(subject.dataset)}, {count:,} {plain(subject.queries)}",
-        *headline(quality, int(trained.metrics["n_train"]), subject.relation, subject.conditions),
+        f"# Certified numbers: {dataset}, {count:,} {queries}",
+        *report_headline(
+            quality,
+            int(training_run.metrics["n_train"]),
+            certification.relation,
+            certification.conditions,
+        ),
         Markdown(f"*{OWNER_ONLY}*"),
-        *figures_section(subject.dataset, captions),
-        *certified_section(subject.relation, numbers=True),
+        *figures_section(certification.dataset, captions),
+        *certified_section(certification.relation, numbers=True),
         markdown_table(titles, rows),
         tolerance,
         "The table `tables/intervals.csv` has the widths of the intervals, and "
-        f"`{by_query}` has the interval of each answer.",
+        f"`{intervals_file}` has the interval of each answer.",
         *quality.section(),
         *sections,
-        *conditions_section(subject.conditions),
-        *next_section(*next_commands(trained.folder, subject.conditions, release)),
-        QUERIES_MEANING if not unmet_requirements(subject.conditions) else "",
+        *conditions_section(certification.conditions),
+        *next_section(*next_commands(training_run.folder, certification.conditions, release)),
+        QUERIES_MEANING if not describe_unmet_conditions(certification.conditions) else "",
     )
 
 
-def say_intervals(
+def print_intervals(
     console: Console,
-    subject: NumberSubject,
+    certification: NumberCertification,
     table: pd.DataFrame,
-    within_t: ToleranceDistances | None,
+    distances: ToleranceDistances | None,
 ) -> None:
     """Print the widths of the intervals, and up to which k answers stay within the tolerance."""
     titles, rows = interval_rows(table)
-    console.table(subject.table_title, titles, rows)
-    if within_t is not None:
-        k = int(np.median(within_t.max_k))
-        changes = within(subject.relation, k)
+    console.table(certification.table_title, titles, rows)
+    if distances is not None:
+        k = int(np.median(distances.max_k))
+        changes = describe_edits_up_to(certification.relation, k)
         console.say(
-            f"half of the answers move by at most {number_words(within_t.tolerance)} up to "
+            f"half of the answers move by at most {format_number(distances.tolerance)} up to "
             f"k = {k:,}, that is, with {changes}"
         )

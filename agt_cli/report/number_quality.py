@@ -16,12 +16,12 @@ from agt.models.constant_answers import MINIMUM_RECORDS
 from agt.models.number_votes import NumberVotes
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, markdown_table
-from agt_cli.report.quality import NORMAL_QUANTILE, AnyQuality, Estimate
+from agt_cli.report.quality import NORMAL_QUANTILE, Estimate, ModelQuality
 
 _TITLES = ("answers", "RMSE", "MAE", "R²")
 
 
-def number_words(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number as tables and sentences about numbers write it, with four digits."""
     return f"{value:.4g}"
 
@@ -31,9 +31,9 @@ class NumberEstimate(Estimate):
 
     def __str__(self) -> str:
         """Return the value and its interval: 2.631 [2.581, 2.680]."""
-        low = number_words(self.low)
-        high = number_words(self.high)
-        return f"{number_words(self.value)} [{low}, {high}]"
+        low = format_number(self.low)
+        high = format_number(self.high)
+        return f"{format_number(self.value)} [{low}, {high}]"
 
 
 def rmse(errors: np.ndarray) -> NumberEstimate:
@@ -42,10 +42,10 @@ def rmse(errors: np.ndarray) -> NumberEstimate:
     Args:
         errors: [n] answers less labels, at least one.
     """
-    mean_square = _mean(errors**2)
+    mean_square = _mean_estimate(errors**2)
     low = max(mean_square.low, 0.0)
-    ends = np.sqrt([mean_square.value, low, mean_square.high]).tolist()
-    return NumberEstimate(*ends)
+    interval = np.sqrt([mean_square.value, low, mean_square.high]).tolist()
+    return NumberEstimate(*interval)
 
 
 def mae(errors: np.ndarray) -> NumberEstimate:
@@ -54,7 +54,7 @@ def mae(errors: np.ndarray) -> NumberEstimate:
     Args:
         errors: [n] answers less labels, at least one.
     """
-    mean = _mean(np.abs(errors))
+    mean = _mean_estimate(np.abs(errors))
     return NumberEstimate(mean.value, max(mean.low, 0.0), mean.high)
 
 
@@ -77,7 +77,7 @@ def r_squared(errors: np.ndarray, labels: np.ndarray) -> NumberEstimate | None:
     return NumberEstimate(value, value - half, min(value + half, 1.0))
 
 
-def _mean(values: np.ndarray) -> NumberEstimate:
+def _mean_estimate(values: np.ndarray) -> NumberEstimate:
     """Return the mean of values [n] with its normal interval."""
     value = float(values.mean())
     half = _half_width(values)
@@ -126,7 +126,7 @@ class NumberErrors:
         for name, estimate in self.estimates.items():
             row |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
             if estimate is not None:
-                row |= estimate.named(name)
+                row |= estimate.as_columns(name)
         return row
 
     @property
@@ -137,7 +137,7 @@ class NumberErrors:
 
 
 @dataclass(frozen=True)
-class NumberQuality(AnyQuality):
+class NumberQuality(ModelQuality):
     """How good answers are on some records.
 
     Attributes:
@@ -176,7 +176,7 @@ class NumberQuality(AnyQuality):
                 if estimate is None:
                     continue
                 if errors.answers == "model":
-                    metrics |= estimate.named(name)
+                    metrics |= estimate.as_columns(name)
                 else:
                     metrics[f"{name}_of_{errors.answers}"] = estimate.value
         if self.verdict:
@@ -201,7 +201,7 @@ class NumberQuality(AnyQuality):
             "error.",
         ]
 
-    def say(self, console: Console) -> None:
+    def print_to(self, console: Console) -> None:
         """Print the table of errors; the caller prints the verdict before anything else."""
         if self.errors:
             rows = [errors.cells for errors in self.errors]
@@ -215,11 +215,11 @@ class NumberQuality(AnyQuality):
         constant = self.baselines["median"]
         model_squares = (self.prediction - self.labels) ** 2
         constant_squares = (constant - self.labels) ** 2
-        difference = _mean(constant_squares - model_squares)
+        difference = _mean_estimate(constant_squares - model_squares)
         if difference.low > 0:
             return ""
-        model = number_words(float(model_squares.mean()) ** 0.5)
-        median = number_words(float(constant_squares.mean()) ** 0.5)
+        model = format_number(float(model_squares.mean()) ** 0.5)
+        median = format_number(float(constant_squares.mean()) ** 0.5)
         return (
             f"On the {len(self.labels):,} {self.records}, this model is not significantly better "
             f"than a constant answer: its RMSE is {model}, while always answering the median has "
@@ -227,7 +227,7 @@ class NumberQuality(AnyQuality):
         )
 
 
-def judge_numbers(
+def evaluate_numbers(
     model: NumberVotes,
     records: str,
     queries: Records,
@@ -249,14 +249,14 @@ def judge_numbers(
     """
     baselines: dict[str, np.ndarray] = {}
     if labels is not None:
-        known = labels if train is None else train.labels
-        baselines["median"] = np.full(len(labels), float(np.median(known)))
+        baseline_labels = labels if train is None else train.labels
+        baselines["median"] = np.full(len(labels), float(np.median(baseline_labels)))
         if train is not None:
-            baselines["one_ridge"] = _one_ridge(model, train, queries)
+            baselines["one_ridge"] = _answers_of_one_ridge(model, train, queries)
     return NumberQuality(records, labels, prediction, baselines)
 
 
-def _one_ridge(model: NumberVotes, train: Records, queries: Records) -> np.ndarray:
+def _answers_of_one_ridge(model: NumberVotes, train: Records, queries: Records) -> np.ndarray:
     """Return the answers of one ridge regression on all training records, [n] float64.
 
     It has the members' features and strength, and no certificate: the price of the ensemble is

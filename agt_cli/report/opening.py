@@ -5,18 +5,18 @@ from pathlib import Path
 
 from agt.errors import ConfigError
 from agt_cli.report.finished import (
-    _SWAPPED,
+    CHANGED_MEANWHILE,
     Run,
     check_is_run,
     has_pending_commit,
     manifest_digest,
 )
-from agt_cli.report.found import LATEST, newest
+from agt_cli.report.found import LATEST, newest_run
 from agt_cli.report.next_state import recover
-from agt_cli.report.unfinished import UNKNOWN
+from agt_cli.report.unfinished import NO_LOCK_FILE
 
 STATUS_FILE = "status.json"
-_TRIES = 3  # how often a run is opened again because it was changed meanwhile
+MAX_OPEN_ATTEMPTS = 3  # how often a run is opened again because it was changed meanwhile
 
 
 def check_folder(folder: Path, command: str) -> None:
@@ -28,20 +28,20 @@ def check_folder(folder: Path, command: str) -> None:
     """
     if folder.is_dir():
         return
-    run = newest(folder.parent, command)
-    beside = f"; the newest finished {command} run is {run.folder}" if run else ""
+    run = newest_run(folder.parent, command)
+    suggestion = f"; the newest finished {command} run is {run.folder}" if run else ""
     if folder.exists():
-        within = ""
+        remedy = ""
         if (folder.parent / STATUS_FILE).exists():
-            within = f": give the folder that contains this file, run={folder.parent}"
+            remedy = f": give the folder that contains this file, run={folder.parent}"
         raise ConfigError(
             f"run={folder}: this is a file, but the folder of a finished run is needed"
-            f"{within or beside}"
+            f"{remedy or suggestion}"
         )
     if get_close_matches(str(folder), [LATEST], cutoff=0.75):
-        beside = f"; did you mean run={LATEST}?"
+        suggestion = f"; did you mean run={LATEST}?"
     raise ConfigError(
-        f"run={folder}: this folder does not exist: give the folder of a finished run{beside}"
+        f"run={folder}: this folder does not exist: give the folder of a finished run{suggestion}"
     )
 
 
@@ -74,16 +74,16 @@ def _check_status(folder: Path, command: str) -> None:
 
 def _run_inside(folder: Path, command: str) -> Run | None:
     """Return the newest finished run of a command in a folder, or in its folder of this command."""
-    return newest(folder, command) or newest(folder / command, command)
+    return newest_run(folder, command) or newest_run(folder / command, command)
 
 
-def check_edits(run: Run, doing: str) -> None:
+def check_edits(run: Run, command: str) -> None:
     """Raise ConfigError if a command adds or removes records, but a run's certificates do not
     cover that.
 
     Args:
         run: a training run. Its certificates may cover only changed labels or features.
-        doing: the command, as it is typed. ``agt audit certificate`` makes the edits that the
+        command: the command, as it is typed. ``agt audit certificate`` makes the edits that the
             certificates cover.
     """
     # Imported here, because it loads PyTorch, which help and wrong paths do not need.
@@ -92,10 +92,10 @@ def check_edits(run: Run, doing: str) -> None:
 
     relation = validate(RelationConfig, run.config["relation"], "relation").name
     rule = RELATIONS[relation]
-    if not rule.edits_whole_records and doing != "agt audit certificate":
+    if not rule.edits_whole_records and command != "agt audit certificate":
         raise ConfigError(
             f"run={run.folder}: its certificates (relation={relation}) only cover changed "
-            f"{rule.changes}, but {doing} adds or removes whole records: train with "
+            f"{rule.changes}, but {command} adds or removes whole records: train with "
             "relation=add_remove"
         )
 
@@ -117,7 +117,7 @@ def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
     """
     check_folder(folder, command)
     recover(folder)
-    for _ in range(_TRIES):
+    for _ in range(MAX_OPEN_ATTEMPTS):
         before = manifest_digest(folder)
         try:
             return _open_verified(folder, command, digest)
@@ -125,7 +125,7 @@ def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
             recover(folder)
             if manifest_digest(folder) == before:
                 raise
-    raise ConfigError(f"run={folder}: {_SWAPPED}")
+    raise ConfigError(f"run={folder}: {CHANGED_MEANWHILE}")
 
 
 def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
@@ -139,13 +139,13 @@ def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
 
 def _check_done(run: Run, command: str) -> None:
     """Raise ConfigError unless a run is a finished one of a command."""
-    named = f"run={run.folder}"
+    setting = f"run={run.folder}"
     if run.command != command:
         used = run.environment.get("trained_run") if command == "train" else None
-        instead = f". It used run={used}" if isinstance(used, str) else ""
+        suggestion = f". It used run={used}" if isinstance(used, str) else ""
         raise ConfigError(
-            f"{named}: according to {STATUS_FILE}, this is a run of agt {run.command}, but this "
-            f"command needs a run of agt {command}{instead}"
+            f"{setting}: according to {STATUS_FILE}, this is a run of agt {run.command}, but this "
+            f"command needs a run of agt {command}{suggestion}"
         )
     if run.state == "done":
         return
@@ -158,13 +158,13 @@ def _check_done(run: Run, command: str) -> None:
         why = "the run's process is still running"
         resume = "wait until it ends"
     elif run.state == "killed" and run.is_alive is None:
-        why = UNKNOWN
+        why = NO_LOCK_FILE
         resume = again
     elif run.state == "killed":
         why = "the run's process no longer exists, so the run was killed"
-    said = run.status.get("state")
+    state = run.status.get("state")
     reason = f" ({why})" if why else ""
     raise ConfigError(
-        f"{named}: this run has no result, because its state in status.json is {said!r}{reason}: "
-        f"{resume}"
+        f"{setting}: this run has no result, because its state in status.json is {state!r}"
+        f"{reason}: {resume}"
     )

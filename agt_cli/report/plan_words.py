@@ -7,7 +7,7 @@ from itertools import groupby
 from agt.errors import counted
 from agt.mechanisms.planning import Plan
 from agt.mechanisms.weights_mechanism import AccuracyMethod
-from agt_cli.report.quality import rate_words
+from agt_cli.report.quality import format_rate
 
 
 def verdict(plan: Plan) -> str:
@@ -17,16 +17,16 @@ def verdict(plan: Plan) -> str:
 
 def finding(plan: Plan) -> str:
     """Return the verdict without its full stop, for the headline of a figure."""
-    nominal = rate_words(plan.evidence.accuracy)
-    always = rate_words(plan.evidence.majority)
+    nominal = format_rate(plan.evidence.accuracy)
+    baseline = format_rate(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.is_useful:
         return (
             "No release is worthwhile here, because always giving the most frequent class is "
-            f"at least as accurate ({always}) as the model without noise ({nominal})"
+            f"at least as accurate ({baseline}) as the model without noise ({nominal})"
         )
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
-        expected = rate_words(accuracy)
+        expected = format_rate(accuracy)
         return (
             "Weights that are released once could answer any number of queries with an "
             f"expected accuracy of {expected} at total eps = {eps:g} (without noise: {nominal})"
@@ -48,40 +48,42 @@ def advice(plan: Plan) -> tuple[str, ...]:
     """Return what to use, and what it gives, in a sentence or two."""
     if not plan.useful_weights and not plan.evidence.is_useful:
         return (verdict(plan),)
-    singly = _singly(plan)
+    one_by_one = _one_by_one_sentence(plan)
     if plan.weights is None:
-        return (singly,)
+        return (one_by_one,)
     if not plan.weights:
         needs_delta = (
             "Weights can only be released with delta > 0, so give such a delta, for "
             "example delta=1e-6."
         )
-        return (needs_delta, singly)
+        return (needs_delta, one_by_one)
     if not plan.useful_weights:
         not_useful = (
             "At none of the budgets in this plan would released weights be more accurate than the "
             "majority-class baseline."
         )
-        return (not_useful, singly)
+        return (not_useful, one_by_one)
     by_mechanism = groupby(plan.useful_weights, lambda row: row[2])
-    gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in by_mechanism)
-    nominal = rate_words(plan.evidence.accuracy)
-    delta = plan.delta
-    once = (
-        f"Release the weights once, with delta = {delta:g}, to answer any number of queries. "
-        f"Expected accuracy: {gained} (without noise: {nominal})."
+    accuracies = ", ".join(
+        _describe_accuracies(plan.methods[name], name, list(rows)) for name, rows in by_mechanism
     )
-    return (once, singly)
+    nominal = format_rate(plan.evidence.accuracy)
+    delta = plan.delta
+    release_once = (
+        f"Release the weights once, with delta = {delta:g}, to answer any number of queries. "
+        f"Expected accuracy: {accuracies} (without noise: {nominal})."
+    )
+    return (release_once, one_by_one)
 
 
-def _singly(plan: Plan) -> str:
+def _one_by_one_sentence(plan: Plan) -> str:
     """Return in words how many queries can be answered one by one."""
-    nominal = rate_words(plan.evidence.accuracy)
+    nominal = format_rate(plan.evidence.accuracy)
     if not plan.evidence.is_useful:
-        always = rate_words(plan.evidence.majority)
+        baseline = format_rate(plan.evidence.majority)
         return (
             "Labels released one by one would not be more accurate than the majority-class "
-            f"baseline ({always})."
+            f"baseline ({baseline})."
         )
     if not plan.one_by_one:
         return (
@@ -99,7 +101,7 @@ def _singly(plan: Plan) -> str:
     )
 
 
-def _gained(
+def _describe_accuracies(
     method: AccuracyMethod, mechanism: str, rows: Sequence[tuple[float, float, str]]
 ) -> str:
     """Return what one weights mechanism gives at some budgets, in words.
@@ -109,7 +111,7 @@ def _gained(
         mechanism: its name.
         rows: total eps, expected accuracy and its name, for each budget.
     """
-    accuracies = " / ".join(rate_words(accuracy) for _, accuracy, _ in rows)
+    accuracies = " / ".join(format_rate(accuracy) for _, accuracy, _ in rows)
     budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)
     simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""
     return f"{accuracies} at total eps = {budgets}, with mechanism={mechanism}{simulated}"

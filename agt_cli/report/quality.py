@@ -24,30 +24,30 @@ from agt.models.constant_answers import (
     is_nearly_constant,
 )
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import Markdown, markdown_table, plain
+from agt_cli.report.markdown import Markdown, escape_markdown, markdown_table
 
-LEVEL = 0.95  # of every interval
-LARGEST_BELOW_ONE = 0.999  # of three digits
+CONFIDENCE = 0.95  # of every interval
+LARGEST_SHOWN_BELOW_ONE = 0.999  # of three digits
 ALWAYS_CERTIFIED = "A constant answer is always certified, however inaccurate it is"
 CONSOLE_K = 20  # the k of certified shares that the console shows
 CONSOLE_ROWS = 20
 NO_BREAK = "\u00a0"  # an interval stays in one line
-_TAIL = (1 - LEVEL) / 2
+_TAIL_PROBABILITY = (1 - CONFIDENCE) / 2
 NORMAL_QUANTILE = 1.959963984540054  # the normal quantile at 1 - _TAIL
 
 
-def rate_words(value: float | None) -> str:
+def format_rate(value: float | None) -> str:
     """Return a share as every table, figure and sentence writes it: 0.845; '-' for None.
 
     1.000 is all and no less: a share just below 1 is written as 0.999.
     """
     if value is None:
         return "-"
-    shown = value if value >= 1 else min(value, LARGEST_BELOW_ONE)
+    shown = value if value >= 1 else min(value, LARGEST_SHOWN_BELOW_ONE)
     return f"{shown:.3f}"
 
 
-def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
+def accuracy_with_noise(unchanged: float, accuracy: float, classes: int) -> float:
     """Return an estimate of the accuracy of labels to which a mechanism added noise.
 
     It assumes that noise changes right and wrong answers equally often, and to each other class
@@ -75,7 +75,7 @@ class Estimate:
     low: float
     high: float
 
-    def named(self, name: str) -> dict[str, float]:
+    def as_columns(self, name: str) -> dict[str, float]:
         """Return the value and the ends of the interval under a name, as tables have them."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
@@ -99,10 +99,12 @@ class RateEstimate(Estimate):
 
     def with_interval(self, space: str) -> str:
         """Return the value and its interval, with a comma and ``space`` between the ends."""
-        return f"{rate_words(self.value)} [{rate_words(self.low)},{space}{rate_words(self.high)}]"
+        return (
+            f"{format_rate(self.value)} [{format_rate(self.low)},{space}{format_rate(self.high)}]"
+        )
 
 
-def share(count: float, total: float) -> RateEstimate | None:
+def share_estimate(count: float, total: float) -> RateEstimate | None:
     """Return the share ``count / total`` with the interval of Clopper and Pearson.
 
     The interval covers the true share with at least the probability LEVEL.
@@ -115,15 +117,15 @@ def share(count: float, total: float) -> RateEstimate | None:
         return None
     low = 0.0
     if count > 0:
-        low = float(scipy.special.betaincinv(count, total - count + 1, _TAIL))
+        low = float(scipy.special.betaincinv(count, total - count + 1, _TAIL_PROBABILITY))
     high = 1.0
     if count < total:
-        high = float(scipy.special.betaincinv(count + 1, total - count, 1 - _TAIL))
+        high = float(scipy.special.betaincinv(count + 1, total - count, 1 - _TAIL_PROBABILITY))
     value = count / total
     return RateEstimate(value, min(low, value), max(high, value))
 
 
-def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
+def auc_estimate(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
     """Return the area under the ROC curve, with an interval.
 
     It is the probability that a record of a class has a higher score than a record of another
@@ -164,7 +166,7 @@ def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
     area = float(np.clip(np.mean(areas), 0, 1))
     variance = float(deviations @ deviations)
     if fewest < 2 or not variance > 0 or not 0 < area < 1:
-        return share(area * fewest, fewest)
+        return share_estimate(area * fewest, fewest)
     spread = NORMAL_QUANTILE * variance**0.5 / (area * (1 - area))
     logit = scipy.special.logit(area)
     low = float(scipy.special.expit(logit - spread))
@@ -210,9 +212,9 @@ class Subgroup:
         accuracy: the share of right answers, which is the recall for a class; None without labels.
         precision: for a class, the share of right answers among those that name it; None if no
             answer does, or for all classes.
-        auc: as ``auc``; None for a class, if only one class occurs, or without labels.
+        auc: as ``auc_estimate``; None for a class, if only one class occurs, or without labels.
         certified: k -> share of records whose label is certified up to k.
-        held: k -> share of records whose label is certified up to k and right.
+        certified_and_correct: k -> share of records whose label is certified up to k and right.
         distance: the median stable distance; None if nothing was certified.
         grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
     """
@@ -226,7 +228,7 @@ class Subgroup:
     precision: RateEstimate | None
     auc: RateEstimate | None
     certified: Mapping[int, RateEstimate]
-    held: Mapping[int, RateEstimate]
+    certified_and_correct: Mapping[int, RateEstimate]
     distance: float | None
     grid_end: int | None = None
 
@@ -251,7 +253,7 @@ class Subgroup:
         }
         for k, estimate in self.certified.items():
             shares[f"certified_k{k}"] = estimate
-        for k, estimate in self.held.items():
+        for k, estimate in self.certified_and_correct.items():
             shares[f"certified_and_right_k{k}"] = estimate
         row: dict[str, object] = {
             "column": self.column,
@@ -262,7 +264,7 @@ class Subgroup:
         for name, known in shares.items():
             row |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
             if known is not None:
-                row |= known.named(name)
+                row |= known.as_columns(name)
         row["stable_distance_median"] = self.distance
         row["stable_distance_median_is_lower_bound"] = self.median_is_lower_bound
         return row
@@ -288,7 +290,7 @@ class Subgroup:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class EvaluatedAnswers:
     """A model's answers to some records.
 
     Attributes:
@@ -354,22 +356,22 @@ class Judged:
         is_right = np.zeros(len(rows), dtype=bool)
         if self.labels is not None:
             is_right = rows & (self.prediction == self.labels)
-            accuracy = share(int(is_right.sum()), count)
+            accuracy = share_estimate(int(is_right.sum()), count)
         if label is not None:
             named = int((in_subgroup & (self.prediction == label)).sum())
-            precision = share(int(is_right.sum()), named)
+            precision = share_estimate(int(is_right.sum()), named)
         elif self.labels is not None:
             labels = self.labels[rows]
-            majority = share(int(np.bincount(labels).max()), count)
+            majority = share_estimate(int(np.bincount(labels).max()), count)
             if self.scores is not None:
-                area = auc(labels, self.scores[:, rows])
+                area = auc_estimate(labels, self.scores[:, rows])
         if self.distance is not None:
             distance = float(np.median(self.distance[rows]))
             for k in self.ks:
                 is_certified = rows & (self.distance >= k)
-                certified[k] = share(int(is_certified.sum()), count)
+                certified[k] = share_estimate(int(is_certified.sum()), count)
                 if self.labels is not None:
-                    held[k] = share(int((is_certified & is_right).sum()), count)
+                    held[k] = share_estimate(int((is_certified & is_right).sum()), count)
         return Subgroup(
             column=column,
             value=value,
@@ -379,13 +381,13 @@ class Judged:
             accuracy=accuracy,
             precision=precision,
             auc=area,
-            certified=_known(certified),
-            held=_known(held),
+            certified=_known_estimates(certified),
+            certified_and_correct=_known_estimates(held),
             distance=distance,
             grid_end=self.grid_end,
         )
 
-    def parts(self) -> Iterator[Subgroup]:
+    def subgroups(self) -> Iterator[Subgroup]:
         """Yield all records, then each class, then each subgroup followed by its classes.
 
         Classes and subgroups without a record are left out.
@@ -402,12 +404,12 @@ class Judged:
                 yield self.group(rows, column, value, label)
 
 
-def _known(shares: Mapping[int, RateEstimate | None]) -> dict[int, RateEstimate]:
+def _known_estimates(shares: Mapping[int, RateEstimate | None]) -> dict[int, RateEstimate]:
     """Return the entries whose estimate is known."""
     return {k: estimate for k, estimate in shares.items() if estimate is not None}
 
 
-class AnyQuality(ABC):
+class ModelQuality(ABC):
     """How good a model of classes or of numbers is, as records, pages and consoles show it.
 
     Attributes:
@@ -441,12 +443,12 @@ class AnyQuality(ABC):
         """Return the part of a page that says how good a model is: a title, a table, a legend."""
 
     @abstractmethod
-    def say(self, console: Console) -> None:
+    def print_to(self, console: Console) -> None:
         """Print the table; the caller prints the verdict before anything else."""
 
 
 @dataclass(frozen=True)
-class Quality(AnyQuality):
+class Quality(ModelQuality):
     """How good a model of classes is on some records.
 
     Attributes:
@@ -458,11 +460,11 @@ class Quality(AnyQuality):
         advantage: 1 or -1 if the model is significantly better or worse than always answering the
             majority class (sign test on the records where just one of the two is right, at the
             level of the intervals), else 0.
-        balanced: the mean recall of the classes that occur; None without labels.
+        balanced_accuracy: the mean recall of the classes that occur; None without labels.
         constant: True: nearly all answers are the same (``is_nearly_constant``).
-        rounding_warning: as in ``Judged``.
-        distance_warning: as in ``Judged``.
-        constant_remedy: as in ``Judged``.
+        rounding_warning: as in ``EvaluatedAnswers``.
+        distance_warning: as in ``EvaluatedAnswers``.
+        constant_remedy: as in ``EvaluatedAnswers``.
     """
 
     records: str
@@ -471,22 +473,22 @@ class Quality(AnyQuality):
     answer: str
     exceptions: int
     advantage: int
-    balanced: float | None
+    balanced_accuracy: float | None
     constant: bool
     rounding_warning: str = ""
     distance_warning: str = ""
     constant_remedy: str = ""
 
     @classmethod
-    def of(cls, judged: Judged) -> "Quality":
+    def from_answers(cls, answers: EvaluatedAnswers) -> "Quality":
         """Summarise a model's answers to at least one record."""
-        groups = tuple(judged.parts())
-        answers = np.bincount(judged.prediction, minlength=len(judged.classes))
+        groups = tuple(answers.subgroups())
+        answer_counts = np.bincount(answers.prediction, minlength=len(answers.classes))
         majority = balanced = None
         advantage = 0
-        if judged.labels is not None:
-            majority = judged.classes[int(np.bincount(judged.labels).argmax())]
-            advantage = advantage_over_constant(judged.prediction, judged.labels)
+        if answers.labels is not None:
+            majority = answers.classes[int(np.bincount(answers.labels).argmax())]
+            advantage = advantage_over_constant(answers.prediction, answers.labels)
             recalls = [
                 group.accuracy.value
                 for group in groups
@@ -494,21 +496,21 @@ class Quality(AnyQuality):
             ]
             balanced = float(np.mean(recalls))
         return cls(
-            records=judged.records,
+            records=answers.records,
             groups=groups,
             majority=majority,
-            answer=judged.classes[int(answers.argmax())],
-            exceptions=int(answers.sum() - answers.max()),
+            answer=answers.classes[int(answer_counts.argmax())],
+            exceptions=int(answer_counts.sum() - answer_counts.max()),
             advantage=advantage,
-            balanced=balanced,
-            constant=is_nearly_constant(judged.prediction, judged.labels),
-            rounding_warning=judged.rounding_warning,
-            distance_warning=judged.distance_warning,
-            constant_remedy=judged.constant_remedy,
+            balanced_accuracy=balanced,
+            constant=is_nearly_constant(answers.prediction, answers.labels),
+            rounding_warning=answers.rounding_warning,
+            distance_warning=answers.distance_warning,
+            constant_remedy=answers.constant_remedy,
         )
 
     @property
-    def whole(self) -> Subgroup:
+    def all_records(self) -> Subgroup:
         """All records."""
         return self.groups[0]
 
@@ -520,15 +522,15 @@ class Quality(AnyQuality):
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """Flat numbers about all records; what is not known is left out."""
-        whole = self.whole
+        whole = self.all_records
         metrics: dict[str, float | int | str] = {}
         if whole.accuracy is not None:
-            metrics |= whole.accuracy.named("accuracy")
+            metrics |= whole.accuracy.as_columns("accuracy")
         if whole.auc is not None:
-            metrics |= whole.auc.named("auc")
-        if whole.majority is not None and self.balanced is not None:
+            metrics |= whole.auc.as_columns("auc")
+        if whole.majority is not None and self.balanced_accuracy is not None:
             metrics["majority_rate"] = whole.majority.value
-            metrics["balanced_accuracy"] = self.balanced
+            metrics["balanced_accuracy"] = self.balanced_accuracy
         metrics["constant"] = int(self.constant)
         if self.verdict:
             metrics["verdict"] = self.verdict
@@ -538,7 +540,7 @@ class Quality(AnyQuality):
 
     def section(self) -> list[str]:
         """Return the part of a page about accuracy: a title, a table, how to read it."""
-        columns, rows = self._table(self.groups, self.whole.certified, space=" ")
+        columns, rows = self._table(self.groups, self.all_records.certified, space=" ")
         if self.constant_note:
             # All records are the first row.
             notes = [self.constant_note, *("" for _ in rows[1:])]
@@ -553,7 +555,7 @@ class Quality(AnyQuality):
             "Pearson for shares, by DeLong for the AUC. A certified answer can be wrong."
         )
         if self.majority:
-            majority = plain(self.majority)
+            majority = escape_markdown(self.majority)
             legend += (
                 " The column 'majority' is, for each group, the accuracy of always giving the "
                 "most frequent class of this group. In all records together, the most frequent "
@@ -562,12 +564,12 @@ class Quality(AnyQuality):
             )
         return [title, markdown_table(columns, rows), legend]
 
-    def say(self, console: Console) -> None:
+    def print_to(self, console: Console) -> None:
         """Print the table of groups; its caller prints the verdict before anything else."""
-        whole = self.whole
+        whole = self.all_records
         title = f"{self.records}, unlabelled"
         if whole.accuracy is not None and whole.majority is not None:
-            baseline = rate_words(whole.majority.value)
+            baseline = format_rate(whole.majority.value)
             title = (
                 f"{self.records}: accuracy {whole.accuracy}; "
                 f"majority-class baseline (always '{self.majority}'): {baseline}"
@@ -612,7 +614,7 @@ class Quality(AnyQuality):
         for name, estimates in shares.items():
             if any(estimates):
                 columns[name] = [_estimate_cell(estimate) for estimate in estimates]
-        if self.whole.distance is not None:
+        if self.all_records.distance is not None:
             columns[f"median{space}distance"] = [group.median_distance for group in groups]
         return tuple(columns), list(zip(*columns.values(), strict=True))
 
@@ -631,12 +633,12 @@ class Quality(AnyQuality):
         """What a reader must know first: answers without any certificate, or a model that is of no
         use or cannot be judged; empty: nothing of the kind is seen.
         """
-        return " ".join(filter(None, (self.rounding_warning, self._usefulness)))
+        return " ".join(filter(None, (self.rounding_warning, self._usefulness_sentence)))
 
     @property
-    def _usefulness(self) -> str:
+    def _usefulness_sentence(self) -> str:
         """A sentence that the model is of no use, or cannot be judged; empty: neither is seen."""
-        n = self.whole.records
+        n = self.all_records.records
         records = f"{n:,} {self.records}"
         if n < MINIMUM_RECORDS or (self.majority is None and not self.constant):
             return ""
@@ -649,28 +651,32 @@ class Quality(AnyQuality):
             f"This model answers '{self.answer}' for {which} the {records}, so it is "
             f"{nearly}constant"
         )
-        if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
+        if (
+            self.majority is None
+            or self.all_records.accuracy is None
+            or self.all_records.majority is None
+        ):
             if self.rounding_warning:
                 return f"{constant} here."
             return (
                 f"{constant} here. {ALWAYS_CERTIFIED} (there are no labels, so the accuracy is "
                 "unknown)."
             )
-        if self.whole.majority.value == 1:
+        if self.all_records.majority.value == 1:
             return (
                 f"All {records} have the label '{self.majority}', so a constant answer would "
                 "be as accurate, and the accuracy says little about the model."
             )
-        baseline = rate_words(self.whole.majority.value)
-        accuracy = self.whole.accuracy
+        baseline = format_rate(self.all_records.majority.value)
+        accuracy = self.all_records.accuracy
         against = (
             f"its accuracy is {accuracy}, while always answering '{self.majority}' has "
             f"accuracy {baseline}"
         )
         if self.constant:
             return f"{constant}: {against}."
-        if self._ranks:
-            against = f"{against}. However, {self._ranks}"
+        if self._ranking_clause:
+            against = f"{against}. However, {self._ranking_clause}"
         if self.advantage == 1:
             return ""
         better = (
@@ -686,15 +692,15 @@ class Quality(AnyQuality):
         if not self.constant or not self.constant_remedy:
             return ""
         sentences = [] if self.rounding_warning else [ALWAYS_CERTIFIED]
-        if self._ranks:
-            sentences.append(f"However, {self._ranks}")
+        if self._ranking_clause:
+            sentences.append(f"However, {self._ranking_clause}")
         sentences.append(self.constant_remedy)
         return "".join(f"{sentence}. " for sentence in sentences).strip()
 
     @property
-    def _ranks(self) -> str:
+    def _ranking_clause(self) -> str:
         """A clause that the scores rank the classes, although answers are of no use; or empty."""
-        area = self.whole.auc
+        area = self.all_records.auc
         if area is None or area.low <= 0.5:
             return ""
         return f"the model's scores do rank the classes (AUC {area})"
@@ -702,7 +708,7 @@ class Quality(AnyQuality):
 
 def _rate_cell(estimate: RateEstimate | None) -> str:
     """Return the cell of a share without its interval."""
-    return rate_words(None if estimate is None else estimate.value)
+    return format_rate(None if estimate is None else estimate.value)
 
 
 def _estimate_cell(estimate: RateEstimate | None) -> str:

@@ -7,31 +7,31 @@ from agt.data.records import Records
 from agt.models.doubts import CertifiedCounts
 from agt.models.model import Model
 from agt.problem import Settings
-from agt_cli.report.quality import AnyQuality, Judged
+from agt_cli.report.quality import EvaluatedAnswers, ModelQuality
 from agt_cli.report.record import RunRecord
 
-KS = (1, 5, 20, 100)  # at which certified shares are shown
+SHARE_KS = (1, 5, 20, 100)  # at which certified shares are shown
 
 
-def judge(
+def evaluate_answers(
     model: Model,
     queries: Records,
-    records: str,
+    records_description: str,
     labels: np.ndarray | None,
     prediction: np.ndarray,
     distance: np.ndarray | None,
-    certainty: CertifiedCounts | None = None,
+    certified_counts: CertifiedCounts | None = None,
     constant_remedy: str = "",
     margins: np.ndarray | None = None,
-) -> Judged:
+) -> EvaluatedAnswers:
     """Return some records together with what a model says of them.
 
     Args:
-        records: what they are, in words.
+        records_description: what they are, in words.
         labels: [n]; None: not known.
         prediction: [n] class indices.
         distance: [n] stable distances; None: not certified.
-        certainty: how many answers are certified at all; None: not known.
+        certified_counts: how many answers are certified at all; None: not known.
         constant_remedy: what to change if the model is nearly constant; empty: it is not said.
         margins: of the records, as ``model.margins`` returns them; None: the model is asked.
     """
@@ -39,13 +39,13 @@ def judge(
     if margins is None:
         margins = model.margins(queries.features)
     end = grid_end(model.problem.settings)
-    ks = _ks_of_shares(model.problem.settings, end)
+    ks = _share_ks(model.problem.settings, end)
     groups = queries.groups
-    rounding_warning = certainty and certainty.rounding_warning
-    distance_warning = certainty and certainty.distance_warning
-    return Judged(
+    rounding_warning = certified_counts and certified_counts.rounding_warning
+    distance_warning = certified_counts and certified_counts.distance_warning
+    return EvaluatedAnswers(
         classes,
-        records,
+        records_description,
         labels,
         prediction,
         margins,
@@ -66,21 +66,21 @@ def grid_end(settings: Settings) -> int | None:
     return settings.kgrid.ks[-1]
 
 
-def _ks_of_shares(settings: Settings, end: int | None) -> tuple[int, ...]:
+def _share_ks(settings: Settings, end: int | None) -> tuple[int, ...]:
     """Return at which k certified shares are shown.
 
     These are round ones. Where a grid bounds what is known, they are those of its k that are
     round, and its end if it lies below the last round one.
     """
     if end is None:
-        return KS
-    ks = [k for k in settings.kgrid.ks if k in KS]
-    if end < KS[-1] and end not in KS:
+        return SHARE_KS
+    ks = [k for k in settings.kgrid.ks if k in SHARE_KS]
+    if end < SHARE_KS[-1] and end not in SHARE_KS:
         ks.append(end)
     return tuple(ks)
 
 
-def write_quality(record: RunRecord, quality: AnyQuality, prefix: str = "") -> None:
+def write_quality(record: RunRecord, quality: ModelQuality, prefix: str = "") -> None:
     """Write tables/quality.csv, unless it would be empty, and the metrics of a model's quality.
 
     Args:

@@ -62,12 +62,17 @@ from agt.store.json_text import as_json
 from agt.store.lock import Lock
 from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt_cli.process import VISIBLE_GPUS
-from agt_cli.report.finished import LOCK, NEXT, Run
-from agt_cli.report.markdown import report_page, standings
-from agt_cli.report.unfinished import RESUME_KEY, check_open, remove_leftovers, still_running
+from agt_cli.report.finished import LOCK_FILE, NEXT_STATE_FOLDER, Run
+from agt_cli.report.markdown import conditions_list, report_page
+from agt_cli.report.unfinished import (
+    RESUME_KEY,
+    check_not_finished,
+    remove_leftovers,
+    still_running_error,
+)
 from agt_cli.unlearn.log import state_of
 
-RESUMABLE = "train"  # the command whose runs can be resumed
+RESUMABLE_COMMAND = "train"  # the command whose runs can be resumed
 STATUS_BYTES = 2**14
 """Room on the disk that a resumable run reserves, so that it can record its failure on a full disk.
 """
@@ -96,7 +101,7 @@ class RunRecord(FolderWriter):
         folder: the folder, which is claimed when the context is entered.
         command: the name of the command.
         config: the resolved configuration.
-        again: the killed or failed run in this folder that is resumed; None: it is a new run.
+        resumed_run: the killed or failed run in this folder that is resumed; None: it is a new run.
 
     Attributes:
         again: as given.
@@ -105,12 +110,12 @@ class RunRecord(FolderWriter):
     """
 
     def __init__(
-        self, folder: Path, command: str, config: Mapping[str, Any], again: Run | None = None
+        self, folder: Path, command: str, config: Mapping[str, Any], resumed_run: Run | None = None
     ) -> None:
         super().__init__(folder, command)
         self.config = config
-        self.again = again
-        self._lock = Lock(folder / LOCK)
+        self.resumed_run = resumed_run
+        self._lock = Lock(folder / LOCK_FILE)
         self._environment: dict[str, Any] = {}
         self._metrics: dict[str, float | int | str] = {}
         self._reserved: list[Pending] = []
@@ -128,12 +133,12 @@ class RunRecord(FolderWriter):
         self._started = time.monotonic()
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         self._status: dict[str, Any] = {"command": self.command, "started": now}
-        if self.again is None:
+        if self.resumed_run is None:
             self._claim()
         else:
-            self._take_up(self.again, now)
+            self._claim_again(self.resumed_run, now)
         try:
-            if self.command == RESUMABLE:
+            if self.command == RESUMABLE_COMMAND:
                 # Called for the room on the disk, into which ``_fail`` writes status.json.
                 Pending(self.folder / "status.json", STATUS_BYTES)
             self.reconfigure(self.config)
@@ -230,7 +235,7 @@ class RunRecord(FolderWriter):
             self._made_folder = not self.folder.exists()
             self.folder.mkdir(parents=True, exist_ok=True)
             names = {path.name for path in self.folder.iterdir()}
-            others = names - {LOCK}  # a process that was killed here may have left its lock
+            others = names - {LOCK_FILE}  # a process that was killed here may have left its lock
             if others and not (self.folder / "status.json").exists():
                 raise ConfigError(
                     f"{self.folder} already contains other files ({few(sorted(others), 3)}), and "
@@ -258,11 +263,11 @@ class RunRecord(FolderWriter):
                 "hydra.run.dir=FOLDER"
             ) from error
 
-    def _take_up(self, again: Run, now: str) -> None:
+    def _claim_again(self, run: Run, now: str) -> None:
         """Claim the folder of a run that is resumed.
 
         Args:
-            again: the run.
+            run: the run.
             now: the present time, for status.json.
 
         Raises:
@@ -270,17 +275,17 @@ class RunRecord(FolderWriter):
                 locks; or the run was finished since its settings were read.
         """
         if not self._lock.acquire():
-            raise still_running(again.folder)
+            raise still_running_error(run.folder)
         if not self._lock.works:
             raise ConfigError(
-                f"{RESUME_KEY}={again.folder}: this file system does not support locks, so "
+                f"{RESUME_KEY}={run.folder}: this file system does not support locks, so "
                 "agt cannot tell whether the run's process is still running: make sure that "
                 "it is not, then copy the folder to a local disk"
             )
         try:
-            present = Run.at(again.folder, RESUME_KEY)
+            present = Run.at(run.folder, RESUME_KEY)
             status = present.json("status.json")
-            check_open(present)
+            check_not_finished(present)
         except ConfigError:
             self._lock.release()
             raise
@@ -298,9 +303,9 @@ class RunRecord(FolderWriter):
         These are the first command line, the times at which the run was resumed, and the entries
         of a sweep's job.
         """
-        if self.again is None:
+        if self.resumed_run is None:
             return {}
-        before = self.again.environment
+        before = self.resumed_run.environment
         resumed = [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]
         history = {"argv": before.get("argv"), "resumed": resumed}
         for key in ("overrides", "signature"):
@@ -350,7 +355,7 @@ class RunRecord(FolderWriter):
         self._write_json("env.json", self._environment)
 
     @property
-    def place(self) -> Path:
+    def key_folder(self) -> Path:
         """The folder of the finished run, in which its key is (agt_cli/unlearn/log.py)."""
         return self._manifest_folder
 
@@ -379,7 +384,7 @@ class RunRecord(FolderWriter):
 
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
         self.add_metrics(**condition_counts(conditions))
-        self.standings = standings(conditions)
+        self.standings = conditions_list(conditions)
 
     def report(self, text: str) -> None:
         """Write report.md, and report.html from it.
@@ -528,10 +533,10 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def to_yaml(config: Mapping[str, Any]) -> str:
     """Return a configuration of plain containers as YAML, with its keys in their order."""
-    return OmegaConf.to_yaml(OmegaConf.create(literal(dict(config))))
+    return OmegaConf.to_yaml(OmegaConf.create(escape_interpolations(dict(config))))
 
 
-def literal(node: Any) -> Any:
+def escape_interpolations(node: Any) -> Any:
     """Return a configuration in which "${" is escaped, so that OmegaConf reads it as text.
 
     Args:
@@ -540,8 +545,10 @@ def literal(node: Any) -> Any:
     if isinstance(node, str):
         return re.sub(r"(\\*)\$\{", lambda start: 2 * start[1] + r"\${", node)
     if isinstance(node, Mapping):
-        return {key: literal(value) for key, value in node.items()}
-    return [literal(value) for value in node] if isinstance(node, list | tuple) else node
+        return {key: escape_interpolations(value) for key, value in node.items()}
+    return (
+        [escape_interpolations(value) for value in node] if isinstance(node, list | tuple) else node
+    )
 
 
 class NextState(RunRecord):
@@ -557,7 +564,7 @@ class NextState(RunRecord):
     """
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run.folder / NEXT, "train", run.config)
+        super().__init__(run.folder / NEXT_STATE_FOLDER, "train", run.config)
         self.run = run
 
     def __enter__(self) -> "NextState":
@@ -578,7 +585,7 @@ class NextState(RunRecord):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
-    def place(self) -> Path:
+    def key_folder(self) -> Path:
         """The run's own folder, in which its key is."""
         return self.run.folder
 
@@ -589,11 +596,11 @@ class NextState(RunRecord):
 
     def _history(self, now: str) -> dict[str, object]:
         before = self.run.environment
-        kept: dict[str, object] = {
+        entries: dict[str, object] = {
             key: before[key] for key in ("argv", "data_files", "resumed") if key in before
         }
         return {
-            **kept,
+            **entries,
             "succeeds": [*before.get("succeeds", ()), self.run.digest],
             "updated": [*before.get("updated", ()), now],
         }

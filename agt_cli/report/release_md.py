@@ -6,8 +6,8 @@ from typing import Any
 
 from agt.data.records import Records
 from agt.errors import few
-from agt_cli.report.markdown import bullets, document, plain
-from agt_cli.report.quality import rate_words
+from agt_cli.report.markdown import bullet_list, document, escape_markdown
+from agt_cli.report.quality import format_rate
 from agt_cli.report.record import RunRecord, to_yaml
 
 
@@ -23,14 +23,14 @@ def setting_section(config: Mapping[str, Any]) -> str:
     return f"{fence}yaml\n{text}\n{fence}"
 
 
-def predict_report(
+def release_report(
     dataset: str,
     queries: str,
     mechanism: str,
-    words: Sequence[str],
+    sentences: Sequence[str],
     publishable: str | None,
     record: RunRecord,
-    what: str = "Private labels",
+    released: str = "Private labels",
 ) -> str:
     """Return report.md of a release.
 
@@ -38,26 +38,26 @@ def predict_report(
         dataset: the name of the dataset.
         queries: which queries were answered, as a clause.
         mechanism: the name of the mechanism.
-        words: sentences on the claim, the totals and the caveats.
+        sentences: sentences on the claim, the totals and the caveats.
         publishable: what the guarantee covers; None: nothing, because it is a simulation, or a
             condition is not met.
         record: of the command.
-        what: what is released, for the title.
+        released: what is released, for the title.
     """
     return document(
-        f"# {what}: {plain(dataset)}",
+        f"# {released}: {escape_markdown(dataset)}",
         publish_headline(publishable, answers_from_release=bool(record.config.get("release"))),
-        f"{plain(queries)}, answered by `{mechanism}`.",
+        f"{escape_markdown(queries)}, answered by `{mechanism}`.",
         record.standings,
         "## What is guaranteed",
-        words,
+        sentences,
         *publish_section(publishable),
         "## Setting",
         setting_section(record.config),
     )
 
 
-PUBLISHED = {"measure": "`dataset.yaml`"}
+PUBLISHED_FILES = {"measure": "`dataset.yaml`"}
 """What may be published of releases that no training run was made for, by command."""
 
 
@@ -97,7 +97,7 @@ def publish_section(publishable: str | None) -> list[str]:
     return ["## What may be published", published]
 
 
-COLUMNS = 10  # of queries
+MAX_COLUMNS = 10  # of queries
 OUTSIDE_TITLE = (
     "queries with values outside the public ranges, which are clipped, or with values outside "
     'the public lists, which count as "other"'
@@ -117,20 +117,20 @@ def _outside_columns(queries: Records) -> list[str]:
     """Return sentences on the columns with values that were not declared, the worst first."""
     outside = queries.outside
     lines = []
-    for part in sorted(outside, key=lambda part: -part.rate)[:COLUMNS]:
+    for part in sorted(outside, key=lambda part: -part.rate)[:MAX_COLUMNS]:
         column = part.column
-        rate = rate_words(part.rate)
+        rate = format_rate(part.rate)
         lines.append(
             f"{column}: {part.count:,} of {part.total:,} values (a fraction of {rate}) are "
             f"outside {part.declared}; values in the queries: {part.seen}"
         )
-    hidden = len(outside) - COLUMNS
+    hidden = len(outside) - MAX_COLUMNS
     if hidden > 0:
         lines.append(
             f"Number of further columns with values outside their public ranges or lists: {hidden}."
         )
     if queries.population_mismatches:
-        mismatches = few(queries.population_mismatches, COLUMNS, "; ")
+        mismatches = few(queries.population_mismatches, MAX_COLUMNS, "; ")
         lines.append(f"{mismatches}. Answers to these queries are not reliable.")
     return lines if outside else []
 
@@ -145,4 +145,4 @@ def id_lines(queries: Records) -> list[str]:
 def outside_section(queries: Records) -> list[str]:
     """Return the section of report.md on values that were not declared; empty: all values fit."""
     lines = _outside_columns(queries)
-    return [f"## For the data owner only: {OUTSIDE_TITLE}", bullets(lines)] if lines else []
+    return [f"## For the data owner only: {OUTSIDE_TITLE}", bullet_list(lines)] if lines else []

@@ -9,12 +9,14 @@ from agt.store.reading import MAX_FILE_BYTES, Broken, read_file
 from agt_cli.report.finished import ACCOUNT_FILE, UNLEARN
 
 
-def home_of(run: Path) -> list[Path]:
+def output_folders_of(run: Path) -> list[Path]:
     """Return a list with the output folder whose train/ contains a run; empty: it is elsewhere."""
     return [folder.parent for folder in run.resolve().parents if folder.name == "train"][:1]
 
 
-def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
+def check_not_replaced(
+    digest: str, folder: Path, output_folders: Iterable[Path], key: str = "run"
+) -> None:
     """Raise ConfigError if a folder is a copy of a run from before an erasure.
 
     Such a folder's own request log is from before the erasure, so only the erasure's account, in an
@@ -23,7 +25,7 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
     Args:
         digest: of the run in ``folder``; empty: nothing is checked.
         folder: of the run, for the message.
-        places: output folders, whose accounts are read.
+        output_folders: output folders, whose accounts are read.
         key: the setting that names the run, for the message.
 
     Raises:
@@ -33,11 +35,11 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
     if not digest:
         return
     paths: list[Path] = []
-    for place in places:
+    for place in output_folders:
         paths += place.glob(f"{UNLEARN}/*/{ACCOUNT_FILE}")
         paths += place.glob(f"{UNLEARN}/*/*/{ACCOUNT_FILE}")
     for path in sorted(paths):
-        number = _entry_that_replaced(path, digest)
+        number = _erasure_that_replaced(path, digest)
         if number is not None:
             raise ConfigError(
                 f"{key}={folder}: this folder is an earlier state of a run, and still contains "
@@ -47,7 +49,7 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
             )
 
 
-def _entry_that_replaced(account: Path, digest: str) -> object:
+def _erasure_that_replaced(account: Path, digest: str) -> object:
     """Return the number of an erasure, if it replaced a state; None: it replaced another one.
 
     Args:

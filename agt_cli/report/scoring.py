@@ -14,8 +14,8 @@ import numpy as np
 from agt.data.target import NumericTarget, Target
 from agt.mechanisms.planning import Evidence, QueryEvidence
 from agt.models.model import Model
-from agt_cli.report.number_quality import NumberEstimate, mae, number_words, r_squared, rmse
-from agt_cli.report.quality import RateEstimate, rate_words, share
+from agt_cli.report.number_quality import NumberEstimate, format_number, mae, r_squared, rmse
+from agt_cli.report.quality import RateEstimate, format_rate, share_estimate
 
 Estimate = RateEstimate | NumberEstimate
 Scores = tuple[Estimate | None, ...]
@@ -235,8 +235,8 @@ class ClassScoring(Scoring):
         rarest = _rarest_class(labels)
         if rarest is not None:
             of_class = labels == rarest
-            recall = share(int((right & of_class).sum()), int(of_class.sum()))
-        return share(int(right.sum()), len(labels)), recall
+            recall = share_estimate(int((right & of_class).sum()), int(of_class.sum()))
+        return share_estimate(int(right.sum()), len(labels)), recall
 
     def legend(self, labels: np.ndarray) -> str:
         """Return which class is the rarest; empty: there is one class."""
@@ -307,11 +307,11 @@ class ClassScoring(Scoring):
 
     def words(self, score: float) -> str:
         """Return an accuracy with three digits."""
-        return rate_words(score)
+        return format_rate(score)
 
     def expected_words(self, score: float) -> str:
         """Return the share of answers that are expected to be right."""
-        return f"{rate_words(score)} of them correct"
+        return f"{format_rate(score)} of them correct"
 
     def certificate_words(self, many: str) -> str:
         """Return that certificates count edits that change an answer."""
@@ -331,7 +331,7 @@ class ClassScoring(Scoring):
         if best is None or usual[best] - model <= PROMISED_GAP:
             return ""
         return (
-            f"{best} is more accurate by {rate_words(usual[best] - model)}. The recipe promises "
+            f"{best} is more accurate by {format_rate(usual[best] - model)}. The recipe promises "
             f"nothing about boosting, and was on average within {PROMISED_GAP} of logistic "
             "regression on six public tables, five of which helped to choose it (docs/recipe.md)."
         )
@@ -350,7 +350,7 @@ class ClassScoring(Scoring):
 
     def bar_words(self, score: float) -> str:
         """Return a share as a percentage that is 100 only for all."""
-        return f"{100 * float(rate_words(score)):.1f} %"
+        return f"{100 * float(format_rate(score)):.1f} %"
 
 
 def _rarest_class(labels: np.ndarray) -> int | None:
@@ -432,17 +432,17 @@ class NumberScoring(Scoring):
         edits = f"any {k} {plural}" if k > 1 else f"any one {singular}"
         sentence = (
             f"If {edits} were added or removed, half of the answers would stay within an interval "
-            f"that is at most {number_words(width)} wide."
+            f"that is at most {format_number(width)} wide."
         )
         return Stability(f"width_median_k{k}", width, sentence)
 
     def words(self, score: float) -> str:
         """Return an error with four digits."""
-        return number_words(score)
+        return format_number(score)
 
     def expected_words(self, score: float) -> str:
         """Return the error that is expected of answers."""
-        return f"with an expected RMSE of {number_words(score)}"
+        return f"with an expected RMSE of {format_number(score)}"
 
     def certificate_words(self, many: str) -> str:
         """Return that certificates bound how far edits move an answer."""
@@ -459,8 +459,8 @@ class NumberScoring(Scoring):
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
         """Return the errors of the model and of the median."""
         return (
-            f"The RMSE of this model is {number_words(model)}. Always answering the median would "
-            f"have an RMSE of {number_words(constant)}."
+            f"The RMSE of this model is {format_number(model)}. Always answering the median would "
+            f"have an RMSE of {format_number(constant)}."
         )
 
     def scale(self, largest: float) -> tuple[float, str]:

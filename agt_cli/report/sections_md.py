@@ -7,24 +7,24 @@ from agt.certificates.conditions import Condition
 from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
-from agt_cli.report.markdown import Markdown, capital, markdown_table, plain
-from agt_cli.report.quality import AnyQuality, Quality, Subgroup, rate_words
+from agt_cli.report.markdown import Markdown, capitalize_first, escape_markdown, markdown_table
+from agt_cli.report.quality import ModelQuality, Quality, Subgroup, format_rate
 
 # of the answers: a page's first sentence is about the farthest k at which so many are certified
-MOST = 0.9
+LEAD_SHARE = 0.9
 
 
-def counted_edits(relation: RelationConfig) -> str:
+def describe_edits(relation: RelationConfig) -> str:
     """Return in words what k is the number of: "records added or removed"."""
     return RELATIONS[relation.name].describe_counted(relation.unit_rows, relation.radius)
 
 
-def within(relation: RelationConfig, k: int) -> str:
+def describe_edits_up_to(relation: RelationConfig, k: int) -> str:
     """Return in words what lies within k: "up to 20 records added or removed in all"."""
     rule = RELATIONS[relation.name]
     if k == 1:
         return rule.describe_edit(relation.unit_rows)
-    return rule.describe_ball(relation.unit_rows, relation.radius, k)
+    return rule.describe_edits_within_k(relation.unit_rows, relation.radius, k)
 
 
 REQUIREMENTS = {
@@ -50,11 +50,11 @@ REQUIREMENTS = {
 """The name of a condition, as records have it -> what it requires, as readers see it."""
 
 
-def guarantee(conditions: Sequence[Condition]) -> str:
+def privacy_sentence(conditions: Sequence[Condition]) -> str:
     """Return one sentence that says whether these certificates can support a privacy claim."""
     failed = [condition for condition in conditions if not condition.held]
     if failed:
-        unmet_conditions = _not_met(failed)
+        unmet_conditions = _describe_failed(failed)
         return f"These certificates cannot support a privacy claim, because {unmet_conditions}."
     supported = (
         "These certificates can support a privacy claim for a release whose mechanism is "
@@ -63,7 +63,7 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
         return f"{supported}. All conditions for this are proved."
-    declarations = _requirements(declared)
+    declarations = _describe_requirements(declared)
     return (
         f"{supported}, if what was declared is true: {declarations}. No code can check a "
         "declaration."
@@ -74,34 +74,36 @@ def _privacy_answer(conditions: Sequence[Condition]) -> str:
     """Return yes or no, and on which conditions it depends, for a table of facts."""
     failed = [condition for condition in conditions if not condition.held]
     if failed:
-        return Markdown(f"**No.** {capital(_not_met(failed))}")
+        return Markdown(f"**No.** {capitalize_first(_describe_failed(failed))}")
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if declared:
-        declarations = _requirements(declared)
+        declarations = _describe_requirements(declared)
         return Markdown(f"**Yes**, if what was declared is true: {declarations}")
     return Markdown("**Yes.** All conditions for this are proved")
 
 
-def unmet_requirements(conditions: Sequence[Condition]) -> str:
-    """Return the clause of ``_not_met`` for the conditions that are not met; empty: all are met."""
+def describe_unmet_conditions(conditions: Sequence[Condition]) -> str:
+    """Return the clause of ``_describe_failed`` for the conditions that are not met; empty: all
+    are met.
+    """
     failed = [condition for condition in conditions if not condition.held]
-    return _not_met(failed) if failed else ""
+    return _describe_failed(failed) if failed else ""
 
 
-def _not_met(failed: Sequence[Condition]) -> str:
+def _describe_failed(failed: Sequence[Condition]) -> str:
     """Return "condition e (what it requires) is not met", or the plural for several."""
-    named = _requirements(failed)
+    requirements = _describe_requirements(failed)
     if len(failed) == 1:
-        return f"condition {named} is not met"
-    return f"conditions {named} are not met"
+        return f"condition {requirements} is not met"
+    return f"conditions {requirements} are not met"
 
 
-def _requirements(conditions: Sequence[Condition]) -> str:
+def _describe_requirements(conditions: Sequence[Condition]) -> str:
     """Return the letters of conditions, each with what it requires in brackets."""
     return ", ".join(f"{c.letter} ({REQUIREMENTS[c.name]})" for c in conditions)
 
 
-def unmet(conditions: Sequence[Condition]) -> list[str]:
+def unmet_condition_lines(conditions: Sequence[Condition]) -> list[str]:
     """Return lines for the console: what a privacy claim still needs, or why there can be none.
 
     Returns:
@@ -115,12 +117,14 @@ def unmet(conditions: Sequence[Condition]) -> list[str]:
     yet = "" if one_sided else " yet"
     lines = [f"The certificates hold, but they cannot support a private answer{yet}, because:"]
     for condition in one_sided or failed:
-        lines.append(f"  condition {_requirements([condition])}: {condition.evidence.missing}")
+        lines.append(
+            f"  condition {_describe_requirements([condition])}: {condition.evidence.missing}"
+        )
     return lines
 
 
-def headline(
-    quality: AnyQuality, trained: int, relation: RelationConfig, conditions: Sequence[Condition]
+def report_headline(
+    quality: ModelQuality, trained: int, relation: RelationConfig, conditions: Sequence[Condition]
 ) -> list[str]:
     """Return the first lines of a page about a model: a sentence, and a table of its main facts.
 
@@ -133,25 +137,29 @@ def headline(
         relation: says what one k counts.
         conditions: of a privacy claim.
     """
-    lead = plain(quality.verdict)
+    lead = escape_markdown(quality.verdict)
     if not isinstance(quality, Quality):
         return [f"**{lead}**" if lead else ""]
-    whole = quality.whole
+    all_records = quality.all_records
     facts: list[tuple[str, str]] = []
-    if whole.accuracy is not None and whole.majority is not None:
-        baseline = rate_words(whole.majority.value)
-        accuracy = f"{whole.accuracy}; majority-class baseline {baseline}"
+    if all_records.accuracy is not None and all_records.majority is not None:
+        baseline = format_rate(all_records.majority.value)
+        accuracy = f"{all_records.accuracy}; majority-class baseline {baseline}"
         facts.append(("Accuracy", Markdown(accuracy)))
-    k = _farthest_certified(whole)
+    k = _largest_k_of_most_answers(all_records)
     if k is not None:
-        share = rate_words(whole.certified[k].value)
+        share = format_rate(all_records.certified[k].value)
         lead = lead or _certified_sentence(share, k, relation)
         certified = f"{share} of the answers"
-        if k in whole.held:
-            certified += f"; certified **and** correct answers: {whole.held[k]}"
+        if k in all_records.certified_and_correct:
+            certified += (
+                f"; certified **and** correct answers: {all_records.certified_and_correct[k]}"
+            )
         facts.append((f"Answers certified at k = {k}", Markdown(certified)))
-    if whole.distance is not None:
-        median = median_words(whole.distance, trained, whole.grid_end, relation)
+    if all_records.distance is not None:
+        median = describe_median_distance(
+            all_records.distance, trained, all_records.grid_end, relation
+        )
         facts.append(("Median stable distance", median))
     if conditions:
         facts.append(("Can the certificates support a privacy claim?", _privacy_answer(conditions)))
@@ -160,24 +168,24 @@ def headline(
 
 def _certified_sentence(share: str, k: int, relation: RelationConfig) -> str:
     """Return a sentence on the share of the answers that is certified at k."""
-    changes = within(relation, k)
+    changes = describe_edits_up_to(relation, k)
     return (
         f"{share} of the answers are certified at k = {k}: with {changes}, each of these answers "
         "would stay the same."
     )
 
 
-def _farthest_certified(group: Subgroup) -> int | None:
-    """Return the last k at which ``MOST`` of the answers are certified.
+def _largest_k_of_most_answers(group: Subgroup) -> int | None:
+    """Return the last k at which ``LEAD_SHARE`` of the answers are certified.
 
     Where there is none, it is the first k; None where nothing was certified.
     """
     ks = list(group.certified)
-    far = [k for k in ks if group.certified[k].value >= MOST]
-    return max(far) if far else next(iter(ks), None)
+    ks_of_most = [k for k in ks if group.certified[k].value >= LEAD_SHARE]
+    return max(ks_of_most) if ks_of_most else next(iter(ks), None)
 
 
-def median_words(
+def describe_median_distance(
     distance: float, trained: int, grid_end: int | None, relation: RelationConfig
 ) -> str:
     """Return the median of stable distances, as a bound where the grid of k ends at it.
@@ -188,8 +196,8 @@ def median_words(
         grid_end: the last k that was trained; None: every k is known.
         relation: says how many records a unit may have.
     """
-    whole = math.floor(distance)
-    fraction = whole / trained
+    whole_distance = math.floor(distance)
+    fraction = whole_distance / trained
     share = f"{fraction:.2%} of the {trained:,} training records"
     if relation.unit_rows > 1:
         rows = relation.unit_rows
@@ -198,7 +206,7 @@ def median_words(
             f"{trained:,} training records"
         )
     if distance == grid_end:
-        return f"at least {whole:,} (the largest k for which this run has bounds; {share})"
+        return f"at least {whole_distance:,} (the largest k for which this run has bounds; {share})"
     return f"{distance:,g} ({share})"
 
 
@@ -240,7 +248,7 @@ def certified_section(relation: RelationConfig, numbers: bool = False) -> list[s
         relation: the neighbour relation.
         numbers: answers are numbers with intervals; else labels with stable distances.
     """
-    changes = counted_edits(relation)
+    changes = describe_edits(relation)
     counts = f"k is the number of **{changes}** (relation `{relation.name}`)."
     title = "## What is certified"
     if numbers:
@@ -260,8 +268,8 @@ def figures_section(
     """
     figures = []
     for name, caption in captions.items():
-        text = plain(caption)
-        figures.append(f"![{text}]({folder}/{name}.png)\n\n*{plain(dataset)}. {text}*")
+        text = escape_markdown(caption)
+        figures.append(f"![{text}]({folder}/{name}.png)\n\n*{escape_markdown(dataset)}. {text}*")
     return figures
 
 
@@ -273,6 +281,6 @@ def conditions_section(conditions: Sequence[Condition]) -> list[str]:
         rows.append((condition.letter, REQUIREMENTS[condition.name], status, condition.why))
     return [
         "## Conditions of a privacy claim",
-        guarantee(conditions),
+        privacy_sentence(conditions),
         markdown_table(("", "condition", "status", "reason"), rows),
     ]

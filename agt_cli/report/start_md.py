@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
-from agt_cli.report.figures import WIDTH, drawing, headline
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.figures import WIDTH, draw_headline, saved_figure
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
 from agt_cli.report.quality import NO_BREAK
 from agt_cli.report.record import RunRecord
@@ -318,24 +318,24 @@ def start_report(summary: Summary, folder: Path) -> str:
         (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
         ("What is public", summary.declared),
     ]
-    caption = plain(scoring.caption)
+    caption = escape_markdown(scoring.caption)
     ways = []
     for index, way in enumerate(summary.ways):
         mark = Markdown("**proposed next**") if index == summary.proposed else ""
         ways.append((str(index + 1), way, mark))
     return document(
-        f"# First look: {plain(summary.table)}",
-        f"**{plain(comparison.finding)}**",
+        f"# First look: {escape_markdown(summary.table)}",
+        f"**{escape_markdown(comparison.finding)}**",
         markdown_table(("", ""), facts),
         f"*For the data owner only. {scoring.private_results} and the plan depend on private "
         "records. Nothing was released, and no budget was spent.*",
-        f"![{caption}](figures/{FIGURE}.png)\n\n*{plain(summary.table)}. {caption}*",
+        f"![{caption}](figures/{FIGURE}.png)\n\n*{escape_markdown(summary.table)}. {caption}*",
         f"## {scoring.heading} compared with other models",
         f"{scoring.heading} on the same {comparison.rows:,} rows, which were kept out of training. "
         "The other models are the usual learners, which have no privacy and no certificates.",
         markdown_table(("", *scoring.titles), comparison.cells()),
-        *map(plain, comparison.legend),
-        *([plain(comparison.shortfall)] if comparison.shortfall else []),
+        *map(escape_markdown, comparison.legend),
+        *([escape_markdown(comparison.shortfall)] if comparison.shortfall else []),
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
@@ -348,9 +348,9 @@ def start_report(summary: Summary, folder: Path) -> str:
         ),
         *_constants(summary.constants),
         "## Next",
-        *([plain(summary.ledger)] if summary.ledger else []),
+        *([escape_markdown(summary.ledger)] if summary.ledger else []),
         _commands(summary.onward),
-        *map(plain, summary.placeholders),
+        *map(escape_markdown, summary.placeholders),
         "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),
         _links(summary, folder),
@@ -361,8 +361,8 @@ def _constants(constants: ProposedConstants) -> list[Any]:
     """Return the section about what was declared public as it was proposed; empty: nothing was."""
     if not constants.heading:
         return []
-    items = [plain(item) for item in constants.items]
-    return ["## What you declared public", plain(constants.heading), items]
+    items = [escape_markdown(item) for item in constants.items]
+    return ["## What you declared public", escape_markdown(constants.heading), items]
 
 
 def _commands(lines: Sequence[str]) -> str:
@@ -372,7 +372,7 @@ def _commands(lines: Sequence[str]) -> str:
 def _links(summary: Summary, folder: Path) -> str:
     """Return sentences with the paths of the trained run and of its settings."""
     run_folder = os.path.relpath(summary.run, folder)
-    run_name = plain(summary.run.name)
+    run_name = escape_markdown(summary.run.name)
     return (
         f"Trained run: [{run_name}](<{run_folder}/report.html>). What is declared about the "
         f"table: `{summary.dataset}`. Settings: `config.yaml`."
@@ -386,7 +386,7 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
     bars = table[table[score].notna()].iloc[::-1]
     colours = [_colour(str(name), comparison) for name in bars["name"]]
     end, axis_label = scoring.scale(float(bars[[score, "high"]].max().max()))
-    with drawing(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
+    with saved_figure(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
         axes = figure.subplots()
         heights = range(len(bars))
         axes.barh(heights, bars[score], 0.6, color=colours)
@@ -401,7 +401,7 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
         if scoring.percent:
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_xlabel(f"{axis_label} ({comparison.rows:,} rows)")
-        headline(figure, comparison.finding, title)
+        draw_headline(figure, comparison.finding, title)
 
 
 def _bar_label(name: str) -> str:

@@ -8,15 +8,15 @@ from agt.data.dataset import Dataset
 from agt.models.kind import BoundedQuantity, CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
-from agt_cli.report.markdown import document, plain
-from agt_cli.report.quality import AnyQuality
+from agt_cli.report.markdown import document, escape_markdown
+from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     certified_section,
     conditions_section,
-    headline,
     metrics_table,
     next_section,
+    report_headline,
 )
 
 NOTES_WARNING = (
@@ -25,7 +25,7 @@ NOTES_WARNING = (
 )
 
 
-def caution_words(training: Mapping[str, Any]) -> list[str]:
+def caution_advice(training: Mapping[str, Any]) -> list[str]:
     """Return what the recipe's one knob would change, for the console.
 
     Returns:
@@ -33,12 +33,12 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
     """
     if training.get("chosen_on") != "recipe":
         return []
-    now = float(training.get("caution", 1))
-    double = 2 * now
-    half = now / 2
+    caution = float(training.get("caution", 1))
+    double = 2 * caution
+    half = caution / 2
     return [
         (
-            f"training.caution is {now:g}. With training.caution={double:g}, stable distances "
+            f"training.caution is {caution:g}. With training.caution={double:g}, stable distances "
             "would be about twice as large, but answers less accurate; with "
             f"training.caution={half:g}, stable distances would be about half as large, but "
             "answers more accurate (docs/recipe.md)"
@@ -52,7 +52,7 @@ def train_report(
     relation: RelationConfig,
     certificate: CertificateKind,
     conditions: tuple[Condition, ...],
-    quality: AnyQuality,
+    quality: ModelQuality,
     noise: Sequence[str] = (),
 ) -> str:
     """report.md of a training run.
@@ -62,11 +62,11 @@ def train_report(
         noise: what may be said of weights that were trained with noise, and of later removals, a
             line each.
     """
-    kind, how = _trained(record, dataset, relation, certificate)
+    kind, how = _describe_training(record, dataset, relation, certificate)
     return document(
-        f"# Trained {kind}: {plain(dataset.name)}",
-        *headline(quality, len(dataset.train), relation, conditions),
-        plain(quality.explanation),
+        f"# Trained {kind}: {escape_markdown(dataset.name)}",
+        *report_headline(quality, len(dataset.train), relation, conditions),
+        escape_markdown(quality.explanation),
         how,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
@@ -80,14 +80,14 @@ def train_report(
             else ()
         ),
         *conditions_section(conditions),
-        *next_section(f"certify run={record.place}"),
+        *next_section(f"certify run={record.key_folder}"),
         "## Every number",
         metrics_table(record.metrics),
         "Settings: `config.yaml`.",
     )
 
 
-_TRAINED: dict[BoundedQuantity | Literal["numbers"], tuple[str, str]] = {
+_TRAINING_SENTENCES: dict[BoundedQuantity | Literal["numbers"], tuple[str, str]] = {
     "each parameter": (
         "with bounds",
         "The model was trained on {count:,} records, with bounds on each parameter for k up "
@@ -126,12 +126,12 @@ _VOTES_COUNTED = (
 )
 
 
-def _trained(
+def _describe_training(
     record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
 ) -> tuple[str, str]:
     """Return (what was trained, how far a k reaches in it)."""
     counts_flips = RELATIONS[relation.name].counts_label_flips
     counted = _FLIPS_COUNTED if counts_flips else _VOTES_COUNTED
     answers_with_numbers = dataset.target.numeric is not None
-    kind, how = _TRAINED["numbers" if answers_with_numbers else certificate.bounded]
+    kind, how = _TRAINING_SENTENCES["numbers" if answers_with_numbers else certificate.bounded]
     return kind, how.format(count=len(dataset.train), counted=counted, **record.metrics)

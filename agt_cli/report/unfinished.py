@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 from agt.errors import ConfigError
-from agt_cli.report.finished import CHECKPOINTS, LOCK, Run, check_is_run
+from agt_cli.report.finished import CHECKPOINTS, LOCK_FILE, Run, check_is_run
 
 RESUME_KEY = "resume"
 
-UNKNOWN = "there is no lock file, so agt cannot tell whether the run's process still exists"
+NO_LOCK_FILE = "there is no lock file, so agt cannot tell whether the run's process still exists"
 
 
 def check_resumed_folder(folder: Path) -> None:
@@ -41,11 +41,11 @@ def open_unfinished(folder: Path, command: str) -> Run:
             f"start agt {run.command} again"
         )
     if run.state == "running":
-        raise still_running(folder)
-    check_open(run)
+        raise still_running_error(folder)
+    check_not_finished(run)
     if run.state == "killed" and run.is_alive is None:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that this process no longer exists, "
+            f"{RESUME_KEY}={folder}: {NO_LOCK_FILE}. Make sure that this process no longer exists, "
             f"and start a new run without {RESUME_KEY}=..."
         )
     if not (folder / "config.yaml").exists():
@@ -59,7 +59,7 @@ def open_unfinished(folder: Path, command: str) -> Run:
     return run
 
 
-def still_running(folder: Path) -> ConfigError:
+def still_running_error(folder: Path) -> ConfigError:
     """Return the error that a run cannot be resumed because its process still exists."""
     return ConfigError(
         f"{RESUME_KEY}={folder}: the process of this run still exists: wait until it ends, or "
@@ -67,7 +67,7 @@ def still_running(folder: Path) -> ConfigError:
     )
 
 
-def check_open(run: Run) -> None:
+def check_not_finished(run: Run) -> None:
     """Raise ConfigError if a run is finished.
 
     Its leftovers are removed then, because the run may have been killed before it could do so.
@@ -83,4 +83,4 @@ def check_open(run: Run) -> None:
 def remove_leftovers(folder: Path) -> None:
     """Remove the checkpoints and the lock file of a finished run."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    (folder / LOCK).unlink(missing_ok=True)
+    (folder / LOCK_FILE).unlink(missing_ok=True)

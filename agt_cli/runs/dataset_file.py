@@ -9,7 +9,7 @@ from agt.data.csv_format import CsvFormat
 from agt.data.settings import CLASSES
 from agt.errors import ConfigError, counted, few
 from agt_cli.process import visible
-from agt_cli.report.record import literal
+from agt_cli.report.record import escape_interpolations
 from agt_cli.runs.formats import in_words, in_yaml
 from agt_cli.runs.inspect import CODES, UNWRITABLE, Column, Inspection
 from agt_cli.runs.ranges import number
@@ -296,7 +296,7 @@ def _list(words: Iterable[str]) -> str:
 
 def _scalar(text: str) -> str:
     # A value that is read back as the same text, never as an interpolation.
-    return _quoted(literal(text))
+    return _quoted(escape_interpolations(text))
 
 
 def _quoted(text: str) -> str:

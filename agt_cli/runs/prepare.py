@@ -55,9 +55,9 @@ from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.number_quality import judge_numbers
-from agt_cli.report.quality import AnyQuality, Quality
-from agt_cli.report.quality_md import judge, write_quality
+from agt_cli.report.number_quality import evaluate_numbers
+from agt_cli.report.quality import ModelQuality, Quality
+from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
 from agt_cli.training_checks import TRAINING_KEYS, check_certificate_name, read_parts
@@ -560,7 +560,7 @@ def write_trained(
     model: Model,
     seconds: float,
     lines: Sequence[str] = (),
-) -> AnyQuality:
+) -> ModelQuality:
     """Write the model, metrics, conditions and report of a training run.
 
     Args:
@@ -578,7 +578,7 @@ def write_trained(
     record.environment(
         data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
     )
-    key = HashKey.read_or_create(record.place)
+    key = HashKey.read_or_create(record.key_folder)
     record.environment(
         data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
     )
@@ -661,7 +661,7 @@ def large_feature_doubt(settings: RunSettings, dataset: Dataset) -> str:
     )
 
 
-def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality:
+def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> ModelQuality:
     """Return how good a model is on the test records.
 
     Labels are certified if that takes no time. If not, some of them are, at k = 0 only.
@@ -676,7 +676,7 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality
     if votes is not None:
         prediction = votes.predict(test.features)
         train = prepared.dataset.train
-        return judge_numbers(votes, "test records", test, test.labels, prediction, train)
+        return evaluate_numbers(votes, "test records", test, test.labels, prediction, train)
     distance = None
     margins = None
     if model.instant:
@@ -691,7 +691,7 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality
     else:
         prediction = model.predict(test.features)
         certainty = count_certified(model, sample_records(test))
-    judged = judge(
+    judged = evaluate_answers(
         model,
         test,
         "test records",
@@ -702,4 +702,4 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> AnyQuality
         constant_remedy=constant_remedy,
         margins=margins,
     )
-    return Quality.of(judged)
+    return Quality.from_answers(judged)

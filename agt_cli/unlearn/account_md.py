@@ -6,7 +6,7 @@ from agt.errors import counted, few
 from agt.templates import upward
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Value, sentences
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
@@ -390,8 +390,8 @@ def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_D
     state = account.state
     removal = account.removal
     return document(
-        f"# Erasure: {plain(state.run)}",
-        f"**{plain(headline(account))}.**",
+        f"# Erasure: {escape_markdown(state.run)}",
+        f"**{escape_markdown(headline(account))}.**",
         [f"{name}: {text}" for name, text in summary(account).items()],
         "## What was done",
         removal.sentences,

@@ -42,7 +42,7 @@ from agt.store.manifest import MANIFEST_FILE
 from agt.unlearning.sentences import Remark, Value
 from agt.unlearning.sisa import reasons_not_covered
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run, manifest_digest
-from agt_cli.report.found import runs_of
+from agt_cli.report.found import runs_of_command
 from agt_cli.report.opening import open_run
 from agt_cli.runs.erased import ALIKE
 from agt_cli.runs.prepare import Prepared, RunSettings
@@ -84,7 +84,7 @@ def releases_of_state(digest: str, places: Sequence[Path]) -> list[Path]:
     return [
         made.folder
         for place in places
-        for made in runs_of(place / "predict", "predict")
+        for made in runs_of_command(place / "predict", "predict")
         if (made.folder / SPENT).exists() and made.environment.get("trained_digest") == digest
     ]
 
@@ -113,7 +113,7 @@ def judge_earlier(
     releases = dict[str, Earlier]()  # digest of released weights -> what became of them
     made_from_releases = list[Run]()
     for place, command in product(places, COMMANDS):
-        for made in runs_of(place / command, command):
+        for made in runs_of_command(place / command, command):
             if not (made.state == "done" or (made.folder / SPENT).exists()):
                 continue
             name = f"{command}/{made.folder.name}"

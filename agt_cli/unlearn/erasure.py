@@ -19,11 +19,11 @@ from agt_cli.command_settings.unlearn import By
 from agt_cli.places import nothing_requested
 from agt_cli.report.console import Console
 from agt_cli.report.finished import ACCOUNT_FILE, Run, has_pending_commit, manifest_digest
-from agt_cli.report.markdown import capital, document, plain
+from agt_cli.report.markdown import capitalize_first, document, escape_markdown
 from agt_cli.report.next_state import commit
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
-from agt_cli.report.replaced import home_of
+from agt_cli.report.replaced import output_folders_of
 from agt_cli.runs.erased import environment_facts, gone_of, prepare_without
 from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
@@ -92,7 +92,7 @@ class ErasureOrder:
 
         They are the one that this command writes into, and those that the run was written into.
         """
-        return tuple(dict.fromkeys([self.output_dir.resolve(), *home_of(self.folder)]))
+        return tuple(dict.fromkeys([self.output_dir.resolve(), *output_folders_of(self.folder)]))
 
 
 @dataclass(frozen=True)
@@ -508,10 +508,11 @@ def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
         f"nothing to erase in this run: of {ids}, {request.unknown} name no record of its data, "
         f"and the others name {test_records} of {test_people}, which training did not use"
     )
-    name = plain(run.folder.name)
+    name = escape_markdown(run.folder.name)
+    sentence = capitalize_first(words)
     page = document(
         f"# Erasure: {name}",
-        f"**{capital(words)}.** The run was not changed, and its digest is still {run.digest}.",
+        f"**{sentence}.** The run was not changed, and its digest is still {run.digest}.",
         "Other runs were not searched. Delete rows of test records from the data yourself.",
     )
     record.report(page)

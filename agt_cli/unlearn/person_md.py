@@ -8,7 +8,7 @@ import numpy as np
 from agt.data.records import Records
 from agt.errors import counted
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.person import PersonAnswers
 
@@ -109,7 +109,8 @@ def person_page(
     untrained = [each.person.name for each in found if not len(each.person.rows)]
     alone = ", ".join(untrained)
     return document(
-        f"# Answers without one person's records: {plain(dataset)}, {count:,} {plain(queries)}",
+        f"# Answers without one person's records: {escape_markdown(dataset)}, {count:,} "
+        f"{escape_markdown(queries)}",
         Markdown(f"**{_reader(found)}.** {PRIVATE}"),
         "The answers were computed for two known data sets, with and without the person's "
         "records, while a certificate is a bound for all data sets. An answer counts as the "

@@ -15,7 +15,7 @@ from typing import Any
 from agt.errors import ConfigError
 from agt_cli.report.console import Console
 from agt_cli.report.finished import STATE_LOCK, Run
-from agt_cli.report.markdown import document, markdown_table, plain
+from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
@@ -58,9 +58,9 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     record.add_metrics(
         **scores, **earlier, **removal_metrics(entry.removal), **seconds, asked=len(entry.records)
     )
-    rows = [(plain(name), str(value)) for name, value in record.metrics.items()]
+    rows = [(escape_markdown(name), str(value)) for name, value in record.metrics.items()]
     told = (*entry.removal.sentences, *entry.removal.promise.sentences)
-    name = plain(run.folder.name)
+    name = escape_markdown(run.folder.name)
     method = entry.removal.promise.method
     page = document(
         f"# Rehearsal of agt unlearn: run {name}, method={method}",

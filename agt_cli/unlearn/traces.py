@@ -35,7 +35,7 @@ from agt.training.checkpoint import RUN_FILE
 from agt.unlearning.sentences import Remark
 from agt_cli.command_settings.unlearn import By
 from agt_cli.report.audit_files import SHADOWS
-from agt_cli.report.finished import CHECKPOINTS, COMMIT, NEXT, Run
+from agt_cli.report.finished import CHECKPOINTS, COMMIT_FOLDER, NEXT_STATE_FOLDER, Run
 from agt_cli.report.opening import STATUS_FILE
 from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
@@ -334,7 +334,7 @@ class ModelsBelow:
         indexed, without_index = list[Path](), list[Path]()
         stopped, running, unfinished = set[Path](), list[Path](), list[Path]()
         for path, files in _folders_below(folder, errors):
-            is_next_state = path.as_posix().endswith((f"/{NEXT}", f"/{COMMIT}"))
+            is_next_state = path.as_posix().endswith((f"/{NEXT_STATE_FOLDER}", f"/{COMMIT_FOLDER}"))
             if RECORD_INDEX_FILE in files:
                 if not is_next_state:
                     indexed.append(path)

@@ -32,7 +32,7 @@ from agt.store.reading import Broken, read_file
 from agt.unlearning.promise import read_promise
 from agt.unlearning.sentences import Remark, remarks_with_codes
 from agt_cli.report.finished import ACCOUNT_FILE
-from agt_cli.report.replaced import check_not_replaced, home_of
+from agt_cli.report.replaced import check_not_replaced, output_folders_of
 from agt_cli.unlearn.account import ErasureReport, read_account, recorded_in_words
 from agt_cli.unlearn.account_md import account_lines
 from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
@@ -77,7 +77,7 @@ def read_account_of(record: Record) -> ErasureReport | None:
         )
         record.findings.note(ACCOUNT_FILE, words)
         return None
-    with record.findings.looking(ACCOUNT_FILE):
+    with record.findings.recording_errors(ACCOUNT_FILE):
         account = read_account(record.read(ACCOUNT_FILE))
         check_version(account.agt, ACCOUNT_FILE, record)
         record.findings.ok(
@@ -302,7 +302,7 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
 
 def check_state(record: Record, trained: Record | None) -> None:
     """Raise Broken if a record is of a state that an erasure replaced."""
-    check_not_replaced(record.digest, record.folder, home_of(record.folder), "path")
+    check_not_replaced(record.digest, record.folder, output_folders_of(record.folder), "path")
 
 
 def check_requests(record: Record, trained: Record | None) -> str | None:

@@ -32,8 +32,15 @@ from agt.store.manifest import HASH, MANIFEST_FILE, Manifest, read_digest, unsea
 from agt.store.reading import MAX_TEXT_BYTES, Broken, file_kind, open_plain
 from agt.targets import is_own_code
 from agt_cli.choices import with_public_rows
-from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
-from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
+from agt_cli.report.finished import (
+    CHECKPOINTS,
+    COMMIT_FOLDER,
+    LOCK_FILE,
+    NEXT_STATE_FOLDER,
+    STATE_LOCK,
+    Run,
+)
+from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst_state
 from agt_cli.runs.pending import ABSTAINED_FILE
 from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
 from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE
@@ -41,7 +48,7 @@ from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
-LEFT_OVER = (LOCK, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT}/", f"{COMMIT}/")
+LEFT_OVER = (LOCK_FILE, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT_STATE_FOLDER}/", f"{COMMIT_FOLDER}/")
 # metrics of conditions that records of versions up to 0.10 do not have
 COUNTS_SINCE_0_11 = {"conditions_proved", "conditions_not_met"}
 MAX_ENTRIES, MAX_FOLDER_DEPTH = 100_000, 12  # of a folder
@@ -165,7 +172,7 @@ class Record(Run):
             )
         record = cls(folder, folder, manifest, findings=findings)
         record._hash(progress)
-        with findings.looking("nothing else"):
+        with findings.recording_errors("nothing else"):
             record._look_beside()
         return record
 
@@ -238,13 +245,13 @@ class Record(Run):
                 holds; None: there was nothing to check, or it noted its results itself.
             given: further arguments of the check.
         """
-        with self.findings.looking(name):
+        with self.findings.recording_errors(name):
             sentence = check(self, *given)
             if sentence:
                 self.findings.ok(name, sentence)
 
     def _recorded(self, name: str) -> dict[str, Any]:
-        with self.findings.looking(name):
+        with self.findings.recording_errors(name):
             return super()._recorded(name)
         return {}
 
@@ -256,7 +263,7 @@ class Record(Run):
     @cached_property
     def spent(self) -> dict[str, Any]:
         """The content of spent.json; empty: nothing was spent, or the file cannot be read."""
-        with self.findings.looking("spent.json"):
+        with self.findings.recording_errors("spent.json"):
             content = self.read("spent.json", MAX_TEXT_BYTES) if self.holds("spent.json") else b""
             return unseal_manifest(content, "spent.json") if content else {}
         return {}
@@ -268,7 +275,7 @@ class Record(Run):
         Each must have the status that follows from its own facts, and metrics.json must count as
         many conditions of each status. The results are noted in the findings.
         """
-        with self.findings.looking("conditions"):
+        with self.findings.recording_errors("conditions"):
             content = (
                 self.read("conditions.json", MAX_TEXT_BYTES)
                 if self.holds("conditions.json")
@@ -313,7 +320,7 @@ class Record(Run):
 
         None: the folder is not a training run, or the model could not be built, which is noted.
         """
-        with self.findings.looking("model"), self._naming_version():
+        with self.findings.recording_errors("model"), self._naming_version():
             model = _model_of(self) if self.command == "train" else None
             if model is not None:
                 _check_model(self, model)
@@ -766,7 +773,7 @@ class VerifiedItem:
     @property
     def state(self) -> CheckState:
         """The worst state of its own checks."""
-        return worst(self.checks)
+        return worst_state(self.checks)
 
     @property
     def every(self) -> Iterator["VerifiedItem"]:

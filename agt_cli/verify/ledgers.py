@@ -70,16 +70,16 @@ def look_at_ledger(
     """
     findings = Findings()
     name = f"ledger {path}"
-    with findings.looking("ledger"), open_plain(path), _opened(path, known) as ledger:
+    with findings.recording_errors("ledger"), open_plain(path), _opened(path, known) as ledger:
         noted = known if isinstance(known, Head) else None
         book = ledger.verify(noted)
         claims = _claims_of(ledger)
         _note_checks(book, ledger.head, noted, findings)
-        with findings.looking("first entry"):
+        with findings.recording_errors("first entry"):
             check_as_listed(ledger)
         facts = _facts_of(ledger, book)
         if check_release is not None:
-            with findings.looking("entry"):
+            with findings.recording_errors("entry"):
                 check_release(ledger, findings)
         return VerifiedItem(name, findings.checks, facts, (), claims, limits=LEDGER_LIMITS)
     return VerifiedItem(name, findings.checks, limits=LEDGER_LIMITS)

@@ -19,7 +19,7 @@ from agt_cli.command_settings.on_run import LINES
 from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
-from agt_cli.report.sections_md import counted_edits, guarantee
+from agt_cli.report.sections_md import describe_edits, privacy_sentence
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (
     SAME,
@@ -295,7 +295,7 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
         A sentence for each finding of the audit; empty: audit.json cannot be read or does not
         match.
     """
-    with record.findings.looking(AUDIT_FILE):
+    with record.findings.recording_errors(AUDIT_FILE):
         audit = read_audit(record.read(AUDIT_FILE))
         named = record.environment.get("trained_digest")
         check_version(audit.by, AUDIT_FILE, record)
@@ -336,9 +336,9 @@ def certificate_sentences(record: Record, trained: Record | None) -> tuple[str, 
     """
     if trained is None or trained.relation is None or not trained.conditions:
         return ()
-    edits = counted_edits(trained.relation)
+    edits = describe_edits(trained.relation)
     relation = trained.relation.name
-    return f"k is the number of {edits} (relation={relation})", guarantee(trained.conditions)
+    return f"k is the number of {edits} (relation={relation})", privacy_sentence(trained.conditions)
 
 
 def check_noise(record: Record, trained: Record | None) -> str | None:

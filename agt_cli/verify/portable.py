@@ -106,11 +106,11 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
     """
     findings = record.findings
     claimed: Claim | None = None
-    with findings.looking(CLAIM_FILE):
+    with findings.recording_errors(CLAIM_FILE):
         if record.holds(CLAIM_FILE):
             claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
         _compare_claim_with_release(claimed, runs.release)
-    with findings.looking(RELEASE):
+    with findings.recording_errors(RELEASE):
         portable = Portable.read(record)
         findings.ok(
             RELEASE,
@@ -124,7 +124,7 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
                 f"queries to this release are read by the code {target}, which is not part of "
                 "agt; `agt verify` did not import this code",
             )
-        with findings.looking("noise"):
+        with findings.recording_errors("noise"):
             check_lattice(portable.weight, portable.noise, findings)
         record.look("budget", _check_portable_claim, portable, claimed)
         record.look("fields", _check_fields, portable, claimed)

@@ -124,7 +124,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     simulated = _is_simulated(record, record.config.get("seed"))
     claimed = None
     if record.holds(CLAIM_FILE):
-        with findings.looking(CLAIM_FILE):
+        with findings.recording_errors(CLAIM_FILE):
             claimed = _read_claim(record, simulated)
     else:
         findings.unchecked(
@@ -140,7 +140,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
             "the state that the release used",
             AFTER_ERASURE,
         )
-    with findings.looking("budget" if model is None else "claim"):
+    with findings.recording_errors("budget" if model is None else "claim"):
         derived = _derive_claim(record, model, claimed, simulated)
         if claimed is not None and (model is not None or derived.proved or claimed.proved):
             _compare_claim(claimed, derived, record)
@@ -597,7 +597,7 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
             )
         return ()
     simulated = _is_simulated(record, None)
-    with record.findings.looking("claim"):
+    with record.findings.recording_errors("claim"):
         mechanism = measurement_from_config(record.config)
         if record.relation is None:
             raise Broken(

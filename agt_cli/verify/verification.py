@@ -233,7 +233,7 @@ class Verification:
         below: tuple[VerifiedItem, ...] = ()
         claims: tuple[str, ...] = ()
         training = None
-        with record.findings.looking("record"):
+        with record.findings.recording_errors("record"):
             record.check_status()
             # Read here, so that a file that cannot be read becomes a finding only once.
             _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
@@ -424,7 +424,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
     if not os.path.lexists(folder / "status.json"):
         raise ConfigError(_not_a_run_message(folder))
     findings = Findings()
-    with findings.looking("status"):
+    with findings.recording_errors("status"):
         run = Run.at(folder)
         run.json("status.json")  # called because it raises if the file cannot be read
         state = run.state
@@ -445,7 +445,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
             "files could be checked: finish the run, and verify again",
         )
     if os.path.lexists(folder / "spent.json"):
-        with findings.looking("budget"):
+        with findings.recording_errors("budget"):
             spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
             budget = "; ".join(spent_lines(spent))
             what = spent["what"]

@@ -20,7 +20,7 @@ from agt_audit.selftest import PLANTED, Plant
 from agt_cli import config_files
 from agt_cli.cli import main
 from agt_cli.report.findings import Finding, Outcome, read_audit
-from agt_cli.report.finished import LOCK
+from agt_cli.report.finished import LOCK_FILE
 
 from .conftest import TINY, Agt
 
@@ -236,8 +236,8 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
     dead, living = (Path("outputs/audit") / name / ".stage-x" for name in ("dead", "living"))
     for scratch in (dead, living):
         scratch.mkdir(parents=True)
-    (dead.parent / LOCK).touch()
-    lock = Lock(living.parent / LOCK)
+    (dead.parent / LOCK_FILE).touch()
+    lock = Lock(living.parent / LOCK_FILE)
     assert lock.acquire()
     assert audited("audit", "toy", "run=latest").code == 0
     lock.release()
@@ -340,7 +340,7 @@ def missed(seed: int) -> Finding:
         "claims",
         "attack",
         "effort",
-        Outcome.STANDS,
+        Outcome.NOT_CONTRADICTED,
         "nothing was seen",
         "epsilon",
     )

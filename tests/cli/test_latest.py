@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agt_cli.report.found import newest, runs_of
+from agt_cli.report.found import newest_run, runs_of_command
 
 from .conftest import TINY, Agt
 
@@ -37,21 +37,21 @@ def test_time_as_recorded_decides_and_neither_names_nor_files_times(home: Path) 
     old = kept("outputs/train/z_last_by_name", started="2026-01-01T12:00:00.000001+00:00")
     new = kept("outputs/train/a_first_by_name", started="2026-01-01T12:00:00.000002+00:00")
     os.utime(old / "status.json", (2e9, 2e9))
-    assert newest(home, "train").folder == new  # type: ignore[union-attr]
+    assert newest_run(home, "train").folder == new  # type: ignore[union-attr]
     # an hour later in UTC
     elsewhere = kept("outputs/train/zone", started="2026-01-01T14:00:00.5+01:00")
-    assert newest(home, "train").folder == elsewhere  # type: ignore[union-attr]
+    assert newest_run(home, "train").folder == elsewhere  # type: ignore[union-attr]
 
 
 def test_names_settle_what_the_record_leaves_open_jobs_of_sweeps_by_number(home: Path) -> None:
     kept("outputs/train/2026-01-01_09-00-00-000009")
     sweep = [kept(f"outputs/train/2026-01-01_10-00-00-000000_sweep/{job}") for job in (2, 10, 9)]
-    assert newest(home, "train").folder == sweep[1]  # type: ignore[union-attr]
-    assert [run.folder.name for run in runs_of(home, "train")][:3] == ["10", "9", "2"]
+    assert newest_run(home, "train").folder == sweep[1]  # type: ignore[union-attr]
+    assert [run.folder.name for run in runs_of_command(home, "train")][:3] == ["10", "9", "2"]
 
 
 def test_other_commands_and_broken_records_do_not_count(home: Path) -> None:
-    assert newest(home, "train") is None
+    assert newest_run(home, "train") is None
     kept("outputs/train/other", command="certify")
     for name, content in {
         "empty": b"",
@@ -61,7 +61,7 @@ def test_other_commands_and_broken_records_do_not_count(home: Path) -> None:
     }.items():
         (home / name).mkdir()
         (home / name / "status.json").write_bytes(content)
-    assert runs_of(home, "train") == []
+    assert runs_of_command(home, "train") == []
 
 
 def test_where_none_is_finished_the_newest_is_named_with_its_reason(agt: Agt, home: Path) -> None:

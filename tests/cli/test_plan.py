@@ -15,7 +15,7 @@ from PIL import Image
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt_cli.cli import main
-from agt_cli.report.quality import rate_words
+from agt_cli.report.quality import format_rate
 
 from .conftest import Agt, Said
 from .test_predict import RUNS
@@ -157,9 +157,9 @@ def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], 
     )
     found = once.max().groupby(level=1).max()
     for eps, accuracy in found.items():
-        assert rate_words(accuracy) in advice
+        assert format_rate(accuracy) in advice
         assert f"eps = {eps:g}" in advice
-    assert rate_words(found[1.0]) in verdict
+    assert format_rate(found[1.0]) in verdict
     assert once.nunique().max() == 1, "whatever the number of queries"
     assert figure.endswith("(figures/accuracy_by_queries.png)"), (
         "the answer, then the figure, then what it rests on"

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from agt_cli.cli import main
-from agt_cli.report.quality import share
+from agt_cli.report.quality import share_estimate
 
 from .conftest import Agt, Said
 
@@ -115,7 +115,7 @@ def test_groups_are_recomputed_from_the_record(agt: Agt, run: Callable[[str], Pa
         row = table.loc[[at]].iloc[0]
         assert row["records"] == len(part)
         right = int((part["label"] == part["prediction"]).sum())
-        expected = share(right, len(part))
+        expected = share_estimate(right, len(part))
         assert expected is not None
         assert row["accuracy_or_recall"] == pytest.approx(expected.value)
         assert row["accuracy_or_recall_low"] == pytest.approx(expected.low)

@@ -14,7 +14,7 @@ import pytest
 from agt.data.blobs import Blobs
 from agt.errors import CheckError
 from agt.store.manifest import MANIFEST_FILE as MANIFEST
-from agt_cli.report.finished import COMMIT, Run
+from agt_cli.report.finished import COMMIT_FOLDER, Run
 from agt_cli.runs.pending import ABSTAINED_FILE
 
 from .conftest import TINY, Agt, Said
@@ -124,11 +124,11 @@ def test_a_change_that_is_decided_and_not_carried_through(
         raise OSError(28, "No space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("agt_cli.report.next_state._roll_forward", stop)
+        patched.setattr("agt_cli.report.next_state._move_committed_files", stop)
         said = unlearn(agt, rows=range(3))
     assert said.code == 1
     assert "run=run: the run WAS changed" in said.err
-    assert (run / COMMIT).is_dir()
+    assert (run / COMMIT_FOLDER).is_dir()
     assert account(unlearn(agt))["removal"]["records"] == 3
 
 

@@ -19,7 +19,7 @@ from agt.data.blobs import Blobs
 from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
 from agt.unlearning.sentences import Remark
 from agt_cli.cli import main
-from agt_cli.report.finished import COMMIT, NEXT
+from agt_cli.report.finished import COMMIT_FOLDER, NEXT_STATE_FOLDER
 from agt_cli.unlearn.account import OLD_NAMES, read_account
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
@@ -552,7 +552,7 @@ def test_a_field_of_an_account_of_an_earlier_version_is_compared(
 
 
 def test_an_erasure_on_its_way_is_said_and_left_alone(home: Path, agt: Agt) -> None:
-    commit = home / "train/a" / COMMIT
+    commit = home / "train/a" / COMMIT_FOLDER
     commit.mkdir()
     shutil.copy("copies/a/manifest.json", commit / MANIFEST)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
@@ -562,8 +562,8 @@ def test_an_erasure_on_its_way_is_said_and_left_alone(home: Path, agt: Agt) -> N
 
 
 def test_what_a_killed_erasure_left_is_a_note(home: Path, agt: Agt) -> None:
-    (home / "train/a" / NEXT).mkdir()
-    (home / "train/a" / NEXT / "model.safetensors").write_bytes(b"half")
+    (home / "train/a" / NEXT_STATE_FOLDER).mkdir()
+    (home / "train/a" / NEXT_STATE_FOLDER / "model.safetensors").write_bytes(b"half")
     (home / "train/a/unlearning/lock").write_bytes(b"")
     said = agt("verify", "train/a", "--json", "-q").ended(0)
     assert checks(said)["nothing else"] in ("note", "ok")

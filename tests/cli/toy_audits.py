@@ -39,10 +39,10 @@ class Toy(AuditKind):
             raise KeyboardInterrupt
         about = ("a | toy", "1-differentially private", "its *label*", "100 labels a side")
         meaning = f"epsilon is at least {self.found:g} with 95 % confidence"
-        outcome = Outcome.VIOLATED if self.found > 1 else Outcome.STANDS
+        outcome = Outcome.VIOLATED if self.found > 1 else Outcome.NOT_CONTRADICTED
         bound = Finding(*about, outcome, meaning, "epsilon", 1.0, 0.0, self.found, confidence=0.95)
         katz = Finding(
-            *about, Outcome.STANDS, "by Katz about as "
+            *about, Outcome.NOT_CONTRADICTED, "by Katz about as "
                                     "much", "epsilon", 1.0, 0.0, 1.01, Strength.ASYMPTOTIC, 0.95,
             "a loss above 1.1", "Katz",
         )  # fmt: skip

@@ -21,29 +21,29 @@ from agt.certificates.box import Certificates
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 from agt_cli.report import figures
-from agt_cli.report.certification_md import COLUMN_TITLES, Subject
-from agt_cli.report.covered_curves import CURVE, show_covered_parts
+from agt_cli.report.certification_md import COLUMN_TITLES, LabelCertification
+from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.figures import (
-    BINS,
-    COLOURS,
-    DARKEST,
-    LEVELS,
-    LINES,
-    LOOKS,
-    STYLES,
+    COLOUR_MAP,
+    CURVE_STYLES,
+    DARKEST_COLOUR,
+    HISTOGRAM_BINS,
+    MAP_LEVELS,
+    MECHANISM_STYLES,
+    SERIES_STYLES,
     Grid,
-    _edges,
-    _lines,
-    _names,
-    map_levels,
-    ordered,
+    _bin_names,
+    _bin_starts,
+    _curve_names,
+    panels_in_order,
+    plane_map_ks,
 )
-from agt_cli.report.quality import rate_words
+from agt_cli.report.quality import format_rate
 from agt_cli.report.record import RunRecord
 
 
 def test_colours_darken_monotonically_in_grey() -> None:
-    rgb = mpl.colormaps[COLOURS](np.linspace(0, DARKEST, LEVELS + 2))[:, :3]
+    rgb = mpl.colormaps[COLOUR_MAP](np.linspace(0, DARKEST_COLOUR, MAP_LEVELS + 2))[:, :3]
     grey = rgb @ np.array([0.299, 0.587, 0.114])
     assert np.all(np.diff(grey) < -0.03)
 
@@ -58,21 +58,21 @@ def test_colours_darken_monotonically_in_grey() -> None:
     ],
 )
 def test_levels_are_round_values_of_the_grid(ks: range, levels: list[int]) -> None:
-    assert list(map_levels(tuple(ks))) == levels
+    assert list(plane_map_ks(tuple(ks))) == levels
 
 
 @pytest.mark.parametrize("last", [1, 7, 13, 50, 99, 100, 1000])
 def test_edges_cover_the_grid(last: int) -> None:
-    edges = _edges(tuple(range(last + 1)), BINS)
+    edges = _bin_starts(tuple(range(last + 1)), HISTOGRAM_BINS)
     assert edges[0] == 0
     assert edges[1] == 1, "nothing certified is told apart from something"
     assert edges[-1] == last
     assert edges == sorted(set(edges))
-    assert len(edges) <= BINS + 3
+    assert len(edges) <= HISTOGRAM_BINS + 3
 
 
 def test_names_say_that_the_last_interval_is_open() -> None:
-    assert _names([0, 1, 20, 21]) == ["0", "1–19", "20", "≥ 21"]
+    assert _bin_names([0, 1, 20, 21]) == ["0", "1–19", "20", "≥ 21"]
 
 
 def test_grid_covers_the_points_in_a_square() -> None:
@@ -91,10 +91,13 @@ def greys(colours: list[str]) -> set[float]:
 
 
 def test_no_figure_has_more_than_three_greys() -> None:
-    assert len(greys([look["color"] for look in LOOKS.values()] + ["0.9"])) <= 3
-    assert len(greys([style["color"] for style in STYLES.values()])) <= 3
-    assert len(greys([style["color"] for style in LINES])) <= 3
-    assert len(greys([colour for _, face, edge in figures.MARKERS for colour in (face, edge)])) <= 3
+    assert len(greys([look["color"] for look in CURVE_STYLES.values()] + ["0.9"])) <= 3
+    assert len(greys([style["color"] for style in MECHANISM_STYLES.values()])) <= 3
+    assert len(greys([style["color"] for style in SERIES_STYLES])) <= 3
+    assert (
+        len(greys([colour for _, face, edge in figures.CLASS_MARKERS for colour in (face, edge)]))
+        <= 3
+    )
 
 
 def test_lines_that_run_on_one_another_are_one_with_both_names() -> None:
@@ -106,15 +109,15 @@ def test_lines_that_run_on_one_another_are_one_with_both_names() -> None:
             "worst_accuracy": [1, 0.5],
         }
     )
-    names = _lines(table.assign(best_accuracy=1.0))
+    names = _curve_names(table.assign(best_accuracy=1.0))
     assert [*names] == ["certified_fraction", "nominal_accuracy"]
     assert [name.count(" = ") for name in names.values()] == [1, 1], "both names"
-    assert len(_lines(table.assign(worst_accuracy=[1, 0.4], best_accuracy=[1, 0.9]))) == 4
+    assert len(_curve_names(table.assign(worst_accuracy=[1, 0.4], best_accuracy=[1, 0.9]))) == 4
 
 
 def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
     """Lines that run on one another over a part of their way are both seen there."""
-    widths = [look["linewidth"] for look in LOOKS.values()]
+    widths = [look["linewidth"] for look in CURVE_STYLES.values()]
     assert widths[0] > 2 * max(widths[1:])
 
 
@@ -123,7 +126,7 @@ def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
 )
 def test_all_is_said_of_all_alone(share: float, words: str) -> None:
     """In figures as in tables: of one certification, one number."""
-    assert rate_words(share) == words
+    assert format_rate(share) == words
 
 
 def test_panels_stand_in_the_order_that_is_given_or_as_they_come() -> None:
@@ -132,8 +135,8 @@ def test_panels_stand_in_the_order_that_is_given_or_as_they_come() -> None:
         ["eps = 0.5", "eps = 1", "eps = 10", "eps = 100"],
     )
     panels = [(name, pd.DataFrame()) for name in names]
-    assert [name for name, _ in ordered(panels, order)] == order[:3]
-    assert [name for name, _ in ordered(panels, ())] == names
+    assert [name for name, _ in panels_in_order(panels, order)] == order[:3]
+    assert [name for name, _ in panels_in_order(panels, ())] == names
 
 
 @pytest.fixture
@@ -337,17 +340,17 @@ def test_the_axis_ends_where_curves_stay_the_same(certified: list[float], drawn_
 
 
 def test_legends_have_the_words_of_the_table() -> None:
-    assert {*figures.LINE_NAMES} == {*figures.LOOKS}
+    assert {*figures.LINE_NAMES} == {*figures.CURVE_STYLES}
     for column, title in COLUMN_TITLES.items():
         if column != "k":
             assert title.removeprefix("accuracy: ") in figures.LINE_NAMES[column]
 
 
-def subject_of(relation: str, certificates: Certificates) -> Subject:
+def subject_of(relation: str, certificates: Certificates) -> LabelCertification:
     needed = {"perturb": {"radius": 0.125}}
-    return Subject(
+    return LabelCertification(
         dataset="a table with a name of some length (synthetic)",
-        queries="test records",
+        queries_description="test records",
         relation=RelationConfig(name=relation, unit_rows=5, **needed.get(relation, {})),
         conditions=(),
         classes=("left", "right"),
@@ -374,9 +377,9 @@ def test_figures_of_a_certification_can_be_read_whatever_k_counts(
     labels = np.roll(prediction, 3)
     table = pd.DataFrame(certificates.table(labels))
     with RunRecord(tmp_path / "run", "certify", {}) as record:
-        figures.curve(record, subject, table)
-        figures.histogram(record, subject, labels)
-        figures.plane_map(
+        figures.draw_certified_fraction(record, subject, table)
+        figures.draw_distance_histogram(record, subject, labels)
+        figures.draw_plane_map(
             record, subject, grid, certificates, margin[None], grid.points[::5], prediction[::5]
         )
     assert len({*map(id, drawn)}) == 3
@@ -389,7 +392,7 @@ def test_a_histogram_has_no_rows_beyond_its_data(tmp_path: Path, drawn: list[Fig
     certified = distances[None] >= np.array(ks)[:, None]
     certificates = Certificates(ks, "remove", np.zeros(3, dtype=np.int64), certified)
     with RunRecord(tmp_path / "run", "certify", {}) as record:
-        figures.histogram(record, subject_of("remove", certificates), None)
+        figures.draw_distance_histogram(record, subject_of("remove", certificates), None)
     rows = [bar.get_width() for bar in drawn[-1].axes[0].patches]
     assert rows[0] > 0
     assert rows[-1] > 0
@@ -473,16 +476,16 @@ def test_curves_that_only_meet_are_drawn_as_they_are() -> None:
     axes = Figure().subplots()
     x = np.linspace(0, 1, 101)
     for name, heights in {"falls": 1 - x, "rises": x, "bends": (1 - x) ** 1.1}.items():
-        axes.plot(x, heights, label=name, gid=CURVE)
+        axes.plot(x, heights, label=name, gid=CURVE_GID)
     show_covered_parts([axes])
     assert bands(axes) == []
 
 
-@pytest.mark.parametrize("colour", [style["color"] for style in LINES])
+@pytest.mark.parametrize("colour", [style["color"] for style in SERIES_STYLES])
 def test_a_band_is_light_in_grey_and_keeps_dashes_and_markers(colour: str) -> None:
     axes = Figure().subplots()
     x = np.arange(5.0)
-    style = {"label": "one", "gid": CURVE, "marker": "v", "color": colour}
+    style = {"label": "one", "gid": CURVE_GID, "marker": "v", "color": colour}
     (below,) = axes.plot(x, x, linestyle="--", markevery=2, **style)
     (above,) = axes.plot(x, np.minimum(x, 3), linestyle="-", **style)
     show_covered_parts([axes])

@@ -21,7 +21,7 @@ from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
 from agt_cli.choices import _UNREAD
 from agt_cli.composing import composed
-from agt_cli.report.training_md import _TRAINED
+from agt_cli.report.training_md import _TRAINING_SENTENCES
 from contract.test_models import EXAMPLES, TRAINED, fitted
 
 NAMES = sorted({kind.name for kind in KINDS})
@@ -123,7 +123,7 @@ def test_what_it_does_not_read_are_settings_that_there_are_and_the_reason_has_wo
 
 @names
 def test_what_it_bounds_has_words_in_a_report(name: str) -> None:
-    assert settings_of(name).certificate.bounded in _TRAINED
+    assert settings_of(name).certificate.bounded in _TRAINING_SENTENCES
 
 
 @names

@@ -15,7 +15,7 @@ from hypothesis import example, given, strategies as st
 from markdown_it import MarkdownIt
 
 from agt_cli.cli import main
-from agt_cli.report.markdown import DPI, Markdown, markdown_table, plain, report_page
+from agt_cli.report.markdown import DPI, Markdown, escape_markdown, markdown_table, report_page
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -147,7 +147,7 @@ def test_a_name_in_a_sentence_is_shown_as_it_is(name: str) -> None:
     page = Page(
         MarkdownIt("commonmark", {"html": True})
         .enable(["table", "strikethrough"])
-        .render(f"# of {plain(name)}")
+        .render(f"# of {escape_markdown(name)}")
     )
     assert page.text.strip() == f"of {name}"
     assert page.tags == {"h1"}

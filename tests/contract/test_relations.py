@@ -250,7 +250,9 @@ def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhe
 ) -> None:
     radius = 0.25 if ENTRIES[name].takes_radius else None
     assert RelationConfig(name, radius=radius).radius == radius
-    assert ("0.25" in RELATIONS[name].describe_ball(1, 0.25)) == ENTRIES[name].takes_radius
+    assert ("0.25" in RELATIONS[name].describe_edits_within_k(1, 0.25)) == ENTRIES[
+        name
+    ].takes_radius
     with pytest.raises(ConfigError, match=r"relation\.radius"):
         RelationConfig(name, radius=None if radius else 0.25)
 

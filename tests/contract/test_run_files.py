@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from agt.certificates.conditions import CONDITION_NAMES, Condition
 from agt.facts import evidence, not_held, proved
 from agt_cli.cli import main
-from agt_cli.report.sections_md import unmet
+from agt_cli.report.sections_md import unmet_condition_lines
 
 DATA = (
     "dataset=blobs_overlapping",
@@ -214,8 +214,8 @@ def test_training_says_at_once_what_a_release_will_need() -> None:
         )
         for letter in "ceg"
     }
-    assert unmet(held) == []
-    lines = unmet([failed["c"], failed["e"]])
+    assert unmet_condition_lines(held) == []
+    lines = unmet_condition_lines([failed["c"], failed["e"]])
     for letter, line in zip("ce", lines[1:], strict=True):
         assert f"condition {letter} (" in line
         assert f"{letter} is missing" in line
@@ -230,7 +230,7 @@ def test_training_says_that_no_release_takes_a_one_sided_relation() -> None:
         )
         for letter in "cg"
     ]
-    _, *lines = unmet(failed)
+    _, *lines = unmet_condition_lines(failed)
     (line,) = lines
     assert "condition g (" in line, "nothing else helps such a run"
 

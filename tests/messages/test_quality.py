@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt_cli.report.quality import Judged, Quality
+from agt_cli.report.quality import EvaluatedAnswers, Quality
 
 YES_NO = ("no", "yes")
 
@@ -14,8 +14,8 @@ YES_NO = ("no", "yes")
 def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any) -> Quality:
     known = None if labels is None else np.array(labels, dtype=np.int64)
     given = {"classes": YES_NO, "records": "test records", **more}
-    return Quality.of(
-        Judged(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
+    return Quality.from_answers(
+        EvaluatedAnswers(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
     )
 
 

@@ -20,7 +20,7 @@ def finding(**changes: Any) -> Finding:
         "subject": "randomized_response", "claim": "1-differentially "
                                                    "private", "attack": "the label",
         "effort": "100 a "
-                  "side", "outcome": Outcome.STANDS, "meaning": "epsilon is at least "
+                  "side", "outcome": Outcome.NOT_CONTRADICTED, "meaning": "epsilon is at least "
                                                                 "0.8", "measure": "epsilon",
         "claimed": 1.0, "delta": 0.0, "found": 0.8, "confidence": 0.95,
     }  # fmt: skip
@@ -75,7 +75,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "randomized_response",
     ),
     ({"found": 1.2}, "randomized_response"),
-    ({"found": 1.2, "strength": Strength.CERTAIN}, "randomized_response"),
+    ({"found": 1.2, "strength": Strength.EXACT}, "randomized_response"),
     ({**VIOLATED, "strength": Strength.CREDIBLE}, "randomized_response"),
     ({**VIOLATED, "strength": Strength.ASYMPTOTIC}, "randomized_response"),
     ({"confidence": None}, "randomized_response"),
@@ -105,7 +105,7 @@ def test_a_finding_that_contradicts_itself_is_refused(changes: dict[str, Any], w
     "changes",
     [
         VIOLATED,
-        {**VIOLATED, "strength": Strength.CERTAIN, "confidence": None},
+        {**VIOLATED, "strength": Strength.EXACT, "confidence": None},
         {"outcome": Outcome.VIOLATED, "found": None},
         {"found": 1.2, "strength": Strength.ASYMPTOTIC},
         {

@@ -63,7 +63,7 @@ def test_planted_violation_of_numbers_is_caught(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in SOUND if "numbers" in name])
 def test_sound_numbers_are_let_pass(name: str) -> None:
-    assert SOUND[name](1).outcome is Outcome.STANDS
+    assert SOUND[name](1).outcome is Outcome.NOT_CONTRADICTED
 
 
 class TestExactly:
@@ -103,14 +103,14 @@ class TestPublished:
     def test_public_numbers_are_let_pass(self) -> None:
         pair = pair_of_sums(0, LATTICE_STEPS)
         finding = published_finding(NUMBERS, pair, SeededRandomness(0))
-        assert finding.outcome is Outcome.STANDS
+        assert finding.outcome is Outcome.NOT_CONTRADICTED
 
 
 def test_an_audit_without_a_run_attacks_both_kinds_of_edits() -> None:
     plan = TrialPlan(100, confidence=0.9999, source=SeededRandomness(0))
     findings, losses = audit_made_up_sums(NUMBERS, 2, plan)
     assert {finding.outcome for finding in findings} <= {
-        Outcome.STANDS,
+        Outcome.NOT_CONTRADICTED,
         Outcome.REPORTED,
         Outcome.UNTESTED,
     }
@@ -173,7 +173,7 @@ class TestReplay:
         queries = model.problem.dataset.train.features
         release = ReplayedRelease(model, queries, NUMBERS)
         findings = list(release.findings(2, np.random.default_rng(0)))
-        assert {finding.outcome for finding in findings} == {Outcome.STANDS}
+        assert {finding.outcome for finding in findings} == {Outcome.NOT_CONTRADICTED}
         assert max(finding.found or 0.0 for finding in findings[1::2]) > 0
 
     def test_a_range_of_the_records_is_caught(self) -> None:

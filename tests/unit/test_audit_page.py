@@ -13,7 +13,7 @@ from unit.test_audit_findings import audit, finding
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.page import AGAIN, data_table, lines, row
 from agt_audit.prediction import untested_because_equal
-from agt_cli.report.findings import Outcome, Strength, least, number
+from agt_cli.report.findings import Outcome, Strength, format_bound, format_lower_bound
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 
@@ -31,7 +31,7 @@ WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pear
 def test_a_bound_is_cut_off_and_a_violation_shows_its_digits(
     found: float, claimed: float | None, words: str
 ) -> None:
-    assert least(found, claimed) == words
+    assert format_lower_bound(found, claimed) == words
 
 
 def test_no_bound_stands_above_what_was_found() -> None:
@@ -40,12 +40,12 @@ def test_no_bound_stands_above_what_was_found() -> None:
         rng.uniform(0.01, 30, 500), 10.0 ** rng.uniform(-16, 1, 500), strict=True
     ):
         found = float(np.nextafter(claimed, 99) + more)
-        assert claimed < float(least(found, float(claimed))) <= found
-        assert float(number(found, down=True).replace(",", "")) <= found
+        assert claimed < float(format_lower_bound(found, float(claimed))) <= found
+        assert float(format_bound(found, down=True).replace(",", "")) <= found
 
 
 def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
-    certain = replace(WRONG, strength=Strength.CERTAIN, confidence=None, subject="another")
+    certain = replace(WRONG, strength=Strength.EXACT, confidence=None, subject="another")
     assert AGAIN in list(lines(audit(WRONG), "a person was"))
     assert AGAIN not in list(lines(audit(certain), "a person was")), "a counterexample is no chance"
     assert any(re.search(r"≥ 1\.002.*\b95\b.*Clopper-Pearson", cell) for cell in row(WRONG))

@@ -92,7 +92,7 @@ def test_nothing_given_out_is_nothing_tested() -> None:
     (finding,), trials = audit_unlearning(
         "shy", lambda: (None, shy), shy, both, lambda: EXACT, DRAWS
     )
-    assert finding.outcome is Outcome.STANDS
+    assert finding.outcome is Outcome.NOT_CONTRADICTED
     assert [trial.found for trial in trials] == [None, 0.0]
     assert both[0].name not in finding.effort
 

@@ -9,7 +9,7 @@ import pytest
 
 from agt import sentences
 from agt.errors import ConfigError
-from agt_cli.commands.runs import RunsConfig, moment, named, run as list_runs
+from agt_cli.commands.runs import RunsConfig, find_run, parse_time, run as list_runs
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.found import runs_below
@@ -40,19 +40,22 @@ def record(
 def test_runs_are_named_by_folder_end_and_digest(outputs: Path) -> None:
     runs = [record("train/a"), record("train/s_sweep/0"), record("train/t_sweep/0")]
     assert (
-        named("a", runs) == named("outputs/train/a", []) == named(runs[0].digest, runs) == runs[0]
+        find_run("a", runs)
+        == find_run("outputs/train/a", [])
+        == find_run(runs[0].digest, runs)
+        == runs[0]
     )
-    assert named(runs[1].digest[7:15], runs) == named("s_sweep/0", runs) == runs[1]
+    assert find_run(runs[1].digest[7:15], runs) == find_run("s_sweep/0", runs) == runs[1]
     for text, words in {"0": "2 runs", "b": "no run here", "sha256:": "no run here"}.items():
         with pytest.raises(ConfigError, match=words):
-            named(text, runs)
+            find_run(text, runs)
 
 
 def test_a_day_and_a_time() -> None:
-    assert moment("2026-01-31T12:00+01:00") == datetime(2026, 1, 31, 11, tzinfo=UTC)
-    assert moment("2026-01-31") < moment("2026-01-31T12:00")
+    assert parse_time("2026-01-31T12:00+01:00") == datetime(2026, 1, 31, 11, tzinfo=UTC)
+    assert parse_time("2026-01-31") < parse_time("2026-01-31T12:00")
     with pytest.raises(ConfigError, match="since=yesterday"):
-        moment("yesterday")
+        parse_time("yesterday")
 
 
 @pytest.mark.parametrize(

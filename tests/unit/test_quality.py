@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from agt_cli.report.quality import Judged, Quality, RateEstimate, auc, share
+from agt_cli.report.quality import (
+    EvaluatedAnswers,
+    Quality,
+    RateEstimate,
+    auc_estimate,
+    share_estimate,
+)
 
 YES_NO = ("no", "yes")
 
@@ -18,8 +24,8 @@ YES_NO = ("no", "yes")
 def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any) -> Quality:
     known = None if labels is None else np.array(labels, dtype=np.int64)
     given = {"classes": YES_NO, "records": "test records", **more}
-    return Quality.of(
-        Judged(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
+    return Quality.from_answers(
+        EvaluatedAnswers(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
     )
 
 
@@ -29,12 +35,12 @@ def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any)
 
 def test_hand_examples_of_clopper_and_pearson() -> None:
     """None of n: 1 - (alpha / 2)^(1 / n)."""
-    none, every = share(0, 10), share(10, 10)
+    none, every = share_estimate(0, 10), share_estimate(10, 10)
     assert none is not None
     assert every is not None
     assert (none.low, none.high) == (0, pytest.approx(1 - 0.025 ** (1 / 10)))
     assert (every.low, every.high) == (pytest.approx(0.025 ** (1 / 10)), 1)
-    assert share(0, 0) is None
+    assert share_estimate(0, 0) is None
 
 
 @pytest.mark.parametrize(("n", "p"), [(5, 0.5), (20, 0.03), (60, 0.9)])
@@ -45,7 +51,7 @@ def test_intervals_of_shares_cover_at_least_as_often_as_they_say(n: int, p: floa
     covered = sum(
         binom.pmf(k, n, p)
         for k in range(n + 1)
-        if (e := share(k, n)) is not None and e.low <= p <= e.high
+        if (e := share_estimate(k, n)) is not None and e.low <= p <= e.high
     )
     assert covered >= 0.95
 
@@ -61,7 +67,7 @@ def test_area_is_the_share_of_pairs_in_order_with_ties_a_half(
     records: list[tuple[int, int]],
 ) -> None:
     labels, scores = (np.array(part) for part in zip(*records, strict=True))
-    area = auc(labels, scores[None].astype(float))
+    area = auc_estimate(labels, scores[None].astype(float))
     if len(set(labels.tolist())) < 2:
         assert area is None
         return
@@ -75,7 +81,7 @@ def test_the_area_of_several_classes_is_the_mean_of_each_against_the_rest() -> N
     rng = np.random.default_rng(3)
     labels = rng.integers(0, 3, 80)
     scores = rng.normal(size=(3, 80)).round(1)
-    area = auc(labels, scores)
+    area = auc_estimate(labels, scores)
     assert area is not None
     assert area.value == pytest.approx(
         np.mean([pairs((labels == c) * 1, scores[c]) for c in range(3)])
@@ -86,11 +92,12 @@ def test_the_interval_of_an_area_is_that_of_the_bootstrap() -> None:
     rng = np.random.default_rng(1)
     labels = (rng.random(400) < 0.3) * 1
     scores = labels * 1.2 + rng.normal(size=400)
-    area = auc(labels, scores[None])
+    area = auc_estimate(labels, scores[None])
     assert area is not None
     again = (rng.integers(0, 400, 400) for _ in range(800))
     low, high = np.quantile(
-        [a.value for rows in again if (a := auc(labels[rows], scores[None, rows]))], [0.025, 0.975]
+        [a.value for rows in again if (a := auc_estimate(labels[rows], scores[None, rows]))],
+        [0.025, 0.975],
     )
     assert (area.low, area.high) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))
 
@@ -138,7 +145,7 @@ def test_groups_by_hand() -> None:
         1 / 2,
     ]
     assert {k: e.value for k, e in whole.certified.items()} == {1: 5 / 6, 3: 3 / 6}
-    assert {k: e.value for k, e in whole.held.items()} == {1: 4 / 6, 3: 3 / 6}
+    assert {k: e.value for k, e in whole.certified_and_correct.items()} == {1: 4 / 6, 3: 3 / 6}
     assert {k: e.value for k, e in f.certified.items()} == {1: 2 / 3, 3: 1 / 3}
     assert (whole.distance, f.distance) == (2.5, 1)
     assert quality.balanced == pytest.approx((3 / 4 + 1 / 2) / 2)

@@ -19,7 +19,7 @@ from agt.errors import ConfigError
 from agt.store.atomic import Pending
 from agt.store.lock import Lock
 from agt_cli.report import next_state
-from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, has_pending_commit
+from agt_cli.report.finished import COMMIT_FOLDER, NEXT_STATE_FOLDER, STATE_LOCK, has_pending_commit
 from agt_cli.report.next_state import commit, run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState
@@ -111,7 +111,7 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(
                     states.append(state(open_run(run, "train")))
                     break
         with run_lock(run):
-            assert not (run / NEXT).exists()
+            assert not (run / NEXT_STATE_FOLDER).exists()
         assert [name for name in leftovers(run) if name != "lock"] == []
     assert step > 40
     assert states == sorted(states), "not done up to one step, done from there on"
@@ -151,7 +151,7 @@ def test_a_state_that_is_not_whole_is_not_put(run: Path) -> None:
         with NextState(opened) as record:
             record.write("model.safetensors", b"1 x")
             record.finish()
-        (run / NEXT / "model.safetensors").write_bytes(b"2 x")
+        (run / NEXT_STATE_FOLDER / "model.safetensors").write_bytes(b"2 x")
         with pytest.raises(ConfigError, match=r"model\.safetensors"):
             commit(run)
     assert state(open_run(run, "train")) == 0
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written(run: Path, monkeypatch: pytest.MonkeyPa
     def refused(self: Lock) -> bool:
         raise PermissionError(13, "Permission denied", str(run / STATE_LOCK))
 
-    shutil.copytree(run, run / COMMIT, ignore=shutil.ignore_patterns("unlearning"))
+    shutil.copytree(run, run / COMMIT_FOLDER, ignore=shutil.ignore_patterns("unlearning"))
     assert has_pending_commit(run)
     monkeypatch.setattr(Lock, "acquire", refused)
     with pytest.raises(ConfigError, match=r"lock.*Permission denied"):
@@ -264,7 +264,7 @@ def listing(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", ["unlearning", STATE_LOCK, NEXT, COMMIT])
+@pytest.mark.parametrize("name", ["unlearning", STATE_LOCK, NEXT_STATE_FOLDER, COMMIT_FOLDER])
 @pytest.mark.parametrize("dangling", [False, True])
 def test_links_are_not_followed(run: Path, tmp_path: Path, name: str, dangling: bool) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -283,7 +283,7 @@ def test_links_are_not_followed(run: Path, tmp_path: Path, name: str, dangling: 
     link.symlink_to(elsewhere)
     with pytest.raises(ConfigError, match=rf"{name} .*rm {link}"):
         update(run)
-    if name == COMMIT:
+    if name == COMMIT_FOLDER:
         with pytest.raises(ConfigError, match=rf"{name} .*rm {link}"):
             open_run(run, "train")
     assert all(path.read_bytes() == content for path, content in before.items())
@@ -301,7 +301,7 @@ def decide(run: Path) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(next_state, "_roll_forward", stop)
+        patch.setattr(next_state, "_move_committed_files", stop)
         with pytest.raises(Killed):
             update(run)
 
@@ -336,23 +336,23 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_spoilt_commit_changes_nothing(run: Path, tmp_path: Path, name: str) -> None:
     decide(run)
-    SPOILT[name](run / COMMIT)
+    SPOILT[name](run / COMMIT_FOLDER)
     before = listing(tmp_path)
     for _ in range(2):
         with pytest.raises(
             ConfigError,
-            match=rf"{COMMIT}\b.*{COMMIT}\b",
+            match=rf"{COMMIT_FOLDER}\b.*{COMMIT_FOLDER}\b",
         ):
             open_run(run, "train")
-        with pytest.raises(ConfigError, match=COMMIT):
+        with pytest.raises(ConfigError, match=COMMIT_FOLDER):
             update(run)
     assert listing(tmp_path) == before
     if name != "the run's folder":
-        shutil.move(run / COMMIT, tmp_path / "away")
+        shutil.move(run / COMMIT_FOLDER, tmp_path / "away")
         assert state(open_run(run, "train")) == 0
 
 
-@pytest.mark.parametrize("name", [NEXT, COMMIT])
+@pytest.mark.parametrize("name", [NEXT_STATE_FOLDER, COMMIT_FOLDER])
 def test_a_file_in_a_folders_place(run: Path, name: str) -> None:
     (run / name).write_bytes(b"")
     with pytest.raises(ConfigError, match=rf"{name} .*rm "):
