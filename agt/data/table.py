@@ -464,7 +464,7 @@ class Table(TableSettings, Columns, LabelledFile):
             "encoding": self.csv.codec,
         }
 
-    def stated(self, settled: Mapping[str, Any]) -> Self:
+    def with_constants(self, settled: Mapping[str, Any]) -> Self:
         """Return this table with classes and ranges that were read off the training records.
 
         Args:
@@ -474,7 +474,7 @@ class Table(TableSettings, Columns, LabelledFile):
         for name, limits in settled["ranges"].items():
             if self.numeric.get(name) is None and limits[0] < limits[-1]:
                 numeric[name] = tuple(limits)  # of two values: a column of one value has no range
-        return replace(super().stated(settled), numeric=numeric)
+        return replace(super().with_constants(settled), numeric=numeric)
 
     def _files(self) -> list[FileRows]:
         if self.test is None:
