@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agt.api import fit, load
     from agt.certificates.box import Certificates
     from agt.certificates.conditions import Condition
-    from agt.data.labelled import Declared
+    from agt.data.in_memory import Declared
     from agt.data.table import Columns
     from agt.distributed import together
     from agt.errors import (
@@ -111,7 +111,7 @@ _HOMES = {
     ),
     "agt.certificates.box": ("Certificates",),
     "agt.certificates.conditions": ("Condition",),
-    "agt.data.labelled": ("Declared",),
+    "agt.data.in_memory": ("Declared",),
     "agt.data.table": ("Columns",),
     "agt.distributed": ("together",),
     "agt.errors": (

@@ -21,7 +21,7 @@ from agt.account import UNKNOWN_OWNER, DataOwner
 from agt.arrays import Labels, PublicFlags, RecordIds, UnitIds
 from agt.certificates.conditions import Condition
 from agt.data.frames import Features, as_pandas
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.data.table import Columns
 from agt.data.target import NumericTarget, declared_numbers
 from agt.distributed import group

@@ -9,7 +9,7 @@ from torch import nn
 
 from agt import facts
 from agt.data.dataset import Dataset
-from agt.data.labelled import Declared, dataset_of
+from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.data.table import Columns
 from agt.data.target import NumericTarget
 from agt.errors import ConfigError
@@ -90,7 +90,7 @@ class TrainingData:
         label_free_ids = RELATIONS[relation.name].label_free_ids
         coding_facts = () if columns is None else columns.facts
         features = x if columns is None else columns(x)
-        dataset, classes = dataset_of(
+        dataset, classes = dataset_from_arrays(
             features, y, declared, ids, units, public, label_free_ids, coding_facts, numbers
         )
         return cls(dataset, classes, declared, columns)

@@ -19,7 +19,7 @@ from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.data.erasure import without
 from agt.data.frames import Features, as_pandas
-from agt.data.labelled import in_order_of, names_of, query_records
+from agt.data.in_memory import check_names, query_records, reorder_columns
 from agt.data.table import Columns
 from agt.errors import ConfigError, Doubtful, naming_settings, warn_user
 from agt.fit_settings import FIT_ARGUMENTS
@@ -413,7 +413,7 @@ class Fitted:
             raise ConfigError(f"ids={ids!r} is not a list: give a list of ids")
         given_ids = list(ids)
         train = problem.dataset.train
-        people = set(names_of("ids", given_ids, len(given_ids)).tolist())
+        people = set(check_names("ids", given_ids, len(given_ids)).tolist())
         unknown = sorted(people - set(train.units.tolist()))
         if unknown or not people:
             raise ConfigError(
@@ -491,7 +491,11 @@ class Fitted:
         """
         x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
-            x = in_order_of(self.names, x) if self.columns is None else self.columns.code_queries(x)
+            x = (
+                reorder_columns(self.names, x)
+                if self.columns is None
+                else self.columns.code_queries(x)
+            )
         features = query_records(x).features
         shape = self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:

@@ -23,7 +23,7 @@ from agt.api import fit
 from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedFormCertificates, certify_linear
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.data.target import NumericTarget
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.labelling import Labelling

@@ -39,7 +39,7 @@ from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from agt.data.erasure import families
+from agt.data.erasure import copy_groups
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
@@ -1037,7 +1037,7 @@ class Unlearning(AuditKind):
         opened = trained.open(record, console)
         train = opened.dataset.train
         forget = ForgetSets(
-            train, families(opened.kept.source, train), self.records, self.trials, given.seed
+            train, copy_groups(opened.kept.source, train), self.records, self.trials, given.seed
         )
         plan = TrialPlan(self.releases, given.confidence)
         findings: list[Finding] = []

@@ -15,8 +15,8 @@ READ_AHEAD_BYTES = 2**27  # of features: codes of more of them are looked up in 
 READ_AHEAD_BLOCK_BYTES = 2**22  # that it looks up at once: a few milliseconds of work
 
 
-def fingerprint(*parts: Records) -> str:
-    """Return a digest of all that training reads of some records, in their order.
+def fingerprint(*record_sets: Records) -> str:
+    """Return a digest of some records: features, labels, flags, ids and units, in their order.
 
     It does not depend on whether features are held as codes or as an array. Ledgers compare it with
     the digests that earlier versions of agt recorded, so its form never changes: a second form
@@ -27,20 +27,20 @@ def fingerprint(*parts: Records) -> str:
     units "x", "y", and the ids "a", "b" with the units "1x", "y".
 
     Args:
-        parts: the records, for example of the training set and of the test set.
+        record_sets: for example the training records and the test records.
 
     Returns:
         32 hexadecimal digits.
     """
     h = blake2b(digest_size=DIGEST_BYTES)
-    for records in parts:
+    for records in record_sets:
         for features in _feature_blocks(records.features):
             h.update(features.reshape(-1).view(np.uint8).data)
         for array in (records.labels, records.public):
             h.update(array.tobytes())
         for array in (records.ids, records.units):
-            for place, names in enumerate(pieces(array)):
-                separator = "\n" if place else ""
+            for index, names in enumerate(pieces(array)):
+                separator = "\n" if index else ""
                 h.update((separator + "\n".join(names.tolist())).encode())
     return h.hexdigest()
 

@@ -26,14 +26,16 @@ from agt.settings import MOST_ROWS, DeclaredSize, Positive, schema
 
 @schema
 class FileConstants:
-    """What a file of labelled records told beside its records, recorded so that queries need it no
-    more.
+    """Constants that were read off a file of labelled records, and that queries need.
+
+    A run records them, so that queries can be read without the file.
 
     Attributes:
-        classes: the labels' names, in their order; empty: labels are numbers.
-        shape: of one record's vectors; None: columns say it.
-        center: what is subtracted; None: nothing, or the configuration has it.
-        ranges: column -> [low, high], where the configuration has none.
+        classes: the names of the classes, in their order; empty: labels are numbers.
+        shape: the shape of one record's vector; None: the columns decide it.
+        center: the constant that is subtracted from vectors; None: nothing is subtracted, or the
+            configuration has it.
+        ranges: column -> [low, high], for columns whose range the configuration does not have.
     """
 
     classes: tuple[str, ...]
@@ -54,8 +56,8 @@ class LabelledFileSettings:
         label_free: ids and the hashed split are made without labels (relation=flip).
         id, unit, public: columns; None: ids from the content, each record its own unit, all records
             private.
-        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is
-            given (conf/relation).
+        unit_rows: public cap on the rows of one unit: the default of ``relation.unit_rows``
+            (conf/relation).
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that
             count rows need it.
@@ -66,9 +68,10 @@ class LabelledFileSettings:
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
-        subgroups: columns for whose values a model's quality is told apart; training sees none of
-            it.
-        settled: what a training run's record fills in, for queries; None: they open the file again.
+        subgroups: columns for each of whose values a report states the model's quality; training
+            does not read them.
+        settled: the constants that a training run recorded, for queries; None: reading queries
+            opens the training file again.
     """
 
     SPLIT: ClassVar[str]
@@ -176,15 +179,13 @@ class EmbeddingsSettings(LabelledFileSettings):
 
 @schema
 class CsvSettings:
-    """How a text file is cut into cells, and how numbers are written in columns that have no
-    format of their own.
+    """The format of a text file: its cells, and the numbers in columns without a format.
 
     Attributes:
         separator: the one character between cells.
-        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
-        header: the first line names the columns; otherwise they are column1, column2, ...
-        decimal: what stands before the decimals of a number; a comma: points may stand between its
-            thousands.
+        encoding: Python's name of the text encoding; utf-8 may begin with a byte order mark.
+        header: whether the first line names the columns; otherwise they are column1, column2, ...
+        decimal: the decimal separator; if it is a comma, points may separate thousands.
     """
 
     separator: str = ","
@@ -210,11 +211,12 @@ class CsvSettings:
 
 @schema
 class MeasurementNote:
-    """What ``agt measure`` released of a table's records.
+    """The constants of a table that ``agt measure`` released.
 
     Attributes:
-        of: columns whose range or list it told; the words classes and size, of those.
-        claim: its guarantee, in words.
+        of: the columns whose range or list it released; and the words classes and size, if it
+            released these.
+        claim: its guarantee, as a sentence.
     """
 
     of: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -273,6 +275,7 @@ class ColumnsSettings:
             )
 
     def _check_columns(self) -> None:
+        """Raise ValueError if columns, ranges, lists or formats contradict one another."""
         inputs = {*self.numeric, *self.categorical}
         if not inputs:
             raise ValueError(
@@ -286,15 +289,16 @@ class ColumnsSettings:
             listed = {str(value) for value in values}
             if len(listed) < len(values):
                 raise ValueError(f"categorical.{column} lists a value twice: remove one of the two")
-            if listed & {*self._markers}:
-                both = min(listed & {*self._markers})
+            listed_as_missing = listed & {*self._markers}
+            if listed_as_missing:
                 raise ValueError(
-                    f"categorical.{column} lists {both!r} as a value, but missing_values "
+                    f"categorical.{column} lists {min(listed_as_missing)!r} as a value, but missing_values "
                     "lists it as a missing value: remove it from one of the two lists"
                 )
-        if set(self.numeric) & set(self.categorical):
+        in_both = self.numeric.keys() & self.categorical.keys()
+        if in_both:
             raise ValueError(
-                f"column {min(set(self.numeric) & set(self.categorical))} is listed under "
+                f"column {min(in_both)} is listed under "
                 "both numeric and categorical: remove it from one of them"
             )
         for name in self.formats:
@@ -324,6 +328,7 @@ class ColumnsSettings:
 
     @property
     def _markers(self) -> tuple[str, ...]:
+        """The texts that stand for a missing value, beside an empty cell, NA and the like."""
         return tuple(map(str, self.missing_values))
 
 

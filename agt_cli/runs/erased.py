@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from agt.data.erasure import IsErased, never
+from agt.data.erasure import IsErased, erase_none
 from agt.data.records import Records
 from agt.errors import counted
 from agt.store.folder import broken_as_config_error
@@ -39,7 +39,7 @@ def gone_of(run: Run) -> IsErased:
         ConfigError: the log was altered, or its key is missing.
     """
     log = Log.of(run)
-    return named(key_of(run), log.erased | log.waiting) if log.entries else never
+    return named(key_of(run), log.erased | log.waiting) if log.entries else erase_none
 
 
 def key_of(run: Run) -> HashKey:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data import table
+from agt.data import encoding
 from agt_cli.runs import prepare
 
 from .conftest import Agt
@@ -79,7 +79,7 @@ def test_a_run_has_the_same_files_however_its_table_is_held(
 ) -> None:
     write_people(tmp_path / "people.csv", missing="dataset.missing=indicator" in settings)
     for name, limit in (("array", 2**40), ("codes", 0)):
-        monkeypatch.setattr(table, "ARRAY_BYTES", limit)
+        monkeypatch.setattr(encoding, "ARRAY_BYTES", limit)
         agt("train", *SETTINGS, *settings, f"hydra.run.dir={name}", "-q").ended(0)
     assert files_of(tmp_path / "codes") == files_of(tmp_path / "array")
 
@@ -114,15 +114,15 @@ def test_a_run_is_used_and_erased_from_although_its_table_is_held_in_another_way
     (tmp_path / "ids.txt").write_text("r3\n")
     named = ("dataset.id=id", "dataset.id_permanent=true")
     votes = ("certificate=votes", "ensemble.members=5")
-    monkeypatch.setattr(table, "ARRAY_BYTES", then)
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", then)
     agt("train", *SETTINGS, *named, *votes, "hydra.run.dir=run", "-q").ended(0)
-    monkeypatch.setattr(table, "ARRAY_BYTES", now)
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", now)
     certified = agt("certify", "run=run", "hydra.run.dir=certified").ended(0)
     assert "changed" not in certified.err + certified.out
     agt("unlearn", "run=run", "ids=ids.txt", "hydra.run.dir=account", "-q").ended(0)
     removal = json.loads((tmp_path / "account/account.json").read_text())["removal"]
     assert removal["facts"]["members_retrained"] == 1
-    monkeypatch.setattr(table, "ARRAY_BYTES", then)
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", then)
     agt("certify", "run=run", "hydra.run.dir=again", "-q").ended(0)
     for folder in ("run", "certified", "account", "again"):
         agt("verify", folder, "-q").ended(0)

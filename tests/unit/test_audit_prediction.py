@@ -9,7 +9,7 @@ import pytest
 
 from agt.api import fit
 from agt.data.ids import CONTENT
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.labelling import Labelling

@@ -18,9 +18,10 @@ from hypothesis import given, strategies as st
 
 from agt.data.dataset import Dataset, with_notes
 from agt.data.embeddings import Embeddings
+from agt.data.encoding import HALVINGS, Encoding
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED
-from agt.data.table import HALVINGS, Encoding, Table
+from agt.data.table import Table
 from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import validate
 
