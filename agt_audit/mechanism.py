@@ -55,7 +55,7 @@ from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import bisected, on_line
 from agt_audit.numbers import audit_made_up_sums, audit_sums, search_sums
 from agt_audit.pairs import LabellingPair, between_roots, neighbours, segments
-from agt_audit.trials import Choosing, Exact, TrialPlan, attacked, tested
+from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
@@ -728,7 +728,6 @@ class MechanismAudit(AuditKind):
 
     Attributes:
         trials: how many releases of each side are counted.
-        choosing: how the event is chosen, as of ``TrialPlan``.
         neighbours: with a run: how many neighbouring datasets to train on.
         segments: with a run: on how many segments between records queries are searched.
         farthest: without a run: the largest evidence; for mechanisms that count members' answers,
@@ -738,7 +737,6 @@ class MechanismAudit(AuditKind):
     """
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
-    choosing: Choosing = "split"
     neighbours: Annotated[int, Field(ge=1)] = 4
     segments: Annotated[int, Field(ge=1)] = 8
     farthest: Natural = 100
@@ -778,7 +776,7 @@ class MechanismAudit(AuditKind):
             DataMissing: the run's data is missing.
             ConfigError: the data was changed.
         """
-        plan = TrialPlan(self.trials, given.confidence, self.choosing)
+        plan = TrialPlan(self.trials, given.confidence)
         if given.run is None:
             return attack_of(given.mechanism().mechanism(2, 1), self).without_data(plan)
         opened = given.open_with_data(record, console, WITHOUT_RUN)

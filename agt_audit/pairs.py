@@ -24,7 +24,8 @@ from agt.models.model import Model
 from agt.numeric import logits_of
 from agt.relations import RELATIONS
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.events import AnswerEvent, ThresholdEvent, event_of
+from agt_audit.estimates import Event, tail_event
+from agt_audit.events import MOVED_NUMBER, AnswerEvent, event_of
 from agt_audit.neighbours import (
     Read,
     attack_records,
@@ -152,7 +153,8 @@ class NumberPair:
             (number,) = self.with_unit.model.mean_of(threshold).tolist()
             hit = 1 / (1 + ratio)  # P(Z >= 0) of the discrete Laplace noise Z
             alarm = ratio ** abs(own_sum - other_sum) / (1 + ratio)
-            events.append(ThresholdEvent(number, above, alarm=alarm, hit=hit))
+            beyond = Event(MOVED_NUMBER, tail_event(number, above).holds)
+            events.append(AnswerEvent(beyond, alarm, hit))
         return events
 
     def chosen_queries(

@@ -837,6 +837,7 @@ def overstated_labels(seed: int, more: int = 1) -> Finding:
 
 ROWS = 240  # records of ``MeanModel``
 GONE = 12  # records that a request asks to erase
+WIDTH = 64  # its features: enough for noise of 64 numbers to be known again
 SIGMA = 0.005  # the claimed standard deviation of its noise
 DRAWS = TrialPlan(4_000)
 EXACT = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
@@ -886,7 +887,7 @@ class MeanModel:
     def __post_init__(self) -> None:
         self.labels = np.arange(ROWS) % 2
         self.rng = np.random.default_rng(self.seed)
-        self.x = 0.3 * (self.rng.normal(size=(ROWS, 6)) + self.labels[:, None])
+        self.x = 0.3 * (self.rng.normal(size=(ROWS, WIDTH)) + self.labels[:, None])
 
     def begin(self) -> tuple[ModelState, Unlearn]:
         """Return the trained model's state, and a function that removes further rows from it."""
@@ -908,22 +909,18 @@ class MeanModel:
         Args:
             rows: the rows that are left out.
             scale: the standard deviation of the noise, divided by the claimed one.
-            noise: [6] the noise of every draw; None: it is drawn anew.
+            noise: [WIDTH] the noise of the release; None: it is drawn anew.
         """
         values = np.delete(self.x, rows, axis=0).mean(axis=0)
         if not self.noisy:
             return ModelState(values)
-
-        def draw(count: int) -> np.ndarray:
-            if noise is None:
-                return values + scale * self.rng.normal(0, SIGMA, (count, 6))
-            return values + np.broadcast_to(noise, (count, 6))
-
-        noisy_values = draw(1)[0]
+        if noise is None:
+            noise = scale * self.rng.normal(0, SIGMA, WIDTH)
+        noisy_values = values + noise
         return ModelState(
             values,
             claimed_distance=1e-9,
-            draw_vectors=draw,
+            draw_noise=lambda count: scale * self.rng.normal(0, SIGMA, count),
             noisy_values=noisy_values,
             sigma=SIGMA,
             visible=self.x @ noisy_values * (2 * self.labels - 1),
@@ -1050,7 +1047,7 @@ PLANTED: dict[str, Plant] = {
         unlearned, "noise/claimed", request(), scale=1 / 3
     ),
     "fault: unlearning that uses the same noise for every released state of the model": partial(
-        unlearned, "epsilon", looking(), reused=True
+        unlearned, "noise/claimed", looking(), reused=True
     ),
     "fault: unlearning by retraining that keeps a record whose erasure was requested": partial(
         trained_again, kept=1

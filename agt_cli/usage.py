@@ -117,6 +117,10 @@ _POISONS = (
 )
 
 _TRAINER = "this setting was removed, because its two values meant the same. Leave it out"
+_CHOOSING = (
+    "this setting was removed: the audit always chooses the attacked event on releases of their "
+    "own. Leave it out"
+)
 
 OLD_SPELLINGS = {
     "runs where=": _LIST,
@@ -138,6 +142,7 @@ OLD_SPELLINGS = {
     "audit=shadows": _SHADOWS,
     "audit audit.poisons=": _POISONS,
     "audit audit.trainer=": _TRAINER,
+    "audit audit.choosing=": _CHOOSING,
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,
