@@ -542,9 +542,7 @@ class Auditor:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
         is_certified = self._certified_at_first_k(features)
         is_right = self.model.predict(features) == train.labels
-        edits = [
-            EditedRecords(train, rows, (), 1, ("less one",)) for rows in _rows_of(train, units)
-        ]
+        edits = [EditedRecords.without_unit(train, unit) for unit in units]
         for edit, neighbour, _ in self._train(edits):
             self.units_left_out += 1
             rows = edit.removed_rows
@@ -1383,20 +1381,6 @@ def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
     """Yield the ids of the records in each step's batch, without the limit n_max."""
     for rows in replace(plan, n_max=MOST_ROWS).batches(records.units):
         yield records.ids[rows]
-
-
-def _rows_of(records: Records, units: np.ndarray) -> list[np.ndarray]:
-    """Return the row numbers of each unit, ascending.
-
-    Args:
-        records: the records.
-        units: names of units, each of which has a record.
-    """
-    by_unit = np.argsort(records.units, kind="stable")
-    sorted_units = records.units[by_unit]
-    starts = np.searchsorted(sorted_units, units, "left")
-    stops = np.searchsorted(sorted_units, units, "right")
-    return [np.sort(by_unit[start:stop]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def share_of_bound_text(share: float) -> str:

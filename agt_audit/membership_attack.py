@@ -34,7 +34,7 @@ from scipy.stats import norm
 
 from agt.errors import AgtError, ConfigError
 from agt.models.model import Model
-from agt_audit.neighbours import EditedRecords, neighbours_of
+from agt_audit.neighbours import trained_without_each
 from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
 from agt_cli.report.findings import Finding, counterexamples
@@ -423,15 +423,14 @@ def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> li
     Raises:
         AgtError: training refuses the data without a unit.
     """
-    train = model.problem.dataset.train
     labels = model.predict(features)
-    edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
     changed: list[tuple[str, int]] = []
-    for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
+    names = units.tolist()
+    for unit, other in zip(names, trained_without_each(model, names), strict=True):
         if isinstance(other, AgtError):
             raise other
         rows = np.flatnonzero(other.predict(features) != labels)
-        changed += [(unit, int(row)) for row in rows]
+        changed += [(unit, row) for row in rows.tolist()]
     return changed
 
 

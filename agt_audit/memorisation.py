@@ -25,7 +25,7 @@ Formal guarantees
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,7 +38,7 @@ from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.memorised_images import draw_most_memorised
-from agt_audit.neighbours import EditedRecords, neighbours_of
+from agt_audit.neighbours import trained_without_each
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
@@ -50,8 +50,7 @@ from agt_cli.runs.prepare import certifying
 TARGETS_AT_ONCE = 64  # targets whose influences are computed together, to limit memory
 
 
-@dataclass(frozen=True)
-class InOutCounts:
+class InOutCounts(NamedTuple):
     """Counts of models with and without a record, and of those that give the right label.
 
     All arrays have one shape: an element for each record, or for each pair of records.
@@ -102,24 +101,7 @@ class InOutCounts:
 
     def take(self, indices: np.ndarray) -> "InOutCounts":
         """Return the counts at some indices of the flattened arrays."""
-        return InOutCounts(
-            self.right_with.ravel()[indices],
-            self.models_with.ravel()[indices],
-            self.right_without.ravel()[indices],
-            self.models_without.ravel()[indices],
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence["InOutCounts"]) -> "InOutCounts":
-        """Return the concatenation of one-dimensional counts; empty arrays if there are none."""
-        if not parts:
-            return cls(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
-        return cls(
-            np.concatenate([part.right_with for part in parts]),
-            np.concatenate([part.models_with for part in parts]),
-            np.concatenate([part.right_without for part in parts]),
-            np.concatenate([part.models_without for part in parts]),
-        )
+        return InOutCounts(*(array.ravel()[indices] for array in self))
 
 
 def needed(records: int, confidence: float) -> int:
@@ -191,24 +173,20 @@ def strongest(
     Returns:
         [p, 2] indices of source and target, and the counts of each pair, [p].
     """
-    candidates: list[tuple[float, int, int, InOutCounts]] = []
+    pairs = np.empty((0, 2), dtype=np.int64)
+    counts = InOutCounts(*np.empty((4, 0)))
     for start in range(0, len(targets), TARGETS_AT_ONCE):
         chunk = targets[start : start + TARGETS_AT_ONCE]
-        counts = influence(included, right, sources, chunk)
-        values = np.nan_to_num(counts.value, nan=-np.inf).ravel()
-        largest = np.argpartition(-values, min(count, len(values) - 1))[:count]
-        for index in largest.tolist():
-            if np.isfinite(values[index]):
-                source, target = divmod(index, len(chunk))
-                of_pair = counts.take(np.array([index]))
-                candidates.append(
-                    (float(values[index]), int(sources[source]), int(chunk[target]), of_pair)
-                )
-    candidates.sort(key=lambda candidate: -candidate[0])
-    best = candidates[:count]
-    pairs = [(source, target) for _, source, target, _ in best]
-    counts_of_pairs = InOutCounts.joined([of_pair for *_, of_pair in best])
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2), counts_of_pairs
+        of_chunk = influence(included, right, sources, chunk)
+        known = np.flatnonzero(np.isfinite(of_chunk.value))
+        source, target = np.divmod(known, len(chunk))
+        pairs = np.concatenate([pairs, np.stack([sources[source], chunk[target]], axis=1)])
+        both = zip(counts, of_chunk.take(known), strict=True)
+        counts = InOutCounts(*map(np.concatenate, both))
+        largest = np.argsort(-counts.value, kind="stable")[:count]
+        pairs = pairs[largest]
+        counts = counts.take(largest)
+    return pairs, counts
 
 
 # -- the audit
@@ -395,22 +373,19 @@ def _retrain_without_each(
     """
     train = model.problem.dataset.train
     # the pool begins with the private training records, in their order
-    rows = np.flatnonzero(~train.public)[chosen]
-    edits = [EditedRecords.without_unit(train, train.units[row]) for row in rows]
+    records = train.take(np.flatnonzero(~train.public)[chosen])
+    is_right = model.predict(records.features) == records.labels
     changes: dict[int, bool] = {}
     refusals: list[str] = []
     with console.progress("leaving records out", "record") as report:
-        for index, other in enumerate(neighbours_of(model, edits)):
-            done = index + 1
-            report(done, len(edits), done, len(edits))
+        trained = trained_without_each(model, records.units.tolist())
+        for index, other in enumerate(trained):
+            report(index + 1, len(records), index + 1, len(records))
             if isinstance(other, AgtError):
                 refusals.append(str(other))
                 continue
-            row = rows[index]
-            query = train.features[row : row + 1]
-            right_with = model.predict(query)[0] == train.labels[row]
-            right_without = other.predict(query)[0] == train.labels[row]
-            changes[index] = right_with != right_without
+            (label,) = other.predict(records.features[index : index + 1])
+            changes[index] = bool(is_right[index]) != (label == records.labels[index])
     return changes, refusals
 
 

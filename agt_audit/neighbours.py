@@ -262,7 +262,8 @@ class EditedRecords:
     @classmethod
     def without_unit(cls, records: Records, unit: str) -> "EditedRecords":
         """Return the neighbour of ``records`` that lacks all rows of one unit."""
-        return cls(records, np.flatnonzero(records.units == unit))
+        rows = np.flatnonzero(records.units == unit)
+        return cls(records, rows, distance=1, edits=("less one",))
 
     def with_edit(
         self, removed_unit: str | None, added_unit: Records | None, description: str
@@ -452,6 +453,12 @@ def neighbours_of(
             yield result
         else:
             yield result.with_problem(model.problem)
+
+
+def trained_without_each(model: Model, units: Sequence[str]) -> Iterator[Model | AgtError]:
+    """Train the run's model without each of some units, one at a time, as of ``neighbours_of``."""
+    train = model.problem.dataset.train
+    return neighbours_of(model, [EditedRecords.without_unit(train, unit) for unit in units])
 
 
 def _train_without_bounds(

@@ -240,7 +240,7 @@ def gap_of_the_grid(seed: int) -> Finding:
     mechanism = SmoothCauchy(eps=1.0)
     plan = plan_of(seed)
     labelling = Labelling.judged(model, mechanism, None, "paper")
-    found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
+    found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 32, seed)
     assert found is not None, "no decision line was found between the two clouds of records"
     return audit_pair(mechanism, found, plan, model.max_distance)[1]
 

@@ -182,7 +182,7 @@ class TestSearch:
         """
         mine = labelling(kind, RandomizedResponse(eps=1.0))
         points = mine.model.problem.dataset.train.features
-        found = search(mine, partial(expected_bound, mine.mechanism, plan=plan()), points, 2, 4, 0)
+        found = search(mine, partial(expected_bound, mine.mechanism, plan=plan()), points, 2, 32, 0)
         assert found.first != found.second
         assert found.moved <= 1
         assert not exact_loss(mine.mechanism, found).exceeds

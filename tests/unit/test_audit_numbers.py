@@ -191,7 +191,7 @@ class TestRuns:
         model = run_of_numbers(0, relation=relation)
         labelling = NumberLabelling.judged(model, NUMBERS)
         anchors = model.problem.dataset.train.features
-        found = search_sums(model, labelling, anchors, 4, 16, 0)
+        found = search_sums(labelling, anchors, 4, 16, 0)
         assert found is not None
         loss = exact_sum_loss(NUMBERS, found)
         assert loss is not None
