@@ -158,7 +158,7 @@ class Membership(AuditKind):
         shadows = None
         if self.shadows:
             config = ShadowConfig(self.shadows, given.seed, self.workers)
-            shadows = trained_shadows(config, given, opened, console)
+            shadows = trained_shadows(config, given, opened, pool, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
         labels_finding = compare_labels(
             opened.model,

@@ -34,7 +34,7 @@ from scipy.stats import norm
 
 from agt.errors import AgtError, ConfigError
 from agt.models.model import Model
-from agt_audit.neighbours import trained_without_each
+from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
 from agt_cli.report.findings import Finding, counterexamples
@@ -425,8 +425,9 @@ def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> li
     """
     labels = model.predict(features)
     changed: list[tuple[str, int]] = []
-    names = units.tolist()
-    for unit, other in zip(names, trained_without_each(model, names), strict=True):
+    train = model.problem.dataset.train
+    edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
+    for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
         if isinstance(other, AgtError):
             raise other
         rows = np.flatnonzero(other.predict(features) != labels)

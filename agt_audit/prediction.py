@@ -342,7 +342,7 @@ def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
     return decides
 
 
-TEST_BUDGET = Allowance(MAX_TOTAL_EPS, 0.99, 0.5)  # of each test ledger; it is never published
+TEST_BUDGET = Allowance(MAX_TOTAL_EPS / 2, 0.99, 0.5)  # of each test ledger
 MAX_QUERIES = 1000  # queries from the data that are examined
 DRAWN = (
     "this audit drew labels about the real data as `agt predict` does, but published none: they "

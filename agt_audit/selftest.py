@@ -1125,10 +1125,10 @@ COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
 VERDICTS = {
     (True, True): CAUGHT,
     (True, False): "MISSED",
-    (False, False): PASSED,
-    (False, True): "FALSE ALARM",
+    (False, True): PASSED,
+    (False, False): "FALSE ALARM",
 }
-"""(a violation was planted, the auditor reports one) -> a word."""
+"""(a violation was planted, the auditor's finding is right) -> a word."""
 
 
 @schema
@@ -1154,8 +1154,9 @@ class Selftest(AuditKind):
                 start = time.monotonic()
                 finding = _audit_plant(plant, name, given.seed)
                 seconds = round(time.monotonic() - start, 3)
-                findings.append(judge_auditor(name, finding, is_flawed))
-                verdict = _verdict(finding, is_flawed)
+                judged = judge_auditor(name, finding, is_flawed)
+                findings.append(judged)
+                verdict = VERDICTS[is_flawed, not judged.violated]
                 rows.append((name, finding.claim, found(finding), verdict, seconds))
                 report(done, len(plants), done, len(plants))
         table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -1174,16 +1175,6 @@ def _audit_plant(plant: Plant, name: str, seed: int) -> Finding:
         return counterexamples(name, "-", "-", "-", "-", None, why)
 
 
-def _is_right(finding: Finding, is_flawed: bool) -> bool:
-    """Return whether a plant's finding has the outcome that it must have."""
-    return finding.outcome is (Outcome.VIOLATED if is_flawed else Outcome.STANDS)
-
-
-def _verdict(finding: Finding, is_flawed: bool) -> str:
-    """Return the word of ``VERDICTS`` for a plant's finding; an untested one is always wrong."""
-    return VERDICTS[is_flawed, _is_right(finding, is_flawed) == is_flawed]
-
-
 def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
     """Return the finding about the auditor: it is violated unless the plant's outcome is right.
 
@@ -1192,8 +1183,9 @@ def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
         finding: the plant's finding.
         is_flawed: whether the plant has a violation.
     """
-    is_right = _is_right(finding, is_flawed)
-    verdict = _verdict(finding, is_flawed)
+    right_outcome = Outcome.VIOLATED if is_flawed else Outcome.STANDS
+    is_right = finding.outcome is right_outcome  # an untested finding is always wrong
+    verdict = VERDICTS[is_flawed, is_right]
     claim = "the auditor does not contradict this correct claim"
     if is_flawed:
         claim = "the auditor detects this planted violation"
@@ -1204,7 +1196,7 @@ def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
         effort=finding.effort,
         outcome=Outcome.STANDS if is_right else Outcome.VIOLATED,
         meaning=f"{verdict}. Audited claim: {finding.claim}; {finding.meaning}",
-        measure=VERDICTS[is_flawed, is_flawed],  # the right verdict
+        measure=VERDICTS[is_flawed, True],
         claimed=1.0,
         found=float(is_right),
         strength=Strength.CERTAIN,

@@ -121,6 +121,10 @@ _CHOOSING = (
     "this setting was removed: the audit always chooses the attacked event on releases of their "
     "own. Leave it out"
 )
+_LEFT_OUT = (
+    "this setting was removed, because `agt audit certificate` tests the same claim: type agt "
+    "audit certificate run=latest audit.units=NUMBER"
+)
 
 OLD_SPELLINGS = {
     "runs where=": _LIST,
@@ -143,6 +147,7 @@ OLD_SPELLINGS = {
     "audit audit.poisons=": _POISONS,
     "audit audit.trainer=": _TRAINER,
     "audit audit.choosing=": _CHOOSING,
+    "audit audit.left_out=": _LEFT_OUT,
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,
