@@ -331,7 +331,6 @@ class Auditor:
             and 0 otherwise.
         unreached: how many members of neighbours were not compared, because the run has no bounds
             for their distance.
-        names_far_records: whether ``planned`` has an edit that added records beyond the ranges.
         pairs: how many neighbours were trained with all their bounds.
         ends_compared: how many ends of boxes were compared between the run and these neighbours.
         ends_outside: how many of them lie outside of the other's box.
@@ -399,7 +398,6 @@ class Auditor:
         self.units_left_out = 0
         self.memorised = list[tuple[bool, int]]()
         self.unreached = 0
-        self.names_far_records = False
         self.pairs = 0
         self.ends_compared = 0
         self.ends_outside = 0
@@ -542,9 +540,7 @@ class Auditor:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
         is_certified = self._certified_at_first_k(features)
         is_right = self.model.predict(features) == train.labels
-        edits = [
-            EditedRecords(train, rows, (), 1, ("less one",)) for rows in _rows_of(train, units)
-        ]
+        edits = [EditedRecords.without_unit(train, unit) for unit in units]
         for edit, neighbour, _ in self._train(edits):
             self.units_left_out += 1
             rows = edit.removed_rows
@@ -610,9 +606,6 @@ class Auditor:
             A neighbour, its model, and its largest deviation.
         """
         self.planned.update(map(edit_and_distance, edits))
-        self.names_far_records |= any(
-            len(edit.edits) == 1 and edit.range_factor > 1 for edit in edits
-        )
         is_long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
         neighbours = neighbours_of(self.model, edits, processes=is_long)
         for done, edit in enumerate(edits):
@@ -1328,11 +1321,10 @@ class Auditor:
                 "these datasets are farther from the run's data than the largest k for which the "
                 "run has bounds"
             )
-        if self.names_far_records:
+        if {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.relation):
             yield (
-                "some records that the audit added have values outside the declared ranges of "
-                "their columns (marked 'beyond the ranges of the columns'). The certificates "
-                "must hold for these records as well"
+                "records that the audit adds may have values outside the declared ranges of their "
+                "columns. The certificates must hold for these records as well"
             )
 
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -1383,20 +1375,6 @@ def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
     """Yield the ids of the records in each step's batch, without the limit n_max."""
     for rows in replace(plan, n_max=MOST_ROWS).batches(records.units):
         yield records.ids[rows]
-
-
-def _rows_of(records: Records, units: np.ndarray) -> list[np.ndarray]:
-    """Return the row numbers of each unit, ascending.
-
-    Args:
-        records: the records.
-        units: names of units, each of which has a record.
-    """
-    by_unit = np.argsort(records.units, kind="stable")
-    sorted_units = records.units[by_unit]
-    starts = np.searchsorted(sorted_units, units, "left")
-    stops = np.searchsorted(sorted_units, units, "right")
-    return [np.sort(by_unit[start:stop]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def share_of_bound_text(share: float) -> str:

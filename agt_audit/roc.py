@@ -173,7 +173,8 @@ class Roc:
             rate: the largest share of these non-members that may be classified as members.
             confidence: of the limits.
         """
-        allowed = self.curve[self.curve[:, 1] <= rate * len(self._others)]
+        # the factor allows for rounding
+        allowed = self.curve[self.curve[:, 1] <= rate * len(self._others) * (1 + 1e-12)]
         lowest_threshold = float(allowed[-1, 0])
         return self.beyond(lowest_threshold, confidence)
 

@@ -52,7 +52,7 @@ from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import tail_event
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
-from agt_audit.pairs import neighbours, segments
+from agt_audit.pairs import neighbours, points_between_labels
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, format_lower_bound
@@ -254,14 +254,12 @@ def train_farthest_neighbour(
     Returns:
         The run's head with the neighbour's; None: no neighbour has other weights than the run.
     """
-    begin, end = segments(model, anchors, count, np.random.default_rng(seed))
-    middle = (begin + (end - begin) / 2).astype(begin.dtype)
+    points = points_between_labels(model, anchors, count, np.random.default_rng(seed))
     own_weight = model.trained.weight.numpy()
     best: TrainedPair | None = None
-    for edit, other in neighbours(model, middle, count):
+    for where, other in neighbours(model, points, count):
         head = other.linear_head
         assert head is not None
-        where = f"two datasets were used: the run's own data, and the same data {edit}"
         heads = WeightPair(own_weight, head.trained.weight.numpy(), model.l2_sensitivity, where)
         if heads.distance and (best is None or heads.distance > best.heads.distance):
             best = TrainedPair(model, head, heads)

@@ -94,7 +94,8 @@ class Statements:
         columns = pa.csv.ReadOptions(column_names=list(self.names))
         with self.path.open("rb") as file:
             file.readline()
-            number, begin = 0, file.tell()
+            number = 0
+            begin = file.tell()
             while block := file.read(self.chunk_bytes) + file.readline():
                 if number >= start:
                     try:
@@ -105,7 +106,8 @@ class Statements:
                         raise DataError(
                             f"{self.path}: bytes {begin} to {file.tell()}: {first_line(error)}"
                         ) from None
-                number, begin = number + 1, file.tell()
+                number += 1
+                begin = file.tell()
 
     def _parquet(self, types: Mapping[str, pa.DataType], start: int) -> Iterator[pa.Table]:
         # Column pages are read through a small buffer, so that one group may be as large as the
@@ -194,7 +196,9 @@ def require_columns(names: Sequence[str], wanted: Sequence[str], path: Path) -> 
             raise DataError(f"{path}: there is no column '{name}'{nearest(name, names[:8])}")
 
 
-CUSTOMER, DATE, TARGET = "customer_ID", "S_2", "target"
+CUSTOMER = "customer_ID"
+DATE = "S_2"
+TARGET = "target"
 CLASSES = ("0", "1")
 
 
@@ -551,7 +555,8 @@ class Amex:
         index: Places,
         on_progress: OnProgress,
     ) -> None:
-        place, ends = index.place, np.cumsum(index.chunk_rows)
+        place = index.place
+        ends = np.cumsum(index.chunk_rows)
         train_rows = len(place) - index.counts["test_records"]
         types = {name: pa.string() if name in self.vocabulary else pa.float32() for name in names}
         start = folder.done - 1
@@ -562,7 +567,8 @@ class Amex:
                     f"{statements.path} changed while it was read: delete {folder.work} and "
                     "start again"
                 )
-            x, to = self._values(table), place[end - len(table) : end]
+            x = self._values(table)
+            to = place[end - len(table) : end]
             for part in (to < train_rows, to >= train_rows):  # each is an unbroken run of places
                 if part.any():
                     folder.write("x", int(to[part][0]), x[part])
@@ -612,7 +618,8 @@ class Amex:
         }
 
     def _outcome(self, prepared: Mapping[str, Any], folder: ArrayFolder) -> PreparedFolder:
-        counts, width = prepared["counts"], prepared["arrays"]["x"]["shape"][1]
+        counts = prepared["counts"]
+        width = prepared["arrays"]["x"]["shape"][1]
         return PreparedFolder(
             folder=folder.out,
             metrics={**counts, "width": width},
@@ -731,11 +738,10 @@ def make(folder: Path, rows: int, format: str, seed: int = 0) -> tuple[Path, Pat
     counts = customers(rows, rng)
     risk = rng.random(len(counts))
     folder.mkdir(parents=True, exist_ok=True)
-    data, labels = folder / f"train_data.{format}", folder / "train_labels.csv"
-    tables, kind = (
-        blocks(counts, risk, rng),
-        pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter,
-    )
+    data = folder / f"train_data.{format}"
+    labels = folder / "train_labels.csv"
+    tables = blocks(counts, risk, rng)
+    kind = pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter
     first = next(tables)
     with kind(data, first.schema) as writer:
         for table in chain([first], tables):

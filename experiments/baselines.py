@@ -214,7 +214,8 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
         ConfigError: a label that is no class, or a batch above n_max.
         UnsoundError: a parameter became NaN or infinite.
     """
-    training, dtype = bench.training, bench.training.dtype
+    training = bench.training
+    dtype = bench.training.dtype
     head = copy.deepcopy(bench.head).to(getattr(torch, dtype))
     targets = one_hot(records.labels, bench.classes, training.loss)
     plan = BatchPlan.from_settings(training.batch, training.epochs, bench.size, len(records))
@@ -320,7 +321,8 @@ class DpSgd:
         dtype = next(model.parameters()).dtype
         targets = one_hot(bench.records.labels, bench.classes, bench.training.loss)
         x, y = (torch.tensor(values, dtype=dtype) for values in (bench.records.features, targets))
-        plan, draws = self.plan(bench.size, eps, delta), torch.Generator()
+        plan = self.plan(bench.size, eps, delta)
+        draws = torch.Generator()
         draws.manual_seed(seed)
         with _quiet():
             self.descend(
@@ -514,10 +516,8 @@ class Perturbation:
         )
         count, width = erm.x.shape
         if self.method == "objective":
-            shape, source = (
-                ProblemConstants(self.strength, self.clamp, count, width),
-                SeededRandomness(seed),
-            )
+            shape = ProblemConstants(self.strength, self.clamp, count, width)
+            source = SeededRandomness(seed)
             weight = release_objective(erm, shape, ApproximateDP(eps, delta), source).weight
         else:
             noise = (

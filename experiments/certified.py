@@ -57,7 +57,8 @@ from .runs import Finished
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 LEAST = "{}: least eps within a point"
-EVEN, GEOMETRIC = "even spacing", "geometric spacing"
+EVEN = "even spacing"
+GEOMETRIC = "geometric spacing"
 
 
 @kind
@@ -80,7 +81,8 @@ def accuracy_by_eps(
     ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        profile, finished = profiles[key["profile"]], entry.run(key["profile"], run)
+        profile = profiles[key["profile"]]
+        finished = entry.run(key["profile"], run)
         evidence = finished.evidence(profile.vote)
         yield {
             "series": f"{key['mechanism']} ({key['profile']})",
@@ -154,10 +156,12 @@ def accuracy_by_members(
     ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        profile, mechanism = profiles[key["profile"]], MECHANISMS[key["mechanism"]]
+        profile = profiles[key["profile"]]
+        mechanism = MECHANISMS[key["mechanism"]]
         own = (*run, f"ensemble.members={key['members']}")
         finished = entry.run(key["profile"], own, f"{key['members']} members")
-        evidence, votes = finished.evidence(profile.vote), mechanism.needs == "votes"
+        evidence = finished.evidence(profile.vote)
+        votes = mechanism.needs == "votes"
         if evidence.tally is not None or not votes:
             yield {
                 "series": f"{mechanism.name} ({key['profile']})",
@@ -244,7 +248,8 @@ def accuracy_by_queries(
             return [{"accuracy": _released(entry, key["profile"], weights, eps, delta)}] * len(
                 queries
             )
-        profile, own = profiles[key["profile"]], (*run, f"ensemble.members={key['members']}")
+        profile = profiles[key["profile"]]
+        own = (*run, f"ensemble.members={key['members']}")
         evidence = entry.run(key["profile"], own, f"{key['members']} members").evidence(
             profile.vote
         )
@@ -312,7 +317,8 @@ def sensitivity_by_grid(
     ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        finished, count = entry.run(key["profile"], run), key["values of k"]
+        finished = entry.run(key["profile"], run)
+        count = key["values of k"]
         top = max(finished.ks, default=0)
         if finished.ks != tuple(range(top + 1)):
             raise ConfigError(
@@ -403,7 +409,8 @@ def _trained(
     entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int
 ) -> float:
     """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
-    bench, test = entry.bench(name, own, dtype="float32"), entry.data(name, own)[0].dataset.test
+    bench = entry.bench(name, own, dtype="float32")
+    test = entry.data(name, own)[0].dataset.test
     return bench.accuracy(sgd.fit(bench, eps, delta, seed), test)
 
 
@@ -456,7 +463,8 @@ def certified_by_k(
     ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, claim = key["profile"], key["claim"]
+        name = key["profile"]
+        claim = key["claim"]
         label = "" if key["variant"] == unnamed else key["variant"]
         words = " ".join(filter(None, (claim, label)))
         finished = entry.run(name, (*own[key["variant"]], f"relation=@{claim}"), words)
@@ -749,7 +757,8 @@ def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int 
     prepared, settings = entry.data(name, own)
     if not settings.certificate.draws_start:
         return float("nan")
-    test, bench = prepared.dataset.test, entry.bench(name, own)
+    test = prepared.dataset.test
+    bench = entry.bench(name, own)
     rows = np.ones(len(test), dtype=bool) if only is None else test.labels == only
     before = bench.labels(
         dict(bench.head.named_parameters()), test.features[rows].astype(settings.training.dtype)
@@ -778,7 +787,8 @@ def _over_training(
     """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified
     fraction.
     """
-    problem, dataset = prepared.problem(settings), prepared.dataset
+    problem = prepared.problem(settings)
+    dataset = prepared.dataset
     epochs: dict[int, pd.DataFrame] = {}
 
     def on_epoch(epoch: int, reached: Box) -> None:
@@ -828,11 +838,9 @@ def plane_maps(
         return {f"certified at k = {k}": (tested >= k).mean() for k in levels}
 
     def measure(entry: Entry, key: Key) -> pd.DataFrame:
-        name, panel, run = (
-            key["profile"],
-            key["panel"],
-            (*own[key["panel"]], f"relation=@{key['claim']}"),
-        )
+        name = key["profile"]
+        panel = key["panel"]
+        run = (*own[key["panel"]], f"relation=@{key['claim']}")
         dataset = entry.data(name, run)[0].dataset
         if dataset.plane is None:
             raise TypeError(
@@ -842,10 +850,8 @@ def plane_maps(
         lifted = dataset.plane.lift(points).astype(dataset.train.features.dtype)
         asked = np.concatenate([lifted, dataset.test.features.astype(lifted.dtype)])
         found = entry.run(name, run, f"{key['claim']}, {panel}", f"map{resolution} and test", asked)
-        labels, (mapped, tested) = (
-            found.frame["prediction"].to_numpy(),
-            np.split(found.distance, [len(lifted)]),
-        )
+        labels = found.frame["prediction"].to_numpy()
+        mapped, tested = np.split(found.distance, [len(lifted)])
         few = np.linspace(
             0, len(dataset.train) - 1, min(TRAINING_POINTS, len(dataset.train))
         ).astype(int)
@@ -868,7 +874,9 @@ def plane_maps(
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
 
     def shown(rows: pd.DataFrame) -> Shown:
-        scale, shades, label = regions(levels), (0.0, DARKEST_COLOUR), "stable distance, in k"
+        scale = regions(levels)
+        shades = (0.0, DARKEST_COLOUR)
+        label = "stable distance, in k"
         what = (
             "Regions of the plane by how many records would have to change before the label could;"
         )
@@ -879,7 +887,8 @@ def plane_maps(
             powers = [10.0**power for power in range(lowest_power, 0)]
             ends = [step * power for power in powers for step in within_decade] + [1.0]
             in_words = format_power_of_ten if lowest_power < -4 else "{:g}".format
-            scale, shades = (ends, {end: in_words(end) for end in ends}), (DARKEST_COLOUR, 0.0)
+            scale = (ends, {end: in_words(end) for end in ends})
+            shades = (DARKEST_COLOUR, 0.0)
             label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
             what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
         draw = partial(

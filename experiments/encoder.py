@@ -297,10 +297,8 @@ def _train(
     steps = config.epochs * math.ceil(len(public) / config.batch)
     with _deterministic():
         for step, rows in enumerate(_batches(public.labels, config), start=1):
-            features, labels = (
-                model.conv(torch.from_numpy(images[rows])),
-                torch.from_numpy(public.labels[rows]),
-            )
+            features = model.conv(torch.from_numpy(images[rows]))
+            labels = torch.from_numpy(public.labels[rows])
             logits = model.dense(features)
             loss = (
                 F.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
@@ -352,7 +350,8 @@ def gradient_width(
     for _, d, x in Network.from_head(dense, loss, max(outputs, 2)).factors(
         features, labels, box, exact
     ):
-        of_d, of_x = (d.upper - d.lower).sum(dim=-1), (x.upper - x.lower).sum(dim=-1)
+        of_d = (d.upper - d.lower).sum(dim=-1)
+        of_x = (x.upper - x.lower).sum(dim=-1)
         width = (
             width
             + (of_d * (1 + x.magnitude().sum(dim=-1)) + d.magnitude().sum(dim=-1) * of_x).mean()
@@ -372,7 +371,8 @@ def _batches(labels: np.ndarray, config: EncoderConfig) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(config.seed)
     rows_of = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     sizes = np.array([len(rows) for rows in rows_of])
-    by_class, first = np.concatenate(rows_of), np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    by_class = np.concatenate(rows_of)
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     for _ in range(config.epochs):
         order = rng.permutation(len(labels))
         if config.balanced:
@@ -513,7 +513,8 @@ def _deterministic() -> Iterator[None]:
     """Deterministic algorithms, in one thread: how a convolution's sums are split depends on how
     many there are.
     """
-    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    before = torch.are_deterministic_algorithms_enabled()
+    threads = torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     try:

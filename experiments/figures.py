@@ -97,7 +97,8 @@ def marks(
         series: of the marks' looks.
         panels: one panel each, titled as ``panel`` says.
     """
-    categories, parts = list(data[y].unique()), list(data.groupby(panels, sort=False))
+    categories = list(data[y].unique())
+    parts = list(data.groupby(panels, sort=False))
     several = data[series].nunique() > 1
     beside = several and len(parts) == 1
     across = len(parts) if len(parts) <= MOST_ACROSS else PANELS_PER_ROW
@@ -303,9 +304,11 @@ def _scale_of_counts(axes: Axes, counts: pd.Series) -> None:
 
     Some room remains at both ends for what is written beside the points.
     """
-    low, high = float(counts.min()), float(counts.max())
+    low = float(counts.min())
+    high = float(counts.max())
     if low > 0:
-        first, last = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
+        first = 10.0 ** math.floor(math.log10(low))
+        last = 10.0 ** math.ceil(math.log10(high))
         axes.set(xscale="log", xlim=(first, max(last, 10 * first)))
     else:
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
@@ -371,7 +374,8 @@ def pictures(
     """
     parts = {str(line): part.sort_values(order) for line, part in data.groupby(rows, sort=False)}
     pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
-    side, across = math.isqrt(len(pixels)), max(map(len, parts.values()))
+    side = math.isqrt(len(pixels))
+    across = max(map(len, parts.values()))
     with saved_figure(record, name, data, (0.72 * across + 1.1, 1.05 * len(parts) + 0.1)) as figure:
         places = figure.subplots(len(parts), across, squeeze=False)
         for axes in places.ravel():
@@ -430,10 +434,8 @@ def planes(
     colours = ListedColormap(mpl.colormaps[COLOUR_MAP](first + (last - first) * steps))
     columns = ["x1", "x2", "profile", "claim", "panel", "prediction", "stable_distance"]
     mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
-    panels, lines = (
-        list(data["panel"].unique()),
-        list(data.groupby(["profile", "claim"], sort=False)),
-    )
+    panels = list(data["panel"].unique())
+    lines = list(data.groupby(["profile", "claim"], sort=False))
     with saved_figure(
         record, name, mapped, (1.8 + 1.7 * len(panels), 0.9 + 1.45 * len(lines))
     ) as figure:
@@ -480,8 +482,10 @@ def _draw_plane(
     norm: BoundaryNorm,
 ) -> None:
     """Colours, the decision line, and some training points by class."""
-    mapped, training = part[part["point"] == "map"], part[part["point"] == "training"]
-    x, y = mapped["x1"].unique(), mapped["x2"].unique()
+    mapped = part[part["point"] == "map"]
+    training = part[part["point"] == "training"]
+    x = mapped["x1"].unique()
+    y = mapped["x2"].unique()
     image = value(mapped["stable_distance"]).to_numpy().reshape(len(y), len(x))
     axes.pcolormesh(x, y, image, cmap=colours, norm=norm, shading="nearest", rasterized=True)
     label = mapped["prediction"].to_numpy().reshape(len(y), len(x))

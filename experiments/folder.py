@@ -240,7 +240,8 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _compare(then: Mapping[str, Any], now: Mapping[str, Any], where: Path, remedy: str) -> None:
-    before, after = flatten_keys(then), flatten_keys(now)
+    before = flatten_keys(then)
+    after = flatten_keys(now)
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             raise ConfigError(

@@ -100,7 +100,8 @@ def smallest_batch(
     ]
 
     def measure(entry: Entry, key: Key, stands_in: Overrides) -> Iterator[Key]:
-        name, seed = key["profile"], key["seed"]
+        name = key["profile"]
+        seed = key["seed"]
         own = (*run, *stands_in, f"relation=@{key['claim']}")
         own += (
             f"model.hidden={[width] * key['depth']}",
@@ -250,7 +251,8 @@ def _found(probes: pd.DataFrame, fraction: float) -> dict[str, Any]:
     """What one search found: a row of the table, and ``batch``, NaN where even all records in
     one do not suffice.
     """
-    full, passed = probes.iloc[0], probes[probes["enough"]]
+    full = probes.iloc[0]
+    passed = probes[probes["enough"]]
     at = full if passed.empty else passed.iloc[0]
     words = f"more than all {full['batch']:,.0f}" if passed.empty else f"{at['batch']:,.0f}"
     return {
@@ -572,10 +574,8 @@ def frontier(
     """
     if draw and folds:
         raise ConfigError("draw=... and folds=... both choose the settings: give only one of them")
-    named, chosen_on = (
-        {method.label: method for method in methods},
-        "folds" if folds else "draw" if draw else "halves",
-    )
+    named = {method.label: method for method in methods}
+    chosen_on = "folds" if folds else "draw" if draw else "halves"
     keys = [
         {"profile": name, "series": method.label, "k asked": k, "initialisation": seed}
         for name in profiles
@@ -648,12 +648,11 @@ def frontier(
             if fewer
             else []
         )
-        chosen, column = CHOSEN[chosen_on], CHOSEN[chosen_on]
+        chosen = CHOSEN[chosen_on]
+        column = CHOSEN[chosen_on]
         if chosen_on in NOT_PRIVATE:
-            chosen, column = (
-                f"{chosen}, so no row carries a private claim",
-                f"{column}: no private claim",
-            )
+            chosen = f"{chosen}, so no row carries a private claim"
+            column = f"{column}: no private claim"
         notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
         table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
         return Shown(

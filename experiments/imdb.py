@@ -66,7 +66,8 @@ class Reviews:
             raise DataError(f"{self.source}: {row_words(empty)} has no text: remove the row")
         names, counts = np.unique(self.ids, return_counts=True)
         if len(names) < len(self.ids):
-            name, count = str(names[counts > 1][0]), counts[counts > 1][0]
+            name = str(names[counts > 1][0])
+            count = counts[counts > 1][0]
             raise DataError(
                 f"{self.source}: prepare.id: {count} reviews have the id {name!r}, but ids must "
                 "be unique. Give columns that are unique together, such as "
@@ -488,7 +489,8 @@ class Imdb:
         test: np.ndarray,
         on_progress: OnProgress,
     ) -> None:
-        n, width = len(reviews.ids), embedder.width
+        n = len(reviews.ids)
+        width = embedder.width
         small = {"label": reviews.labels.astype(np.uint8), "id": reviews.ids, "is_test": test}
         folder.allocate({"x": ((n, width), "float32"), "center": ((width,), "float64")})
         folder.allocate({name: (array.shape, array.dtype.str) for name, array in small.items()})
@@ -533,7 +535,8 @@ class Imdb:
     def _outcome(
         self, folder: ArrayFolder, reviews: Reviews, embedder: Embedder, test: np.ndarray
     ) -> PreparedFolder:
-        n, tests = len(test), int(test.sum())
+        n = len(test)
+        tests = int(test.sum())
         # What is declared comes from settings, never from counting records; conf/dataset/imdb.yaml
         # declares the whole set.
         declared = (

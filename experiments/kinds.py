@@ -331,7 +331,8 @@ class Entry:
             training: what differs from the run's settings of training.
         """
         prepared, settings = self.data(name, own)
-        changed, records = replace(settings.training, **training), prepared.dataset.train
+        changed = replace(settings.training, **training)
+        records = prepared.dataset.train
         head = settings.model.build(records.features.shape[1:], prepared.classes, changed)
         initial = prepared.problem(settings).initial
         if initial:

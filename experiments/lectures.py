@@ -369,7 +369,9 @@ def clipped_gradients(bench: Bench, clip: float) -> np.ndarray:
     return flat * np.minimum(1.0, clip / np.maximum(length, 1e-12))
 
 
-CENTRAL, LOCAL, PLAIN_MEAN = "central, bits", "local, bits", "no privacy, bits"
+CENTRAL = "central, bits"
+LOCAL = "local, bits"
+PLAIN_MEAN = "no privacy, bits"
 UNBOUNDED = "local, unbounded numbers"
 SECOND_MOMENT = 2.0  # of the unbounded numbers, which are exponential with mean 1
 
@@ -396,7 +398,8 @@ def private_means(
     def rows(entry: Entry) -> pd.DataFrame:
         found = []
         for key in keys:
-            way, n = key["way"], key["users"]
+            way = key["way"]
+            n = key["users"]
             rng = np.random.default_rng(n)
             errors = [error_of_mean(way, n, eps, rng) for _ in range(draws)]
             measured = {
@@ -475,7 +478,10 @@ def _hair_colour() -> dict[str, float]:
     """002: four hair colours, counts 500 and 399, eps = 0.1. The lecture bounds from below the
     probability that the exponential mechanism answers with the most common one.
     """
-    eps, most, next_most, colours = 0.1, 500, 399, 4
+    eps = 0.1
+    most = 500
+    next_most = 399
+    colours = 4
     miss_bound = colours * math.exp(-eps * 100 / 2)  # a score of at most 400 = 500 - 100
     others = np.array([next_most] * (colours - 1))
     others_weight = float(np.exp(eps * (others - most) / 2).sum())
@@ -487,8 +493,12 @@ def _hair_colour() -> dict[str, float]:
 
 def _recap() -> dict[str, float]:
     """004: a claim of (0.21, 1e-5)-DP, against 4,922 and 174 mistakes in 100,000 models each."""
-    eps, delta, models, error = 0.21, 1e-5, 100_000, 1e-10
-    hits, misses = 4_922, 174
+    eps = 0.21
+    delta = 1e-5
+    models = 100_000
+    error = 1e-10
+    hits = 4_922
+    misses = 174
     alpha = 1 - hits / models
     allowed = max(1 - delta - math.exp(eps) * alpha, (1 - delta - alpha) / math.exp(eps))
     upper = float(upper_limit(models - hits, models, error / 2))
@@ -512,7 +522,8 @@ def _memorisation() -> dict[str, float]:
     }
     found = {}
     for name, (having, without) in cases.items():
-        p, q = np.array(having), np.array(without)
+        p = np.array(having)
+        q = np.array(without)
         found[f"memorisation, {name}: largest difference"] = float(np.abs(p - q).max())
         found[f"memorisation, {name}: total variation"] = float(np.abs(p - q).sum() / 2)
         found[f"memorisation, {name}: largest ratio"] = float(np.maximum(p / q, q / p).max())

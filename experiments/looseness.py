@@ -35,7 +35,8 @@ from .kinds import Entry, Figure, Key, Kind, ProfileName, Profiles, Shown, grid,
 PART = 4  # a step of the attack is such a part of what it has edited so far
 STEP = 1e-4  # of a difference quotient
 SCALES = (1, 30)  # of a newcomer's features, in units of the query's
-SMALL, LARGE = "", "_large"
+SMALL = ""
+LARGE = "_large"
 SERIES = {"certified": "at least (certified)", "attacked": "at most (attacked)", "exact": "exactly"}
 
 
@@ -116,8 +117,11 @@ def compared(prepared: Prepared, settings: RunSettings, count: int, exact: bool)
     """A row for each query: how many edits change its label; one more than there are records:
     none is known.
     """
-    model, rows, test = fit(prepared.problem(settings)), list[Key](), prepared.dataset.test
-    queries, never = np.asarray(test.features[:count]), len(prepared.dataset.train) + 1
+    model = fit(prepared.problem(settings))
+    rows = list[Key]()
+    test = prepared.dataset.test
+    queries = np.asarray(test.features[:count])
+    never = len(prepared.dataset.train) + 1
     for row, distance in enumerate(model.certify(queries).stable_distance.tolist()):
         one = queries[row : row + 1]
         most = attacked(model, one, never)
@@ -155,7 +159,8 @@ def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[EditedRec
     """Of so many records, that the relation allows: any may go, and those come that the attack
     adds.
     """
-    train, kinds = model.problem.dataset.train, kinds_of_newcomers(model, query)
+    train = model.problem.dataset.train
+    kinds = kinds_of_newcomers(model, query)
     for come in range(size + 1 if kinds else 1):
         for gone in combinations(range(len(train)), size - come):
             for added in combinations_with_replacement(kinds, come):
@@ -176,12 +181,10 @@ def attacked(model: Model, query: np.ndarray, never: int) -> int:
         query: [1, ...].
         never: returned where no fewer do it.
     """
-    label, edit, now, found = (
-        torch.from_numpy(model.predict(query)),
-        EditedRecords(model.problem.dataset.train),
-        model,
-        never,
-    )
+    label = torch.from_numpy(model.predict(query))
+    edit = EditedRecords(model.problem.dataset.train)
+    now = model
+    found = never
     bounds: Any = bounds_of(model)
 
     def lead(of: Model) -> float:
@@ -197,7 +200,8 @@ def attacked(model: Model, query: np.ndarray, never: int) -> int:
         if other.predict(query) != label.numpy():
             found = best.distance
         else:
-            edit, now = best, other
+            edit = best
+            now = other
     return found
 
 
@@ -251,11 +255,9 @@ def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -
     """[n] by how much each record's loss falls as parameters move to where the label leads by more,
     most first when sorted: a small step of training without it goes the other way.
     """
-    bounds, up, labels = (
-        bounds_of(model),
-        lead_gradient(model, query, label),
-        torch.from_numpy(records.labels),
-    )
+    bounds = bounds_of(model)
+    up = lead_gradient(model, query, label)
+    labels = torch.from_numpy(records.labels)
     features = np.asarray(records.features)
 
     def losses(step: float) -> np.ndarray:

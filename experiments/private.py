@@ -173,9 +173,11 @@ def trained_heads(
         raise ConfigError(
             f"{entry.artifact.id}: the run needs certificate=stability and model=linear"
         )
-    bench, test = _bench(entry, model), model.problem.dataset.test
+    bench = _bench(entry, model)
+    test = model.problem.dataset.test
     exact = ReleaseWeights.expectation(model, test.features, test.labels)
-    queries, found = model.features(test.features, "float64"), []
+    queries = model.features(test.features, "float64")
+    found = []
 
     def right(weights: Weights) -> float:
         return float((bench.labels(weights, queries) == test.labels).mean())
@@ -196,7 +198,8 @@ def trained_heads(
 
 def _bench(entry: Entry, model: LinearModel) -> Bench:
     """A linear head without bias (the features bring one), at zero, on the model's features."""
-    dataset, settings = model.problem.dataset, model.settings
+    dataset = model.problem.dataset
+    settings = model.settings
     if dataset.declared_size is None:
         raise ConfigError(
             f"{entry.artifact.id}: every method needs a public size: give dataset.declared_size"
@@ -291,8 +294,11 @@ def students(
     ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        teacher, name, profile = by_label[key["teacher"]], key["profile"], profiles[key["profile"]]
-        own, mechanism = (*run, *teacher.run), teacher.mechanisms[name]
+        teacher = by_label[key["teacher"]]
+        name = key["profile"]
+        profile = profiles[key["profile"]]
+        own = (*run, *teacher.run)
+        mechanism = teacher.mechanisms[name]
         if mechanism in TRAINED:
             if mechanism == "dpsgd" and dpsgd is None:
                 raise ConfigError(
@@ -392,7 +398,8 @@ def private_labels(
         raise ConfigError(
             f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear"
         )
-    phi, theta = model.phi(test.features), model.trained.weight.numpy()
+    phi = model.phi(test.features)
+    theta = model.trained.weight.numpy()
     sigma = noise_scale(model.l2_sensitivity, weights_budget(budget.eps, budget.delta))
     noise = (
         np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(budget.queries)
@@ -406,13 +413,15 @@ def sold(
     """The expected accuracy of labels sold one by one, each with noise of its own, and the
     labels.
     """
-    labels, seen = evidence.prediction, evidence.distance
+    labels = evidence.prediction
+    seen = evidence.distance
     if MECHANISMS[name].needs == "votes":
         if evidence.tally is None or evidence.votes is None:
             raise ConfigError(
                 f"mechanism={name} needs the votes of an ensemble: give the teacher more members"
             )
-        labels, seen = evidence.votes, evidence.tally
+        labels = evidence.votes
+        seen = evidence.tally
     mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).for_changed_votes(
         evidence.changed_votes
     )
@@ -438,13 +447,16 @@ def taught(
             f"queries={number} is too many: there are {len(test)} test records, and some must "
             "remain to judge the student"
         )
-    loss, clip = settings.training.loss, settings.training.clip  # which has no effect on plain SGD
+    loss = settings.training.loss
+    clip = settings.training.clip  # it has no effect on plain SGD
     batch = BatchConfig(n_max=2 * number + 10)
     training = TrainingConfig(loss=loss, clip=clip, batch=batch, dtype="float32", **vars(student))
-    names, accuracies = np.array([f"query{row}" for row in range(number)]), []
+    names = np.array([f"query{row}" for row in range(number)])
+    accuracies = []
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(test))
-        asked, left = order[:number], order[number:]
+        asked = order[:number]
+        left = order[number:]
         bench = replace(
             entry.bench(name, own, seed=draw, dtype="float32"), size=number, training=training
         )
@@ -456,7 +468,8 @@ def taught(
     return np.array(accuracies)
 
 
-ALONE, BELOW = "private network", "head with removals on private features"
+ALONE = "private network"
+BELOW = "head with removals on private features"
 MOST_NOISES_TRIED = 12
 UNTRAINED = "head with removals on untrained features"
 SHARE = 11  # of the budget: ten parts for the network, one for removals, as published
@@ -545,7 +558,10 @@ def private_features(
         return [{"accuracy": bench.accuracy(train_sgd(bench, bench.single), prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, total, way, seed = key["profile"], key["eps"], key["way"], key["seed"]
+        name = key["profile"]
+        total = key["eps"]
+        way = key["way"]
+        seed = key["seed"]
         profile = profiles[name]
         dpsgd = by_eps[total].dpsgd
         head_strength = strength if way == UNTRAINED else by_eps[total].strength
@@ -571,7 +587,8 @@ def private_features(
             )
             unit = budget(profile, 1.0, (1 - share[0]) * total, (1 - share[1]) * delta)
             trained, sigma = head(entry, name, seen, unit, head_strength, seed)
-            one_head, started = trained.head, time.perf_counter()
+            one_head = trained.head
+            started = time.perf_counter()
             one_head.remove(trained.x[:1], trained.targets[:1])
             found = {"removal": time.perf_counter() - started, "sigma": sigma}
             return [{**spent, **found, "accuracy": accuracy(trained.model, seen.dataset.test)}]

@@ -165,7 +165,8 @@ def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key
 
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, entry.artifact.id)
-        head, right = trained.head, accuracy(trained.model, prepared.dataset.test)
+        head = trained.head
+        right = accuracy(trained.model, prepared.dataset.test)
         return [
             {
                 "accuracy": right,
@@ -266,7 +267,8 @@ def removal_settings(
     keys = grid(**{"profile": profiles, "lambda": strengths, "sigma": sigmas}, **named(data))
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, profile = key["profile"], profiles[key["profile"]]
+        name = key["profile"]
+        profile = profiles[key["profile"]]
         found = averaged(entry, name, run, key["lambda"], key["sigma"], draws, records)
         total = budget(profile, key["sigma"], eps, delta)
         about = {"bound of one removal": found[column_of(profile)], "budget": total}
@@ -392,8 +394,11 @@ def removal_budgets(
     keys = grid(**{"profile": profiles, "lambda": strengths, "eps": eps})
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, strength, profile = key["profile"], key["lambda"], profiles[key["profile"]]
-        unit, sigma = budget(profile, 1.0, key["eps"], delta), 1.0
+        name = key["profile"]
+        strength = key["lambda"]
+        profile = profiles[key["profile"]]
+        unit = budget(profile, 1.0, key["eps"], delta)
+        sigma = 1.0
         # with more noise the weights are longer, and a removal's bound is another
         for _ in range(8):
             found = averaged(entry, name, run, strength, sigma, draws, records)
@@ -456,7 +461,8 @@ def removal_bounds(
         removals: how many records go, one at a time and ``batch`` at a time; a point for ``every``
             so many.
     """
-    each, many = "one at a time", f"{batch} at a time"
+    each = "one at a time"
+    many = f"{batch} at a time"
     ways = {
         "paper": (
             f"worst case, {each}",
@@ -491,7 +497,8 @@ def removal_bounds(
         return [dict(zip(columns, line, strict=True)) for line in found if line[2] in counts]
 
     def rows(entry: Entry) -> pd.DataFrame:
-        on, words = f"bounds {removals} {batch} {every}", f"removing {removals} records"
+        on = f"bounds {removals} {batch} {every}"
+        words = f"removing {removals} records"
         found = once(entry, next(iter(profiles)), run, words, make, on)
         chosen = [
             {**{key: value for key, value in row.items() if key != "accounting"}, "profile": name}
@@ -539,10 +546,13 @@ def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[L
     """With matrices formed anew for each step, as 003 does: its bounds, ours on the same steps,
     and what they leave.
     """
-    head, objective, gone = trained.head, trained.objective, trained.drawn(removals)
+    head = trained.head
+    objective = trained.objective
+    gone = trained.drawn(removals)
     worst = bound = 0.0
     for removed in range(size, removals + 1, size):
-        rows, left = gone[removed - size : removed], trained.left(gone[:removed])
+        rows = gone[removed - size : removed]
+        left = trained.left(gone[:removed])
         step = head.remove(trained.x[rows], trained.targets[rows], remaining=left[0])
         worst += 4 * worst_step_increase(GAMMA, size, head.count, objective.strength)
         bound += published(step, objective)
@@ -561,7 +571,9 @@ def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
     """With matrices that are kept up, one record at a time; and with the residual measured after
     each.
     """
-    head, polished, gone = trained.head, trained.head, trained.drawn(removals)
+    head = trained.head
+    polished = trained.head
+    gone = trained.drawn(removals)
     for removed, row in enumerate(gone, start=1):
         for one in (head, polished):
             one.remove(trained.x[[row]], trained.targets[[row]])
@@ -676,7 +688,8 @@ def removal_times(
         return [{**size, **found, "accuracy": accuracy(trained.model, prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        row, on = key["row"], f"times {removals} {anew}"
+        row = key["row"]
+        on = f"times {removals} {anew}"
         found = once(entry, next(iter(profiles)), by_label[row], f"times: {row}", make, on)[0]
         each = {name: found.pop(name) for name in ("paper", "ours")}
         removal = each[column_of(profiles[key["profile"]])]
@@ -698,7 +711,9 @@ def _timed(trained: Removing, removals: int, anew: bool) -> float:
     """The median of the seconds that one record's removal takes, the Hessian formed ``anew`` for
     each or kept up.
     """
-    head, taken, gone = trained.head, [], trained.drawn(removals)
+    head = trained.head
+    taken = []
+    gone = trained.drawn(removals)
     for count, row in enumerate(gone, start=1):
         remaining = trained.left(gone[:count])[0] if anew else None
         started = time.perf_counter()
@@ -754,8 +769,10 @@ def answered_at_random(
     return float(np.mean(shares))
 
 
-WITH, WITHOUT = "with certificates", "without"
-AT_RANDOM, SPREAD = "at random", "spread by the key"
+WITH = "with certificates"
+WITHOUT = "without"
+AT_RANDOM = "at random"
+SPREAD = "spread by the key"
 
 
 @kind
@@ -807,7 +824,8 @@ def answered_while_waiting(
         label = f"{members} members, {key['profile']}"
         frame, facts = entry.runs.once(overrides, label, make, "votes")
         labels, distances = np.split(frame.to_numpy().T, 2)
-        home, classes = np.array(facts["home"]), int(facts["classes"])
+        home = np.array(facts["home"])
+        classes = int(facts["classes"])
         seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
         if key["who"] == AT_RANDOM:
             number = min(key["requests"], len(home))
@@ -907,7 +925,8 @@ def erasure_methods(
     by_label = {one.label: one for one in sets}
 
     def measure(entry: Entry, key: Key) -> list[Key]:
-        one, method = by_label[key["set"]], key["method"]
+        one = by_label[key["set"]]
+        method = key["method"]
         own = {"sisa": (*one.certified, *one.ensemble), "certificate": one.certified}.get(
             method, one.removal
         )
@@ -983,10 +1002,15 @@ def _remaining(prepared: Prepared, gone: np.ndarray) -> Prepared:
 
 
 def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
-    trained, test = removing(prepared, settings, "newton"), prepared.dataset.test
-    head, rows, model = trained.head, np.flatnonzero(gone), trained.model
-    before, allowed = head.residual, model.budget or math.inf
-    started, bounds = time.perf_counter(), []
+    trained = removing(prepared, settings, "newton")
+    test = prepared.dataset.test
+    head = trained.head
+    rows = np.flatnonzero(gone)
+    model = trained.model
+    before = head.residual
+    allowed = model.budget or math.inf
+    started = time.perf_counter()
+    bounds = []
     for count, row in enumerate(rows, start=1):
         step = head.remove(trained.x[[row]], trained.targets[[row]])
         bounds.append(step.after - step.before)
@@ -1000,7 +1024,8 @@ def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
 
 
 def _retrain(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
-    trained, test = removing(prepared, settings, "retrain"), prepared.dataset.test
+    trained = removing(prepared, settings, "retrain")
+    test = prepared.dataset.test
     again = removing(_remaining(prepared, gone), settings, "retrain")
     scores = accuracy(trained.model, test), accuracy(again.model, test)
     return _row(
@@ -1045,7 +1070,8 @@ def _certificate(prepared: Prepared, settings: RunSettings, gone: np.ndarray) ->
     stable = certificates.stable_distance >= len(np.unique(prepared.dataset.train.units[gone]))
     right = certificates.prediction == test.labels
     after = float(right[stable].mean()) if stable.any() else float("nan")
-    supported, answered = float(np.median(certificates.stable_distance)), float(stable.mean())
+    supported = float(np.median(certificates.stable_distance))
+    answered = float(stable.mean())
     return _row(
         0.0,
         0.0,

@@ -145,7 +145,8 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
     for title, (folder, one) in found.items():
         # edited since, or of another version: left out
         with suppress(LookupError, TypeError, ValueError, AttributeError):
-            names, artifacts = list(one["profiles"]), one["artifacts"]
+            names = list(one["profiles"])
+            artifacts = one["artifacts"]
             columns = (
                 "source",
                 "seconds",
@@ -240,10 +241,12 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
     Raises:
         ConfigError: the settings ask for what cannot be, or for one row twice.
     """
-    started, artifact = time.perf_counter(), entry.artifact
+    started = time.perf_counter()
+    artifact = entry.artifact
     rows = kind.rows(entry)
     data = " / ".join(rows["data"].unique()) if "data" in rows else entry.experiment.data
-    compared, captions = rows, {}
+    compared = rows
+    captions = {}
     if rows.empty:
         shown = Shown(
             rows, notes=("Left out of these profiles, because profile=ours has the same.",)
@@ -461,12 +464,12 @@ def _embedded(overrides: Sequence[str]) -> str:
 
 def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:
     """Make every artifact and write the report."""
-    runs, sections, experiment = (
-        Runs(Path(job.request.runs_dir), job.common, console),
-        [],
-        job.experiment,
-    )
-    started, missing, count = time.perf_counter(), [], len(job.entries)
+    runs = Runs(Path(job.request.runs_dir), job.common, console)
+    sections = []
+    experiment = job.experiment
+    started = time.perf_counter()
+    missing = []
+    count = len(job.entries)
     console.note(
         f"{count} figures and tables. Forecast: {_forecast(job)}. Finished runs are found again."
     )
@@ -506,7 +509,8 @@ def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any
 
 def _left_out(artifact: Artifact, error: DataMissing) -> Section:
     """In the place of an artifact whose data is not there."""
-    none, notes = pd.DataFrame(), (f"Left out: {error}",)
+    none = pd.DataFrame()
+    notes = (f"Left out: {error}",)
     return Section(artifact.id, artifact.source, artifact.title, none, none, {}, notes, 0.0, 0.0)
 
 
@@ -522,7 +526,8 @@ def _forecast(job: Reproduction) -> str:
 
 def _words(profile: Profile) -> str:
     """What one k counts in a profile, and what its guarantee is worth."""
-    privacy, unlearning = RELATIONS[profile.privacy], RELATIONS[profile.unlearning]
+    privacy = RELATIONS[profile.privacy]
+    unlearning = RELATIONS[profile.unlearning]
     proof = (
         "rigorous accounting, where its conditions hold (each figure says where not)"
         if profile.accounting == "rigorous"
@@ -554,7 +559,8 @@ def _show(section: Section, console: Console) -> None:
     )
     if table.empty:
         return
-    data, table = " / ".join(table[column].unique()), table.drop(columns=column)
+    data = " / ".join(table[column].unique())
+    table = table.drop(columns=column)
     console.table(
         f"{section.source}: {section.title} ({data})",
         tuple(str(column) for column in table.columns),

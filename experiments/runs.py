@@ -43,7 +43,8 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, certifying, fit, prepare, settings_to_train
 
 COMMAND = "reproduce"  # of these records
-RESULTS, FACTS = "results.parquet", "facts.json"
+RESULTS = "results.parquet"
+FACTS = "facts.json"
 
 
 def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
@@ -106,7 +107,8 @@ class Finished(Standing):
             else "distance"
         )
         gap = self.frame["gap"].to_numpy() if "gap" in self.frame else None
-        prediction, labels = self.frame["prediction"].to_numpy(), self.frame["label"].to_numpy()
+        prediction = self.frame["prediction"].to_numpy()
+        labels = self.frame["label"].to_numpy()
         votes = prediction if gap is not None else None
         return QueryEvidence(
             labels, prediction, self.frame[column].to_numpy(), len(self.classes), gap, votes

@@ -158,18 +158,12 @@ class RemovalModel(LinearModel):
         # gradient bounds the distance from the minimiser.
         distance_to_minimiser = state.residual / objective.strength
 
-        def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-            """Return the sum of the gradients of these records' losses at the weights, [J, d]."""
-            targets = objective.targets(labels, self.problem.classes)
-            return objective.loss_gradient(state.weight, self.phi(features), targets).value
-
         return RemovableWeights(
             weight=state.weight,
             noisy_weight=state.noisy_weight,
             sigma=self.config.sigma,  # 0 with masking=none
             noise_is_random=self.config.seed is None,
             distance=distance_to_minimiser,
-            gradient=gradient,
         )
 
     @property
