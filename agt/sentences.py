@@ -81,6 +81,11 @@ ALL_SPENT = (
     "the ledger allowed this release, because it is the first one and its own privacy loss is "
     "within the total budget. It uses up this budget, so nothing more can be released"
 )
+ONLY_LEDGER = (
+    "declared, not checked: no other ledger counts releases about these people. agt compares only "
+    "the ledgers in the same folder, those beside the data's files, and those that were used on "
+    "the same account"
+)
 NO_HEAD = (
     "the ledger's latest entry is not recorded outside of the ledger. An older copy could "
     "therefore have replaced the ledger unnoticed, so that the same budget is spent again"
@@ -372,6 +377,23 @@ def counter(so_far: float, allowed: str) -> str:
     return (
         f"the ledger's total so far is eps = {so_far:.6g} of {allowed}. This total only counts "
         "what was spent. The guarantee is the whole budget of the ledger, not this total"
+    )
+
+
+def ledgers_elsewhere(first_entries: Sequence[str]) -> str:
+    """Return that other ledgers count the same people.
+
+    Args:
+        first_entries: the digits by which they are known, at least one ledger's.
+    """
+    listed = ", ".join(first_entries)
+    which = "another ledger, whose first entry has a hash that begins"
+    if len(first_entries) > 1:
+        which = "other ledgers, whose first entries have hashes that begin"
+    return (
+        f"the same data are also counted by {which} with {listed}. So the budget of this ledger "
+        "does NOT bound everything that is released about these people: the privacy losses of all "
+        "these ledgers add up"
     )
 
 

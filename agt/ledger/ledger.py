@@ -112,12 +112,14 @@ class MatchingTable:
     """A table that a ledger admitted and that is about the same people as a given table.
 
     Attributes:
+        ledger: ``Book.first_entry`` of the ledger.
         name: the name of the admitted table.
         shared: what both tables share, for messages: "data", "file", or a phrase that says how many
             names.
         by_names: whether names of units are the only sign that the people are the same.
     """
 
+    ledger: str
     name: str
     shared: str
     by_names: bool
@@ -141,15 +143,18 @@ def find_matching_table(
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
-    for admitted, salt in _admitted_tables(path, declared):
+    book = _read_as_copy(path, declared)
+    if book is None:
+        return None
+    for admitted in book.tables.values():
         source = table.shared_source(admitted)
         if source:
-            return MatchingTable(admitted.name, source, by_names=False)
+            return MatchingTable(book.first_entry, admitted.name, source, by_names=False)
         people = ""
         if compare_names:
-            people = table.shared_people(admitted, salt)
+            people = table.shared_people(admitted, book.salt)
         if people:
-            return MatchingTable(admitted.name, people, by_names=True)
+            return MatchingTable(book.first_entry, admitted.name, people, by_names=True)
     return None
 
 
@@ -166,9 +171,12 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
-    warnings = []
-    for admitted, salt in _admitted_tables(path):
-        shared_people = table.shared_people(admitted, salt)
+    warnings = list[str]()
+    book = _read_as_copy(path)
+    if book is None:
+        return warnings
+    for admitted in book.tables.values():
+        shared_people = table.shared_people(admitted, book.salt)
         # The strongest sign is named.
         shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
         if not shared:
@@ -187,16 +195,15 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
     return warnings
 
 
-def _admitted_tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:
-    """Return the tables that a ledger admitted, each with the ledger's salt.
+def _read_as_copy(path: Path, declared: Declared = ()) -> Book | None:
+    """Return what the entries of a ledger add up to, without comparing it with a head file.
 
     Args:
         path: the ledger, which is read as a copy.
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
 
     Returns:
-        The tables; none if the file cannot be opened as a ledger, and is another program's or
-        declared.
+        None if the file cannot be opened as a ledger, and is another program's or declared.
 
     Raises:
         Busy: another process has locked the ledger.
@@ -204,12 +211,12 @@ def _admitted_tables(path: Path, declared: Declared = ()) -> list[tuple[Admitted
     """
     try:
         with Ledger.open(path, writing=False, as_copy=True) as ledger:
-            return [(table, ledger.salt) for table in ledger.book.tables.values()]
+            return ledger.book
     except Busy:
         raise  # the file is a ledger, so it must not be passed over
     except AgtError as error:
         if other_program(path) or identity_of(path) in declared:
-            return []
+            return None
         raise CheckError(
             Message(
                 "{error}. So agt cannot tell whose releases the ledger {path} counts. If {path} "
@@ -424,7 +431,7 @@ class Ledger:
     @property
     def salt(self) -> str:
         """The ledger's 32 random bytes for hashes of questions and names, as hexadecimal digits."""
-        return str(self._book.opening.body["salt"])
+        return self._book.salt
 
     @property
     def unit(self) -> str:
@@ -966,6 +973,25 @@ class Ledger:
                 f"entry {head.count} differs from the one that {source} records, perhaps because "
                 "two copies of the ledger were used"
             )
+
+    def check_copy(self, copy: Path, last: Head) -> None:
+        """Raise CheckError unless a copy of this ledger is the same, or an older state of it.
+
+        Args:
+            copy: the path of the copy, for the message.
+            last: the number and the hash of the copy's last entry.
+        """
+        with self._store.exclusive_access():
+            self._read_new_entries()
+            if hash_of(self._store.text(last.count) or "") == last.hash:
+                return
+        raise CheckError(
+            f"ledger={self.path}: {copy} is a copy of this ledger, but has entries that this "
+            f"ledger lacks (its last entry is {last}). So the same budget could be spent twice. "
+            "Use only the copy that has all entries, and move the other one to an archive under a "
+            "name that does not end in .ledger. If both copies were used to release, add up "
+            "what they show as spent"
+        )
 
     def _check_unit_of_table(self, table: AdmittedTable, unit: str | None) -> None:
         """Raise ConfigError unless the units of a table to be admitted are the population's units.

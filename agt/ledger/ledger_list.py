@@ -8,12 +8,21 @@ import json
 import os
 from collections.abc import Collection
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from agt.errors import AgtError, CheckError
-from agt.ledger.ledger import Ledger, similar_table_warnings
+from agt.ledger.chain import Head
+from agt.ledger.ledger import (
+    Ledger,
+    MatchingTable,
+    find_matching_table,
+    ledgers_in,
+    similar_table_warnings,
+)
 from agt.ledger.tables import AdmittedTable
 
+LEDGERS_FOLDER = "ledgers"  # the folder in which the command line keeps ledgers
 LEDGERS_FILE = "ledgers"
 HEADS_FILE = "ledger_heads"
 
@@ -117,6 +126,9 @@ def listed_head(first_entry: str) -> str:
 def check_as_listed(ledger: Ledger) -> None:
     """Raise CheckError if a ledger is not the one that was listed at its path, or an older copy.
 
+    Other listed copies of this ledger are compared with it, as a head file would be: each must be
+    an older state of it. So two copies cannot both go on to spend one budget.
+
     The entries of a ledger name every head file that it ever had. So a ledger that does not name
     its listed head file is a copy from before that file was added, or was altered (Lemma 9 of
     docs/proofs/ledger.md). That the head file is lost is no error if an entry declares it.
@@ -126,6 +138,8 @@ def check_as_listed(ledger: Ledger) -> None:
     """
     book = ledger.book
     check_same_ledger(ledger.path, book.first_entry, book.declared)
+    for copy, last_entry in _listed_copies(ledger.path, book.first_entry).items():
+        ledger.check_copy(copy, last_entry)
     head = listed_head(book.first_entry)
     is_named = any(path == head for _, path in book.heads)
     is_declared_lost = any(move.lost for move in book.moved)
@@ -138,6 +152,26 @@ def check_as_listed(ledger: Ledger) -> None:
             "and the head file, too, declare that with agt ledger admit head=FILE lost=true; the "
             "ledger and its claims record this permanently"
         )
+
+
+def _listed_copies(path: Path, first_entry: str) -> dict[Path, Head]:
+    """Return the last entry of each listed copy of a ledger, by the path of the copy.
+
+    A file that is gone, cannot be opened or is another ledger by now is left out.
+
+    Args:
+        path: the ledger's path, which is left out, too.
+        first_entry: ``Book.first_entry`` of the ledger.
+    """
+    copies = dict[Path, Head]()
+    for listed_path, listed_entry in listed_ledgers().items():
+        copy = Path(listed_path)
+        if listed_entry != first_entry or copy == path.resolve() or not copy.is_file():
+            continue
+        with suppress(AgtError), Ledger.open(copy, writing=False, as_copy=True) as opened:
+            if opened.book.first_entry == first_entry:
+                copies[copy] = opened.book.last.head
+    return copies
 
 
 def put_on_list(ledger: Ledger) -> str | None:
@@ -171,6 +205,60 @@ def put_on_list(ledger: Ledger) -> str | None:
             "this list writable"
         )
     return None
+
+
+def find_ledgers_elsewhere(folder: Path, table: AdmittedTable) -> dict[Path, MatchingTable]:
+    """Return the ledgers in other folders that admitted the data or a file of a table.
+
+    Such ledgers are looked for on this user's list, and in the folders ``LEDGERS_FOLDER`` beside
+    and above the files of the table. One that cannot be opened is left out.
+
+    Args:
+        folder: the folder whose ledgers are left out, because they are compared otherwise.
+        table: the table.
+    """
+    own_folder = folder.resolve()
+    paths = set(map(Path, listed_ledgers()))
+    for file in table.paths:
+        data_folder = Path(file).resolve().parent
+        for parent in (data_folder, data_folder.parent):
+            with suppress(AgtError):
+                paths |= {path.resolve() for path in ledgers_in(parent / LEDGERS_FOLDER)}
+    found = dict[Path, MatchingTable]()
+    for path in sorted(paths):
+        if path.parent == own_folder or not path.is_file():
+            continue
+        with suppress(AgtError, OSError):
+            match = _find_same_source(path, _stamps_of(path), table)
+            if match is not None:
+                found[path] = match
+    return found
+
+
+def _stamps_of(path: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Return (bytes, time of the last change in ns) of a ledger and of its log; None: no such file.
+
+    Raises:
+        OSError: a file cannot be examined.
+    """
+    files = [path, Path(f"{path}-wal")]
+    states = [file.stat() if file.exists() else None for file in files]
+    return tuple(state and (state.st_size, state.st_mtime_ns) for state in states)
+
+
+@lru_cache(maxsize=256)
+def _find_same_source(
+    path: Path, stamps: tuple[tuple[int, int] | None, ...], table: AdmittedTable
+) -> MatchingTable | None:
+    """Return the first table of a ledger with the data or a file of a given table; None: no such.
+
+    It is cached, because a program may release in a loop, and each time the ledger is copied to be
+    read. ``stamps`` are in the cache's key, so that a ledger that changed is read again.
+
+    Raises:
+        AgtError: the ledger cannot be opened.
+    """
+    return find_matching_table(path, table, compare_names=False)
 
 
 def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:

@@ -364,16 +364,16 @@ def _account_after_debit(ledger: Ledger, debit: Debit, claimed: Account) -> Acco
     Args:
         ledger: the ledger that paid.
         debit: the debit of the release.
-        claimed: the account in the claim. Two values that the ledger does not have are taken from
-            it: what of a release the account counts, and where the head file was then, if there
-            was one then and is one now.
+        claimed: the account in the claim. Values that the ledger does not have are taken from
+            it: what of a release the account counts, which ledgers in other folders were found
+            then, and where the head file was then, if there was one then and is one now.
     """
     expected = ledger.account(debit, claimed.counts)
     state = expected.ledger
     claimed_state = claimed.ledger
     if state and claimed_state and "none" not in (state.second_head, claimed_state.second_head):
         state = replace(state, second_head=claimed_state.second_head)
-    return replace(expected, curve=expected.budget_curve, ledger=state)
+    return replace(expected, curve=expected.budget_curve, ledger=state, elsewhere=claimed.elsewhere)
 
 
 def _in_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:

@@ -111,7 +111,7 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
         assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, (
             "admitting twice is admitting once"
         )
-        (line, _) = ledger.claim_sentences()
+        (line, *_) = ledger.claim_sentences()
         assert "customers, accounts" in line
         assert "e" * 8 not in line, "claims hold no digests of data"
 
@@ -165,7 +165,7 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         assert ledger.book.last.number == 2
         ledger.admit(other, "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
-        (line, _) = ledger.claim_sentences()
+        (line, *_) = ledger.claim_sentences()
         assert ledger.book.last.body["declared"] == line, "the chain holds what claims say"
         counted = [(table.name, table.rows) for table in ledger.ledger_state_at(4).tables]
         assert counted == [("visits", 4), ("accounts", 1), ("more", 2)]
