@@ -380,7 +380,9 @@ class LabelledFile(LabelledFileSettings, ABC):
     ) -> np.ndarray:
         """The features of queries."""
 
-    def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
+    def _outside(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> list[Outside]:
         # How many values of each column of queries there are, and how many do not fit the
         # declarations.
         return []
@@ -681,7 +683,8 @@ class LabelledFile(LabelledFileSettings, ABC):
         constants, content = self._constants(), self._content(columns)
         features = self._query_features(columns, content, constants)
         labels = self._query_labels(columns, constants, len(features))
-        outside, groups = _combined(self._outside(content, constants)), self._query_groups(columns)
+        outside = _combined(self._outside(columns, content, constants))
+        groups = self._query_groups(columns)
         id = self._query_id(columns.names)
         if id is None and self._people_of_queries(columns) is not None:
             id = self.unit
@@ -725,7 +728,7 @@ class LabelledFile(LabelledFileSettings, ABC):
                 known[id] = columns.ids(id, "dataset.id", self.id_as_text)
             same_length(path, len(content[0]), {self.label: labels[-1], **known})
             found.append(known)
-            outside += self._outside(content, constants)
+            outside += self._outside(columns, content, constants)
         rows = sum(map(len, labels))
         if not rows:
             raise DataError(f"{path}: the file has no rows, but at least one query is needed")

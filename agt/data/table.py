@@ -25,7 +25,7 @@ Formal guarantees
 """
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -44,7 +44,7 @@ from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
-from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
@@ -176,10 +176,10 @@ class Columns(ColumnsSettings):
             DataError: a column is missing from the frame, a value cannot be read, or the queries
                 look like another population than the declared one (``population_mismatches``).
         """
-        content = self._content(_reader_of(frame))
-        if mismatches := population_mismatches(
-            self._compared(content, self._ranges), len(content[0])
-        ):
+        reader = _reader_of(frame)
+        content = self._content(reader)
+        outside = self._compared(content, self._ranges, reader)
+        if mismatches := population_mismatches(outside, len(content[0])):
             raise DataError(
                 f"data frame: {'; '.join(mismatches)}. Remove these queries, or train with "
                 "columns (agt.Columns) that allow their values"
@@ -196,7 +196,7 @@ class Columns(ColumnsSettings):
             DataError: a categorical column of which every value would count as other.
         """
         reader = _reader_of(frame)
-        return self._notes(self._content(reader), self._ranges, reader.path)
+        return self._notes(self._content(reader), self._ranges, reader)
 
     @property
     def facts(self) -> tuple[Fact, Fact]:
@@ -255,12 +255,12 @@ class Columns(ColumnsSettings):
         return numbers, words
 
     def _notes(
-        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], path: Path
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], reader: ColumnReader
     ) -> tuple[str, ...]:
         # How columns and declarations fit, for the data owner. Raises DataError where every value
         # would count as other.
         notes = []
-        for outside in self._compared(content, ranges):
+        for outside in self._compared(content, ranges, reader):
             column, share = (
                 f"column '{outside.column}'",
                 f"{outside.count} of {outside.total} values",
@@ -273,7 +273,7 @@ class Columns(ColumnsSettings):
                 notes.append(f"no record has a value in {column}.")
             elif listed and outside.count == outside.total:
                 raise DataError(
-                    f"{path}: none of the {outside.total} values of {column} is in the list "
+                    f"{reader.path}: none of the {outside.total} values of {column} is in the list "
                     f'{setting}, so all of them would count as "other". The column has '
                     f"{outside.seen}, but the list has {few(repr(str(word)) for word in listed)}. "
                     "Correct the list, or give the right file"
@@ -299,20 +299,28 @@ class Columns(ColumnsSettings):
         return tuple(notes)
 
     def _compared(
-        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], reader: ColumnReader
     ) -> list[Outside]:
-        # How many numbers of each column are outside its range, and how many words outside its
-        # list.
+        """Return how many numbers of each column are outside its range, and how many words outside
+        its list.
+
+        Args:
+            content: of some rows, as ``_content`` returns it.
+            ranges: of each numeric column.
+            reader: of these rows, which tells dates from other numbers.
+        """
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
             known = column[~np.isnan(column)]
             with np.errstate(over="ignore"):
                 distance = np.maximum(limits[0] - known, known - limits[-1])
             count, far = int((distance > 0).sum()), int((distance > limits[-1] - limits[0]).sum())
-            seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
-            found.append(
-                Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen, far)
-            )
+            written: Callable[[float], str] = "{:g}".format
+            if count and reader.holds_dates(name, f"{self.SETTING}.numeric.{name}", self.formats):
+                written = date_of
+            seen = f"{written(known.min())} to {written(known.max())}" if len(known) else "no value"
+            declared = f"[{written(limits[0])}, {written(limits[-1])}]"
+            found.append(Outside(name, count, len(known), declared, seen, far))
         for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
             codes, words = pd.factorize(column)  # words as they occur first; the code of None is -1
             counts = np.bincount(codes[codes >= 0], minlength=len(words)).tolist()
@@ -502,7 +510,7 @@ class Table(TableSettings, Columns, LabelledFile):
                     name: limits for name, limits in ranges.items() if self.numeric[name] is None
                 }
             },
-            notes=self._notes(there, ranges, files[0].columns.path),
+            notes=self._notes(there, ranges, files[0].columns),
         )
 
     def _constants(self) -> FileConstants:
@@ -515,8 +523,10 @@ class Table(TableSettings, Columns, LabelledFile):
     ) -> np.ndarray:
         return self._encoding(self._limits(constants))(*content)
 
-    def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
-        return self._compared(content, self._limits(constants))
+    def _outside(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> list[Outside]:
+        return self._compared(content, self._limits(constants), columns)
 
     def _limits(self, constants: FileConstants) -> dict[str, Limits]:
         return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
