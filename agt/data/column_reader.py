@@ -9,7 +9,7 @@ of one vector a row.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from agt.data.cell_values import (
 )
 from agt.data.csv_format import CsvFormat, open_text
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
-from agt.data.formats import CellFormat, days_since_1970, reads
+from agt.data.formats import ISO_DATE, CellFormat, days_since_1970, reads
 from agt.data.ids import most_frequent
 from agt.errors import CsvFormatError, DataError, nearest
 from agt.messages import Message
@@ -345,6 +345,22 @@ class ColumnReader:
                 "needs numbers"
             )
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
+
+    def holds_dates(self, name: str, setting: str, formats: Mapping[str, object]) -> bool:
+        """Return whether the numbers of a column are days, judged by its type or its first value.
+
+        Args:
+            name: the column.
+            setting: the configuration key that chose it.
+            formats: column -> how it is declared to be written; of dates, text.
+        """
+        if isinstance(formats.get(name), str):
+            return True
+        column = self.column(name, setting)
+        if not is_text(column):
+            return bool(pa.types.is_date(column.type) or pa.types.is_timestamp(column.type))
+        first = column.drop_null()[:1].to_pylist()
+        return any(re.match(ISO_DATE, value.strip()) for value in first)
 
     def _read_text(self, column: pa.Array, name: str, setting: str, form: CellFormat) -> pa.Array:
         """Return float64 of a column of text. Numbers that a program sent among text stay.

@@ -4,6 +4,7 @@ A column's format is a public constant of the configuration. What a cell's value
 cell and on its column's format alone, never on other cells (reference.md section 3, condition b).
 """
 
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidatorFunctionWrapHandler, WrapValidator
@@ -89,6 +91,11 @@ def days_since_1970(dates: pa.Array, zone: str | None = None) -> pa.Array:
     microseconds = pc.CastOptions(pa.timestamp("us", zone), allow_time_truncate=True)
     times = dates.cast(options=microseconds).cast(pa.int64())
     return pc.divide(times.cast(pa.float64(), safe=False), _DAY)
+
+
+def date_of(days: float) -> str:
+    """Return the date of a number of days since 1970-01-01, as text; a time of day is left out."""
+    return str(np.datetime64(math.floor(days), "D"))
 
 
 def days(date: str) -> float:

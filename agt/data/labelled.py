@@ -429,7 +429,9 @@ class LabelledFile(LabelledFileSettings, ABC):
             constants: those of the training records.
         """
 
-    def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
+    def _outside(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> list[Outside]:
         """Return how many values of each column of queries do not fit the declarations."""
         return []
 
@@ -809,7 +811,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             self._query_labels(columns, constants, len(features)),
             id_column,
             self.id_as_text,
-            _sum_over_blocks(self._outside(content, constants)),
+            _sum_over_blocks(self._outside(columns, content, constants)),
             self._query_groups(columns),
         )
 
@@ -871,7 +873,7 @@ class LabelledFile(LabelledFileSettings, ABC):
                 people.append(people_of_block)
             same_length(path, len(content[0]), {self.label: labels[-1], **named})
             named_columns.append(named)
-            outside += self._outside(content, constants)
+            outside += self._outside(columns, content, constants)
         count = sum(map(len, labels))
         if not count:
             raise DataError(f"{path}: the file has no rows, but at least one query is needed")

@@ -2,7 +2,7 @@
 of values. agt/data/encoding.py makes features of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,7 @@ from agt.data.csv_format import CsvFormat
 from agt.data.encoding import Encoding
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
-from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
 from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
@@ -148,8 +148,9 @@ class Columns(ColumnsSettings):
             DataError: a column is missing from the frame, a value cannot be read, or the queries
                 look like another population than the declared one (``population_mismatches``).
         """
-        content = self._content(_reader_of(frame))
-        outside = self._values_outside(content, self._ranges)
+        reader = _reader_of(frame)
+        content = self._content(reader)
+        outside = self._values_outside(content, self._ranges, reader)
         if mismatches := population_mismatches(outside, len(content[0])):
             raise DataError(
                 f"data frame: {'; '.join(mismatches)}. Remove these queries, or train with "
@@ -167,7 +168,7 @@ class Columns(ColumnsSettings):
             DataError: every value of a categorical column would count as other.
         """
         reader = _reader_of(frame)
-        return self._notes(self._content(reader), self._ranges, reader.path)
+        return self._notes(self._content(reader), self._ranges, reader)
 
     @property
     def facts(self) -> tuple[Fact, Fact]:
@@ -244,25 +245,25 @@ class Columns(ColumnsSettings):
             columns.refuse(name, setting, pd.isna(column), column, remedy)
 
     def _notes(
-        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], path: Path
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], reader: ColumnReader
     ) -> tuple[str, ...]:
         """Return sentences for the owner on columns that do not fit the declarations.
 
         Args:
             content: numbers and words, as ``_content`` returns them.
             ranges: the range of each numeric column.
-            path: the file, for the message of the error.
+            reader: the file or frame, which tells dates from other numbers.
 
         Raises:
             DataError: every value of a categorical column would count as other.
         """
         notes = []
-        for outside in self._values_outside(content, ranges):
+        for outside in self._values_outside(content, ranges, reader):
             column = f"column '{outside.column}'"
             if not outside.total:
                 notes.append(f"no record has a value in {column}.")
             elif outside.is_list:
-                notes += self._notes_on_list(outside, column, path)
+                notes += self._notes_on_list(outside, column, reader.path)
             elif outside.count == outside.total:
                 # This is no error, because an erasure may leave only such records.
                 notes.append(
@@ -307,13 +308,14 @@ class Columns(ColumnsSettings):
         ]
 
     def _values_outside(
-        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], reader: ColumnReader
     ) -> list[Outside]:
         """Count the values of each column that are outside its range, or not in its list.
 
         Args:
             content: numbers and words, as ``_content`` returns them.
             ranges: the range of each numeric column.
+            reader: of these rows, which tells dates from other numbers.
         """
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
@@ -322,13 +324,20 @@ class Columns(ColumnsSettings):
             present = column[~np.isnan(column)]
             with np.errstate(over="ignore"):
                 distance = np.maximum(low - present, present - high)
+            count = int((distance > 0).sum())
+            written: Callable[[float], str] = "{:g}".format
+            if count and reader.holds_dates(name, f"{self.SETTING}.numeric.{name}", self.formats):
+                written = date_of
+            seen = "no value"
+            if len(present):
+                seen = f"{written(present.min())} to {written(present.max())}"
             found.append(
                 Outside(
                     name,
-                    count=int((distance > 0).sum()),
+                    count=count,
                     total=len(present),
-                    declared=f"[{low:g}, {high:g}]",
-                    seen=f"{present.min():g} to {present.max():g}" if len(present) else "no value",
+                    declared=f"[{written(low)}, {written(high)}]",
+                    seen=seen,
                     far=int((distance > high - low).sum()),
                 )
             )
@@ -527,7 +536,7 @@ class Table(TableSettings, Columns, LabelledFile):
             coding=encoding.lookup,
             scaling=scaling,
             settled={"ranges": found_ranges},
-            notes=self._notes(_remaining_content(files), ranges, files[0].columns.path),
+            notes=self._notes(_remaining_content(files), ranges, files[0].columns),
         )
 
     def _constants(self) -> FileConstants:
@@ -540,8 +549,10 @@ class Table(TableSettings, Columns, LabelledFile):
     ) -> np.ndarray:
         return self._encoding(self._limits(constants))(*content)
 
-    def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
-        return self._values_outside(content, self._limits(constants))
+    def _outside(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> list[Outside]:
+        return self._values_outside(content, self._limits(constants), columns)
 
     def _limits(self, constants: FileConstants) -> dict[str, Limits]:
         """Return the range of each numeric column, from ``constants`` where none is declared."""

@@ -143,24 +143,26 @@ def _private_labels(
     """
     # Ledgers and mechanisms take a third of a second to load, which only these lines cost.
     from agt.mechanisms.planning import releasable_heads
-    from agt_cli.releasing.existing_ledger import ExistingLedger
+    from agt_cli.start.ledger_proposal import LedgerProposal
+    from agt_cli.start.next_steps import free_ledger_name
 
     folder = record.folder
     heads = releasable_heads(model)
     votes = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
     supported = [name for name in WEIGHTS_MECHANISMS if name in heads]
     mechanism = supported[0] if supported else LABEL_MECHANISMS[votes]
-    ledger = ExistingLedger.find(folder)
-    if ledger is None:
-        name = re.sub(r"[^\w-]+", "_", dataset_name).strip("_-") or "people"
+    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5)
+    yield from ledger.sentences
+    if not ledger.accepts_a_release:
+        return
+    name = ledger.name
+    if not name:
+        name = free_ledger_name(re.sub(r"[^\w-]+", "_", dataset_name).strip("_-") or "people")
         head = HEAD_MEANING.format(dataset=name).rstrip(".")
         yield f"to open a ledger: agt {ledger_command(name, folder, 1.0, 1e-5)} ({head})"
-    else:
-        name = ledger.name
-        yield ledger.sentence
-        if not ledger.admitted:
-            yield f"to use this ledger: {ledger.admission(folder)[0]}"
-    command = release_command(folder, mechanism, "1", "1e-5", ledger=name)
+    elif not ledger.admitted:
+        yield f"to use this ledger: {ledger.admission(folder)[0]}"
+    command = release_command(folder, mechanism, f"{ledger.eps:g}", "1e-5", ledger=name)
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 
