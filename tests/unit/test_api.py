@@ -253,6 +253,15 @@ def test_a_declaration_that_says_nothing_is_refused(said: dict[str, Any]) -> Non
         agt.Declared(**said)
 
 
+def test_distances_that_the_grid_cuts_off_are_marked_as_censored() -> None:
+    short = fit(network=(4,), ks=1, **STEPS).certify(X)
+    longer = fit(network=(4,), ks=6, **STEPS).certify(X)
+    assert np.array_equal(short.censored, short.stable_distance == 1)
+    assert longer.stable_distance[short.censored].max() > 1, "no distance is cut off at 1"
+    assert "are at least 1, the end of the grid (censored)" in repr(short)
+    assert not fit().certify(X).censored.any(), "a formula knows every k"
+
+
 def test_progress_is_told_to_whoever_asks() -> None:
     seen: list[Progress] = []
     model = fit(network=(4,), ks=2, on_progress=seen.append, **STEPS)
