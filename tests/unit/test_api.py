@@ -262,6 +262,35 @@ def test_distances_that_the_grid_cuts_off_are_marked_as_censored() -> None:
     assert not fit().certify(X).censored.any(), "a formula knows every k"
 
 
+@pytest.mark.parametrize(("training_scale", "warns"), [(1.0, True), (100.0, False)])
+def test_a_loaded_model_warns_of_large_queries_only_if_its_training_records_were_smaller(
+    training_scale: float, warns: bool, tmp_path: Path
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agt.Doubtful)
+        digest = fit(x=X * training_scale).save(tmp_path / "model")
+    model = agt.load(tmp_path / "model", digest)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.predict(QUERIES * 100)
+    assert ["as the training records were scaled" in str(each.message) for each in caught] == (
+        [True] if warns else []
+    )
+
+
+def test_a_model_that_an_earlier_version_saved_warns_of_large_queries_with_the_exception(
+    tmp_path: Path,
+) -> None:
+    fit().save(tmp_path / "model")
+    description = tmp_path / "model" / "model.json"
+    content = json.loads(description.read_text())
+    del content["large_features"]
+    description.write_text(json.dumps(content))
+    reseal(tmp_path / "model")
+    with pytest.warns(agt.Doubtful, match="unless the training records were as large"):
+        agt.load(tmp_path / "model").predict(QUERIES * 100)
+
+
 def test_progress_is_told_to_whoever_asks() -> None:
     seen: list[Progress] = []
     model = fit(network=(4,), ks=2, on_progress=seen.append, **STEPS)
