@@ -13,7 +13,15 @@ from agt.models.constant_answers import (
     is_nearly_constant,
     one_sided_warning,
 )
-from agt.models.doubts import count_certified, large_feature, sample_records
+from agt.models.doubts import (
+    SAMPLE_ROWS,
+    count_certified,
+    large_feature,
+    sample_records,
+    sample_rows,
+)
+from agt.models.linear_comparison import MAX_TRAINING_RECORDS, compare_with_linear_classifier
+from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 
 
@@ -51,6 +59,7 @@ def _doubts(model: Fitted) -> Iterator[str]:
     else:
         yield from one_sided_doubts(model, sample)
         yield from _class_doubts(model, sample)
+        yield from _linear_doubts(model.model)
 
 
 def one_sided_doubts(model: Fitted, sample: Records) -> list[str]:
@@ -133,6 +142,26 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
             "records. So the model is of little use: change the training settings"
         )
+
+
+def _linear_doubts(model: Model) -> Iterator[str]:
+    """Yield a warning if a linear classifier is clearly better than a network.
+
+    Both are compared on a sample of the training records, and the linear classifier is fitted to
+    others. The network was trained on all of them, so the comparison favours it.
+
+    Args:
+        model: a model that was just trained.
+    """
+    train = model.problem.dataset.train
+    rows = sample_rows(train, MAX_TRAINING_RECORDS + SAMPLE_ROWS)
+    is_query = np.zeros(len(rows), dtype=bool)
+    is_query[:: max(2, len(rows) // SAMPLE_ROWS)] = True
+    comparison = compare_with_linear_classifier(
+        model, train.take(rows[~is_query]), train.take(rows[is_query])
+    )
+    if comparison is not None and comparison.warning is not None:
+        yield comparison.warning.text(FIT_ARGUMENTS)
 
 
 def _number_doubts(model: NumberVotes, sample: Records) -> Iterator[str]:
