@@ -18,7 +18,6 @@ from agt.models.doubts import (
     count_certified,
     large_feature,
     sample_records,
-    sample_rows,
 )
 from agt.models.linear_comparison import MAX_TRAINING_RECORDS, compare_with_linear_classifier
 from agt.models.model import Model
@@ -154,11 +153,14 @@ def _linear_doubts(model: Model) -> Iterator[str]:
         model: a model that was just trained.
     """
     train = model.problem.dataset.train
-    rows = sample_rows(train, MAX_TRAINING_RECORDS + SAMPLE_ROWS)
-    is_query = np.zeros(len(rows), dtype=bool)
-    is_query[:: max(2, len(rows) // SAMPLE_ROWS)] = True
+    count = min(len(train), MAX_TRAINING_RECORDS + SAMPLE_ROWS)
+    # At random, because records may be in the order of their labels; the seed is any constant.
+    rows = np.random.default_rng(0).choice(len(train), count, replace=False)
+    query_count = min(SAMPLE_ROWS, count // 2)
+    query_rows = np.sort(rows[:query_count])
+    training_rows = np.sort(rows[query_count:])
     comparison = compare_with_linear_classifier(
-        model, train.take(rows[~is_query]), train.take(rows[is_query])
+        model, train.take(training_rows), train.take(query_rows)
     )
     if comparison is not None and comparison.warning is not None:
         yield comparison.warning.text(FIT_ARGUMENTS)
