@@ -359,5 +359,14 @@ def load(
             "again"
         ) from None
     names = tuple(node.get("feature_names", ()))
+    has_large_features = node.get("large_features")
     model = load_model(problem, reader)
-    return Fitted(model, classes, columns, recorded, names, saved_owner=owner)
+    return Fitted(
+        model,
+        classes,
+        columns,
+        recorded,
+        names,
+        saved_owner=owner,
+        saved_large_features=has_large_features if isinstance(has_large_features, bool) else None,
+    )

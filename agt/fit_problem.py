@@ -33,6 +33,9 @@ from agt.settings import (
 from agt.training.learners import Learner
 from agt.training.settings import EnsembleConfig
 
+NETWORK_FORM = {"epochs": 4, "lr": 1, "clip": 0.1}
+"""Training settings without a default -> a number that shows the form (docs/from_python.md)."""
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -139,12 +142,18 @@ def check_network_settings(
         certificate: the kind of certificate, which knows what is needed.
         given: the training settings that were given, by name.
     """
-    missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
+    missing = certificate.missing_training_settings(head, given)
     if missing:
+        numbers = NETWORK_FORM | {name: given[name] for name in NETWORK_FORM if name in given}
+        form = ", ".join(f"{name}={number!r}" for name, number in numbers.items())
+        network = "network"
+        if isinstance(head, HeadConfig):
+            network = repr(head.hidden)
         raise ConfigError(
-            "network: the default training settings are only for linear heads (no hidden "
-            f"layers): use network=(). For hidden layers, choose {', '.join(missing)} on public "
-            "data and give them to agt.fit"
+            f"network: agt has no default training settings for a network, so {', '.join(missing)} "
+            "are missing. First try a linear head, network=(), which has defaults. For a network, "
+            f"write agt.fit(x, y, network={network}, {form}, ks=5), where the numbers show the "
+            "form and are no recommendation: choose yours on public data"
         )
 
 
@@ -273,10 +282,17 @@ def build_head(settings: FitSettings) -> HeadBuilder:
     if isinstance(network, nn.Module):
         return CustomNetwork.from_network(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
-        raise ConfigError(
-            f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an "
-            "nn.Sequential"
-        )
+        remedy = "give the widths of hidden layers, such as (64, 64), or an nn.Sequential"
+        if isinstance(network, int):
+            remedy = f"give the widths of hidden layers in a tuple, network=({network},)"
+        elif callable(network):
+            name = getattr(network, "__name__", "")
+            if not name.isidentifier():  # a lambda has no name
+                name = "make_net"
+            remedy = f"give the network itself, not what makes it, as in network={name}()"
+        elif isinstance(network, str):
+            remedy = "give the network itself, an nn.Sequential, and not its name"
+        raise ConfigError(f"network={network!r}: {remedy}")
     return validate(HeadConfig, settings.part("model") | {"hidden": tuple(network)}, "model")
 
 

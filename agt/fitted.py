@@ -30,7 +30,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe
-from agt.models.doubts import LARGE_FEATURE, largest_feature, sample_records
+from agt.models.doubts import LARGE_FEATURE, large_feature, largest_feature, sample_records
 from agt.models.ensemble import training_environment
 from agt.models.fitting import fit as fit_model
 from agt.models.model import Model
@@ -89,6 +89,8 @@ class Fitted:
         public: True if the training records were declared public (``Declared.public``).
         saved_owner: whose data the model was trained on, as ``save`` wrote it; None: the model was
             not loaded.
+        saved_large_features: whether features of the training records were far outside of [-1, 1],
+            as ``save`` wrote it; None: the model was not loaded, or an earlier version saved it.
     """
 
     model: Model
@@ -99,6 +101,7 @@ class Fitted:
     earlier: tuple[str, ...] = ()
     public: bool = False
     saved_owner: DataOwner | None = None
+    saved_large_features: bool | None = None
 
     def __repr__(self) -> str:
         """Return a short text: classes, features, certificate, grid, relation, conditions."""
@@ -452,7 +455,8 @@ class Fitted:
 
         The folder is for the data owner only. It holds no training record, but everything that the
         model learnt, the public constants, the digest of the training data (by which ledgers
-        recognise the data), and the number of records if no size was declared.
+        recognise the data), the number of records if no size was declared, and whether a feature
+        was far outside of [-1, 1].
 
             digest = model.save("model")
             model = agt.load("model", digest)
@@ -473,6 +477,7 @@ class Fitted:
             "feature_names": self.names,
             "conditions": [condition.as_json() for condition in self.conditions],
             "owner": self.owner.as_json,
+            "large_features": self._has_large_features,
         }
         writer.write(DESCRIPTION, as_json(details | self._description))
         self.model.save(writer)
@@ -515,16 +520,31 @@ class Fitted:
             features: [n, ...] the queries, as the model takes them.
         """
         largest = largest_feature(features)
-        if largest <= LARGE_FEATURE:
+        # ``fit`` warned of training records that are large themselves.
+        if largest <= LARGE_FEATURE or self._has_large_features:
             return
-        sample = sample_records(self.model.problem.dataset.train)  # empty for a loaded model
-        if largest_feature(sample.features) > LARGE_FEATURE:
-            return  # ``fit`` warned of these
+        condition = ""
+        if self._has_large_features is None:
+            condition = (
+                ", unless the training records were as large, which this model, saved by an "
+                "earlier version of agt, does not know"
+            )
         warn_user(
             f"x: the largest feature of these queries is {largest:g} in absolute value. Scale "
-            "queries as the training records were scaled, by the same public constants",
+            f"queries as the training records were scaled, by the same public constants{condition}",
             Doubtful,
         )
+
+    @cached_property
+    def _has_large_features(self) -> bool | None:
+        """Whether features of the training records are far outside of [-1, 1]; None: not known.
+
+        It depends on private records, so it is for the data owner only.
+        """
+        records = self.model.problem.dataset.train
+        if not len(records):  # the model was loaded
+            return self.saved_large_features
+        return large_feature(sample_records(records)) is not None
 
 
 def _plain(classes: np.ndarray) -> list[Any]:

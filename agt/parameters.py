@@ -25,6 +25,8 @@ _USUAL_NAMES = {
     "hidden_layers": "network",
     "hidden_layer_sizes": "network",
     "layers": "network",
+    "model": "network",
+    "net": "network",
     "alpha": "weight_decay",
     "l2": "weight_decay",
     "random_state": "seed",
@@ -81,6 +83,13 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
             ", because training alone spends no privacy budget: give the budget to a release, as "
             "in model.release(queries, agt.RandomizedResponse(eps=1)) or "
             "agt.PrivateClassifier(epsilon=1)"
+        )
+    is_network = name == "network" or _USUAL_NAMES.get(name) == "network"
+    if is_network and "epsilon" in known and "network" not in known:
+        return (
+            ", because private weights are those of a linear model: train a network with "
+            "agt.fit(x, y, network=...), and release its labels with model.release(queries, "
+            "agt.RandomizedResponse(eps=1))"
         )
     # A name of another library may be misspelt, too.
     closest = get_close_matches(name, [*known, *_USUAL_NAMES], n=1, cutoff=0.8)

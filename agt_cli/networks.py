@@ -89,6 +89,17 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
     return f"PYTHONPATH={shlex.quote(folder)} {line}" if folder else line
 
 
+def linear_line(typed: Sequence[str]) -> str:
+    """Return a command line with a linear head and its default settings instead of a network.
+
+    Args:
+        typed: the words of the command line without the program's name.
+    """
+    replaced = ("model", "certificate", "training", "kgrid")
+    kept = [word for word in typed if _key(word).partition(".")[0] not in replaced]
+    return shlex.join(["agt", *kept, "model=linear", "certificate=stability", "training=recipe"])
+
+
 def check_network(config: Mapping[str, Any], also: str = "") -> None:
     """Raise ConfigError if a network lacks settings, or its function is not where it is named.
 

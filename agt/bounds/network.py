@@ -88,21 +88,30 @@ class Network:
         rules = rules_for(head)
         last = head[-1] if rules else None
         if not isinstance(last, nn.Linear):
+            end = f", but it is nn.{type(last).__name__}" if rules else ""
             raise ConfigError(
-                "model: the last layer must be nn.Linear: add an nn.Linear at the end"
+                f"model: the last layer must be nn.Linear{end}. It gives the scores from which the "
+                "loss computes probabilities: leave out what follows the last nn.Linear, or add "
+                "one at the end"
             )
         outputs = last.out_features
         logit_loss = find_loss(loss, classes)
         needed = 1 if logit_loss.one_output else classes
         if outputs != needed:
             expected = "one output" if needed == 1 else f"{needed} outputs"
+            other_loss = ""
+            if classes == 2 and outputs in (1, 2):
+                other = "cross_entropy" if outputs == 2 else "binary_cross_entropy"
+                other_loss = f", or give {{config:training.loss}}={other}"
             raise ConfigError(
                 Message(
                     "{config:training.loss}={loss} needs {expected}, but the model has {outputs}: "
-                    "change the last layer, or use another loss",
+                    "write nn.Linear({inputs}, {needed}) as the last layer" + other_loss,
                     loss=loss,
                     expected=expected,
                     outputs=outputs,
+                    inputs=last.in_features,
+                    needed=needed,
                 )
             )
         if classes == 2 and logit_loss.difference is not None:

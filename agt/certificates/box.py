@@ -98,6 +98,15 @@ class Certificates:
         distance_of_index = np.array([0, *self.ks], dtype=np.int64)
         return distance_of_index[self.stable_index]
 
+    @property
+    def censored(self) -> np.ndarray:
+        """Return which stable distances are cut off at the end of the grid, [n] bool.
+
+        Such a label is certified at every k for which there are bounds, so the number of edits that
+        it withstands is at least this distance, and may be larger.
+        """
+        return self.stable_index == len(self.ks)
+
     def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
         """Return one row for each k, with the certified fraction and bounds on the accuracy.
 

@@ -98,6 +98,11 @@ class ClosedFormCertificates(Certificates):
     distance: np.ndarray
     logits: np.ndarray | None = field(default=None, kw_only=True)
 
+    @property
+    def censored(self) -> np.ndarray:
+        """Return which stable distances are cut off at the end of the grid, [n] bool: none is."""
+        return np.zeros(len(self.distance), dtype=bool)
+
     @classmethod
     def concatenate(
         cls, chunks: Iterable["ClosedFormCertificates"], rows: int

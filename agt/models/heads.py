@@ -485,6 +485,8 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         f"model: {origin} has the type {type_name}, but agt needs {kind}, because it computes "
         "bounds layer by layer"
     )
+    if type(network) in RULES:
+        return ConfigError(f"{refusal}: write nn.Sequential({network!r})")
     inner = _only_sequential_of(network)
     if inner is None:
         return ConfigError(refusal)

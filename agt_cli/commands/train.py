@@ -19,12 +19,15 @@ from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
+from agt.models.linear_comparison import compare_with_linear_classifier
 from agt.models.model import Model
 from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
 from agt_cli.composing import composed
+from agt_cli.networks import linear_line
+from agt_cli.process import typed_words
 from agt_cli.report.console import Console, format_decimals
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import format_number
@@ -102,6 +105,10 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         is_vectors = isinstance(settings.source, Embeddings)
         if is_vectors and (advice := _advice_for_linear_head(settings, record.metrics, usual)):
             console.note(advice)
+        comparison = compare_with_linear_classifier(model, dataset.train, dataset.test)
+        if comparison is not None and comparison.warning is not None:
+            console.note(str(comparison.warning))
+            console.note(f"to compare: {linear_line(typed_words())}")
     for line in unmet_condition_lines(model.conditions):
         console.note(line)
     other = settings.certificate.certifies_more
