@@ -24,12 +24,9 @@ from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import AnswerBatch, Book, Charge, Debit, Population, digest_of
 from agt.ledger.chain import START, AlteredLedger, Entry, Head, hash_of, read_chain
 from agt.ledger.head_file import HeadFile, head_file_path
-from agt.ledger.place import locked_folder, same_disk
+from agt.ledger.place import SUFFIX, check_free, check_suffix, locked_folder, same_disk
 from agt.ledger.store import (
-    SUFFIX,
     LedgerFile,
-    check_free,
-    check_suffix,
     creating_file,
     identity_of,
     other_program,
