@@ -54,7 +54,7 @@ from agt.store.json_text import parse_json
 from agt.store.reading import Broken
 from agt.targets import imported
 
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
 if TYPE_CHECKING:
     RelationName = str

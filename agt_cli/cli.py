@@ -27,7 +27,7 @@ from agt_cli.process import (
     world_size,
     write_any_text,
 )
-from agt_cli.renamed import CommandNames, with_old_names
+from agt_cli.renamed import CommandNames, check_given_once, with_old_names
 from agt_cli.typed_ranges import RANGE_KEYS, check_points
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     If torchrun started several processes, they do the command together.
 
     Args:
-        arguments: the command line without the program's name; None: that of this process.
+        arguments: the command line without the program's name; None: that of this process. A
+            program may give a setting twice, of which the last counts; a person may not.
         leads: True: this is the first of several processes, and the others wait for its tasks.
 
     Returns:
@@ -70,7 +71,8 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
         if world_size() > 1 and not leads:
             return _one_of_several(arguments)
         with raising_terminated():
-            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+            words = sys.argv[1:] if arguments is None else list(arguments)
+            code = _dispatch(words, by_person=arguments is None)
         sys.stdout.flush()
     except BrokenPipeError:
         drop_output("stdout")
@@ -115,11 +117,12 @@ def _complain(text: str, code: int) -> int:
     return code
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], by_person: bool) -> int:
     """Run a command line in one process, report errors, and return the exit code.
 
     Args:
         arguments: the command line without the program's name.
+        by_person: True: no setting may be given twice.
 
     Raises:
         BrokenPipeError: the reader of the output went away.
@@ -136,7 +139,10 @@ def _dispatch(arguments: list[str]) -> int:
     listed: dict[str, Any] = {}  # the jobs of a sweep, which are listed if it fails as well
     try:
         with naming_settings(CommandNames(name)):
-            rest = with_old_names(name, _checked_settings(name, rest))
+            settings = with_old_names(name, _checked_settings(name, rest))
+            if by_person:
+                check_given_once(name, rest)
+            rest = settings
             from agt_cli import configuration
 
             command = usage.COMMANDS[name]
@@ -219,13 +225,14 @@ def _print_help(words: Sequence[str]) -> None:
             there is none, it is the help of agt.
 
     Raises:
-        ConfigError: there is no such command.
+        ConfigError: there is no such command, or a word is no topic of its help.
     """
     if not words or words[0].startswith("-"):
         print(help_pages.overview())
         return
     name, *rest = words
     _check_command(name, rest)
+    help_pages.check_topics(name, rest)
     print(help_pages.command_help(name, rest))
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import TextWrapper
 
+from agt.errors import ConfigError, nearest
 from agt_cli.config_files import groups, included_files, options, primary_lines, summary
 from agt_cli.renamed import with_new_name
 from agt_cli.usage import COMMANDS, FLAGS, Word, words_of
@@ -88,7 +89,7 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     """
     command = COMMANDS[name]
     for word in rest:
-        if _is_part(name, word):
+        if word in _parts(name):
             return part_help(name, word, rest)
     lines = [f"agt {name}: {command.help}"]
     if command.words:
@@ -114,6 +115,33 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     combining = (*HYDRA, *SWEEPS) if command.recorded else HYDRA
     lines += _section("how to change and combine settings", combining)
     return "\n".join([*lines, *_section("options", FLAGS)])
+
+
+def check_topics(name: str, rest: Sequence[str]) -> None:
+    """Raise ConfigError for a word after ``agt help COMMAND`` on which there is no help.
+
+    There is help on the words that the command takes, on groups and other mappings of settings, and
+    on the options of a group that is named. Settings and options of the command line pass, and so
+    does any word of a command that takes a file.
+
+    Args:
+        name: the name of the command.
+        rest: what follows it, without the words that ask for help.
+    """
+    command = COMMANDS[name]
+    parts = _parts(name)
+    topics = {*parts, *(known for word in command.words for known in word.known)}
+    for word in set(rest) & parts:
+        topics |= options(word).keys()
+    if any(word.free for word in command.words):
+        return
+    for before, word in pairwise(["", *rest]):
+        is_topic = word in topics or "=" in word
+        if not is_topic and not word.startswith("-") and not before.startswith("-"):
+            hint = nearest(word, topics)
+            raise ConfigError(
+                f"there is no help on '{word}'{hint}; type agt help {name} for the whole page"
+            )
 
 
 def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
@@ -167,12 +195,11 @@ def _is_shown(setting: str, shown: Iterable[str]) -> bool:
     return any(f"{key}.".startswith(f"{known}.") for known in shown)
 
 
-def _is_part(name: str, word: str) -> bool:
-    """Return whether a word after ``agt help COMMAND`` names a group or a mapping of settings."""
+def _parts(name: str) -> set[str]:
+    """Return the groups of a command, and its other settings up to their first point."""
     config = COMMANDS[name].config
-    settings = _primary_settings(config)
-    parts = {re.split(r"[=.]", setting)[0] for setting, _ in settings}
-    return word in groups(config) or word in parts
+    keys = {re.split(r"[=.]", setting)[0] for setting, _ in _primary_settings(config)}
+    return keys | set(groups(config))
 
 
 def _primary_settings(config: str) -> list[tuple[str, str]]:

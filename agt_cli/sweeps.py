@@ -9,6 +9,7 @@ added to the name.
 
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +32,8 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.store.atomic import write_atomic
 from agt.store.dotted_keys import flatten_keys
 from agt.store.lock import Lock, is_locked
-from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.configuration import SUBMITIT, combinations, compose_with_hydra, plain
+from agt_cli import SWEEP_SUFFIX, config_files, usage
+from agt_cli.configuration import combinations, compose_with_hydra, plain
 from agt_cli.errors import failure
 from agt_cli.jobs import (
     erasing,
@@ -569,8 +570,11 @@ def _run_by_submitit(
     from submitit import AutoExecutor
     from submitit.core.utils import UncompletedJobError
 
+    # The parameters of every kind of cluster are those of a single machine.
+    options = config_files.packed()["hydra/launcher"]
+    common = re.findall(r"^(\w+):", options["submitit_local"], re.MULTILINE)
     parameters = {
-        key if key in SUBMITIT else f"{cluster}_{key}": value for key, value in settings.items()
+        key if key in common else f"{cluster}_{key}": value for key, value in settings.items()
     }
     # submitit takes this parameter only when the executor is made.
     at_start = f"{cluster}_max_num_timeout"

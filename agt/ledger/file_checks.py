@@ -9,6 +9,10 @@ from agt.errors import CheckError, ConfigError
 from agt.messages import Message
 from agt.store.reading import file_kind
 
+SUFFIX = ".ledger"
+"""The ending of the name of a ledger's file."""
+SQLITE_MAGIC = b"SQLite format 3\0"
+"""The first bytes of an SQLite file."""
 MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK_NAMES = """
     9p afpfs afs beegfs ceph cifs coda davfs davfs2 gcsfuse glusterfs gpfs grpcfuse juicefs lustre
@@ -20,6 +24,27 @@ NETWORK = frozenset(_NETWORK_NAMES.split())
 
 SQLite's locks need memory that processes share, which processes on two machines do not have.
 """
+
+
+def check_suffix(path: Path) -> None:
+    """Raise ConfigError unless the name of a new ledger ends in ``SUFFIX``."""
+    if path.suffix != SUFFIX:
+        raise ConfigError(
+            f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
+            "finds ledgers by this ending: choose such a name"
+        )
+
+
+def check_free(path: Path) -> None:
+    """Raise ConfigError if a file or a link already exists at the path of a new ledger."""
+    if path.exists() or path.is_symlink():
+        raise ConfigError(
+            Message(
+                "ledger={path}: this ledger already exists, and its budget cannot be "
+                "changed; {config:agt ledger show} {path} shows it",
+                path=path,
+            )
+        )
 
 
 def check_local(path: Path, remedy: str) -> None:

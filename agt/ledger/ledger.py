@@ -24,14 +24,11 @@ from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import AnswerBatch, Book, Charge, Debit, Population, digest_of
 from agt.ledger.chain import START, AlteredLedger, Entry, Head, hash_of, read_chain
 from agt.ledger.descriptions import describe_refusal, describe_unit
-from agt.ledger.file_checks import same_disk
+from agt.ledger.file_checks import SUFFIX, check_free, check_suffix, same_disk
 from agt.ledger.head_file import HeadFile, head_file_path
 from agt.ledger.locks import locked_folder
 from agt.ledger.store import (
-    SUFFIX,
     LedgerFile,
-    check_free,
-    check_suffix,
     creating_file,
     identity_of,
     other_program,

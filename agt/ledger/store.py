@@ -23,9 +23,8 @@ from urllib.parse import quote
 
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
-from agt.ledger.file_checks import COMPANION_SUFFIXES, check_file, check_local
+from agt.ledger.file_checks import COMPANION_SUFFIXES, SQLITE_MAGIC, check_file, check_local
 from agt.ledger.locks import acquire_lock, locked_folder
-from agt.messages import Message
 from agt.store.atomic import sync_folder
 from agt.store.lock import Lock, is_locked
 from agt.store.reading import MAX_TEXT_BYTES, READ_FLAGS, Broken, open_plain
@@ -44,11 +43,7 @@ CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, '
 CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 """
 _FILES = ("", "-wal")  # endings of the files that contain a ledger: SQLite's database and log
-SUFFIX = ".ledger"
-"""The ending of the name of a ledger's file."""
 MAX_COPIED_BYTES = 2**32  # each of a ledger and its log; enough for about 40 million answers
-SQLITE_MAGIC = b"SQLite format 3\0"
-"""The first bytes of an SQLite file."""
 _LOCK = "lock"  # the name of the lock file in the folder of a copy
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # control characters, which text does not have
 _ATTEMPTS = 20  # to copy the file while nobody writes to it
@@ -670,24 +665,3 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
                 "the ledger, and check it with agt verify"
             ) from None
         raise AgtError(f"ledger={path}: {error}") from error
-
-
-def check_suffix(path: Path) -> None:
-    """Raise ConfigError unless the name of a new ledger ends in ``SUFFIX``."""
-    if path.suffix != SUFFIX:
-        raise ConfigError(
-            f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
-            "finds ledgers by this ending: choose such a name"
-        )
-
-
-def check_free(path: Path) -> None:
-    """Raise ConfigError if a file or a link already exists at the path of a new ledger."""
-    if path.exists() or path.is_symlink():
-        raise ConfigError(
-            Message(
-                "ledger={path}: this ledger already exists, and its budget cannot be "
-                "changed; {config:agt ledger show} {path} shows it",
-                path=path,
-            )
-        )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agt.errors import AgtError
+from agt.ledger.descriptions import describe_refusal
 from agt.ledger.ledger import Ledger, check_no_other_ledger
 from agt.ledger.payer import ProtectedPeople
-from agt.ledger.descriptions import describe_refusal
 from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt_cli.ledger_files import existing_ledger
 from agt_cli.releasing.ledgers import people_of_run, second_head
