@@ -513,7 +513,8 @@ class LabelledFile(LabelledFileSettings, ABC):
                 names = units if units is not None else ids if self.id is not None else None
                 if names is None:
                     names = family  # copies share a split
-                    repeated = int(np.count_nonzero(ids != family))
+                    if ids is not family:
+                        repeated = int(np.count_nonzero(ids != family))
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 missing = "training" if split.all() else "test"
