@@ -20,7 +20,7 @@ from agt.data.arrays import aligned_empty
 
 MAX_LEVELS = 256  # of a code: one byte
 DIGEST_BYTES = 16  # of the digest of look-ups
-LOOKUP_BLOCK_ROWS = 256  # rows that are looked up at once, so that they stay in the cache
+LOOKUP_BLOCK_ROWS = 1024  # rows that are looked up at once
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,15 @@ class RowLookup:
         for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
             rows = slice(start, start + LOOKUP_BLOCK_ROWS)
             for group in self.groups:
-                places = codes[rows, group.columns] + group.first_levels
-                found = group.levels.take(places.ravel(), axis=0)
-                features[rows, group.features] = found.reshape(len(places), -1)
+                places = (codes[rows, group.columns] + group.first_levels).ravel()
+                if len(self.groups) == 1:
+                    # Into its place at once. "wrap" is the mode in which NumPy needs no copy
+                    # for that; the codes' places are all within the levels.
+                    found = features[rows].reshape(len(places), -1)
+                    group.levels.take(places, axis=0, out=found, mode="wrap")
+                else:
+                    found = group.levels.take(places, axis=0)
+                    features[rows, group.features] = found.reshape(len(codes[rows]), -1)
         return features
 
 

@@ -8,7 +8,9 @@ of an id, of a given split, of a public flag or of a list of classes is a declar
 (agt/facts.py), and is listed with every claim that rests on it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +19,16 @@ from typing import Protocol
 import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
-from agt.data.coded import RowLookup
-from agt.data.digests import fingerprint
+from agt.data.coded import CodedFeatures, RowLookup
+from agt.data.digests import fingerprint, fingerprint_in_background, mark_of_codes
 from agt.data.ids import _rough_hash
 from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact
 from agt.settings import PublicRows
+
+_FUTURE_DIGEST = "_future_digest"  # the attribute that holds it while a thread computes it
 
 
 @dataclass(frozen=True)
@@ -147,12 +151,47 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
-        return self._digest_now()
+        future: Future[str] | None = vars(self).get(_FUTURE_DIGEST)
+        return self._digest_now() if future is None else future.result()
+
+    @cached_property
+    def mark(self) -> str:
+        """``digest``, or a hash of the same that takes little time if features are held as codes.
+
+        It names the data of a training that may be killed before the digest is known.
+        """
+        return mark_of_codes(*self._digested) if self._is_coded else self.digest
+
+    @contextmanager
+    def digest_in_background(self) -> Iterator[None]:
+        """Compute ``digest`` in a thread while the ``with`` block works, if it takes long.
+
+        Whoever reads ``digest`` in the block waits for it.
+        """
+        if not self._is_coded:
+            yield
+            return
+        with fingerprint_in_background(*self._digested) as future:
+            vars(self)[_FUTURE_DIGEST] = future
+            try:
+                yield
+            finally:
+                del vars(self)[_FUTURE_DIGEST]
+
+    @property
+    def _is_coded(self) -> bool:
+        """Whether the training records are held as codes, as those of a large table are."""
+        return isinstance(self.train.features, CodedFeatures)
+
+    @property
+    def _digested(self) -> tuple[Records, ...]:
+        """The records that ``digest`` is of, in this order."""
+        pretrain = (self.pretrain,) if self.pretrain else ()
+        return (self.train, self.test, *pretrain)
 
     def _digest_now(self) -> str:
         """Return the digest of the records as they are in memory, or in mapped files, now."""
-        pretrain = [self.pretrain] if self.pretrain else []
-        return fingerprint(self.train, self.test, *pretrain)
+        return fingerprint(*self._digested)
 
     def check_unchanged(self) -> None:
         """Check that memory-mapped records, which others may edit, are those of the first call.

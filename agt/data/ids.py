@@ -20,7 +20,7 @@ CONTENT = re.compile("[0-9a-f]{32}")
 
 DIGEST_BYTES = 16
 
-HASHED_BYTES = 2**24  # of content that is held as bytes at once
+HASHED_BYTES = 2**18  # of content that is held as bytes at once, and stays in the cache
 
 _NUMBER_BYTES = 8  # of how many copies came before
 
@@ -124,10 +124,14 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
         digests: [n, DIGEST_BYTES] uint8, of which the ids were made.
 
     Returns:
-        [n] str, unique; the first of identical records keeps its id.
+        [n] str, unique; the first of identical records keeps its id. ``ids`` itself if there are no
+        identical records.
     """
+    copies = _copies_before(digests)
+    if not copies:
+        return ids
     numbered = ids.copy()
-    for row, number in _copies_before(digests).items():
+    for row, number in copies.items():
         content = digests[row].tobytes() + number.to_bytes(_NUMBER_BYTES, "little")
         numbered[row] = blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
     return numbered

@@ -611,7 +611,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             if is_test is None:
                 split_names = copy_groups if units is None else units  # copies share a split
                 is_test = hash_split(split_names, self.test_fraction, self.split_key)
-                if units is None:
+                if units is None and ids is not copy_groups:
                     repeated = int(np.count_nonzero(ids != copy_groups))
             self._check_both_splits(is_test, columns.path)
         return FileRows(

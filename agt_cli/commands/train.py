@@ -69,18 +69,33 @@ def configure(config: Mapping[str, Any]) -> RunSettings:
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     """Train, write the record, and say where it is."""
     prepared = prepared_by_all(settings, record.config, console)
-    dataset, digest = prepared.dataset, prepared.loaded.digest
+    with prepared.loaded.digest_in_background():
+        return _run_prepared(prepared, settings, record, console)
+
+
+def _run_prepared(
+    prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console
+) -> dict[str, Any]:
+    """Do what ``run`` does, with data that was loaded."""
+    loaded = prepared.loaded
+    dataset = prepared.dataset
     for note in dataset.notes:
         console.note(f"note: {note}")
-    record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
+    releases = settings.noise is not None or record.config.get("ledger") is not None
+    # A training that is killed leaves what it was trained on. ``write_trained`` replaces marks by
+    # digests; a release needs them before anything is drawn.
+    record.environment(
+        data_digest=loaded.digest if releases else loaded.mark,
+        features_digest=dataset.digest if releases else dataset.mark,
+        dataset=dataset.name,
+    )
     for line in _doubts(settings, dataset):
         console.note(line)
-    releases = settings.noise is not None or record.config.get("ledger") is not None
     if releases:  # ledgers and mechanisms, which no other training loads
         from agt_cli.releasing.noise import drawing, noise_words, proved
         from agt_cli.releasing.spent import unfinished
     earlier = (
-        unfinished(record, {"data_digest": digest})
+        unfinished(record, {"data_digest": loaded.digest})
         if settings.noise and settings.noise.seed is None
         else []
     )
@@ -101,7 +116,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     _say(record, dataset.name, words, quality, console)
     usual: dict[str, float] = {}
     if not console.quiet:
-        usual = _say_usual_learners(settings.source, prepared.loaded, console)
+        usual = _say_usual_learners(settings.source, loaded, console)
         is_vectors = isinstance(settings.source, Embeddings)
         if is_vectors and (advice := _advice_for_linear_head(settings, record.metrics, usual)):
             console.note(advice)
@@ -127,7 +142,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     result = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
-        "data_digest": digest,
+        "data_digest": loaded.digest,
         "digest": name,
     }
     if usual:
@@ -395,8 +410,8 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
         ]
         yours = code_digest(modules) if modules else None
     return {
-        "data_digest": prepared.loaded.digest,
-        "features_digest": prepared.dataset.digest,
+        "data_digest": prepared.loaded.mark,
+        "features_digest": prepared.dataset.mark,
         "encoder": prepared.dataset.scaling.get("encoder"),
         "your code": yours,
         **surroundings(settings.compute.device, settings.compute.threads),

@@ -575,18 +575,14 @@ def write_trained(
         How good the model is on the test records.
     """
     dataset = prepared.dataset
-    record.environment(
-        data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
-    )
+    loaded = prepared.loaded
     key = HashKey.read_or_create(record.key_folder)
-    record.environment(
-        data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
-    )
+    record.environment(data_files=data_files(settings.source), dataset=dataset.name)
     model.save(record)
     model.save_shards(record)
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
-        file.writelines(Index.from_records(prepared.loaded.train, key).parts)
+        file.writelines(Index.from_records(loaded.train, key).parts)
     asked = asked_for_train_accuracy(dataset, settings)
     if len(asked) < len(dataset.train):
         record.add_metrics(train_accuracy_records=len(asked))
@@ -614,6 +610,9 @@ def write_trained(
     remedy = constant_answer_remedy(settings, is_one_sided=one_sided is not None)
     quality = _judge(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
+    # Read only now, because a thread may have computed the digest until here.
+    digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
+    record.environment(**digests, **{PEOPLE: veiled(loaded, key)})
     record.conditions(model.conditions)
     about = (settings.relation, settings.certificate, model.conditions)
     record.report(train_report(record, dataset, *about, quality, list(lines)))
