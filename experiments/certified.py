@@ -35,7 +35,7 @@ from agt.training.loop import Progress, train
 from agt_cli.report.figures import DARKEST, LINES, Grid, power_words
 from agt_cli.runs.prepare import Prepared, RunSettings
 
-from .baselines import DpSgd
+from .baselines import DpSgd, Weights
 from .figures import lines, marks, planes, regions
 from .kinds import (
     EVERY,
@@ -575,11 +575,11 @@ def training_curve(
             "Nominal test accuracy after each epoch, and the accuracies that any neighbouring "
             "data set could lead to."
         )
-        shares = fractions[[*about, "certified_fraction"]]
-        accuracy_of_series = pd.concat(parts)[[*about, "accuracy"]]
+        fraction_points = fractions[[*about, "certified_fraction"]]
+        accuracy_points = pd.concat(parts)[[*about, "accuracy"]]
         figures = [
-            Figure(caption, shares, fraction),
-            Figure(accuracies, accuracy_of_series, accuracy, "_accuracy"),
+            Figure(caption, fraction_points, fraction),
+            Figure(accuracies, accuracy_points, accuracy, "_accuracy"),
         ]
         is_curve = rows["epochs"].max() > 1  # start and one epoch: the table has these numbers
         return Shown(table, figures if is_curve else ())
@@ -728,7 +728,7 @@ def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int 
     test = prepared.dataset.test
     bench = entry.bench(name, own)
     asked = test if only is None else test.take(test.labels == only)
-    parameters = dict(bench.head.named_parameters())
+    parameters: Weights = dict(bench.head.named_parameters())
     before = bench.labels(parameters, asked.features.astype(settings.training.dtype))
     return float((before == asked.labels).mean())
 
@@ -830,7 +830,7 @@ def plane_maps(
         training_points = pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"])
         parts = [map_points.assign(**on_map), training_points.assign(**known)]
         is_right = labels[len(lifted) :] == dataset.test.labels
-        about = {"k counts": found.counts, "accuracy": float(is_right.mean())}
+        about: Key = {"k counts": found.counts, "accuracy": float(is_right.mean())}
         return pd.concat(parts).assign(**key, **about, **facts(tested, mapped))
 
     def rows(entry: Entry) -> pd.DataFrame:

@@ -592,9 +592,9 @@ def frontier(
     for name, method in product(profiles, methods):
         if name != "smoke" and method.published != (name == "paper"):
             continue
-        own = {"profile": [name], "series": [method.label]}
-        drawn = range(method.drawn(initialisations))
-        keys += grid(**own, **{"k asked": ks, "initialisation": drawn})
+        for k, seed in product(ks, range(method.drawn(initialisations))):
+            own = {"profile": name, "series": method.label}
+            keys.append({**own, "k asked": k, "initialisation": seed})
 
     def rows(entry: Entry) -> pd.DataFrame:
         curves = {}
