@@ -309,8 +309,8 @@ def _compared(entry: Entry, kind: Kind, measured: pd.DataFrame, data: str) -> pd
     names = list(entry.profiles)
     values = []
     for row in measured.to_dict("records"):
-        profiles = names if row["profile"] == EVERY else [row["profile"]]
         for what, column in kind.compared(row).items():
+            profiles = names if row["profile"] == EVERY else [row["profile"]]
             values += [(what, name, row[column]) for name in profiles]
     long = pd.DataFrame(values, columns=["what", "profile", "value"])
     last = long.drop_duplicates(["what", "profile"], keep="last")
