@@ -660,22 +660,19 @@ def removal_times(
 
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, "removal_times")
-        size = {
-            "records": len(trained.x),
-            "features": trained.x.shape[1],
-            "outputs": trained.targets.shape[1],
-        }
-        found = {
-            "training": trained.seconds,
-            "paper": _timed(trained, anew, True),
-            "ours": _timed(trained, removals, False),
-        }
+        records, features = trained.x.shape
+        outputs = trained.targets.shape[1]
+        size = {"records": records, "features": features, "outputs": outputs}
+        paper = _timed(trained, anew, True)
+        ours = _timed(trained, removals, False)
+        found = {"training": trained.seconds, "paper": paper, "ours": ours}
         return [{**size, **found, "accuracy": accuracy(trained.model, prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         row = key["row"]
         on = f"times {removals} {anew}"
-        found = once(entry, next(iter(profiles)), by_label[row], f"times: {row}", make, on)[0]
+        first = next(iter(profiles))
+        (found,) = once(entry, first, by_label[row], f"times: {row}", make, on)
         each = {name: found.pop(name) for name in ("paper", "ours")}
         removal = each[column_of(profiles[key["profile"]])]
         yield {**found, "removal": removal, "training / removal": found["training"] / removal}
@@ -798,14 +795,14 @@ def answered_while_waiting(
                 "members=2 or more"
             )
         columns = [*certificates.members, *certificates.member_distances]
+        table = {f"c{index}": column for index, column in enumerate(columns)}
         home = assign_shards(np.unique(prepared.dataset.train.units), settings.ensemble)
         facts = {"home": home.tolist(), "classes": prepared.classes}
-        return pd.DataFrame({f"c{at}": column for at, column in enumerate(columns)}), facts
+        return pd.DataFrame(table), facts
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        overrides = entry.overrides(
-            key["profile"], (*run, "relation=@unlearning", f"ensemble.members={members}")
-        )
+        own = (*run, "relation=@unlearning", f"ensemble.members={members}")
+        overrides = entry.overrides(key["profile"], own)
         label = f"{members} members, {key['profile']}"
         frame, facts = entry.runs.once(overrides, label, make, "votes")
         labels, distances = np.split(frame.to_numpy().T, 2)
@@ -817,30 +814,27 @@ def answered_while_waiting(
             rng = np.random.default_rng(0)
             share = answered_at_random(seen, labels, home, number, rng, classes, draws)
         else:
-            share = float(
-                answerable(seen, labels, spread_requests(members, key["requests"]), classes).mean()
-            )
+            affected = spread_requests(members, key["requests"])
+            share = float(answerable(seen, labels, affected, classes).mean())
         k = int(np.median(distances)) + 1
         series = f"{key['certificates']}, {key['who']} ({key['profile']})"
-        orders = {
-            "d log d": members * math.log(members),
-            "kd log(kd)": k * members * math.log(k * members),
-        }
+        without = members * math.log(members)
+        within = k * members * math.log(k * members)
+        orders = {"d log d": without, "kd log(kd)": within}
         yield {"series": series, "answered": share, "k": k, **orders}
 
     def shown(rows: pd.DataFrame) -> Shown:
         about = [*rows.columns.intersection(["data"]), "series", "k"]
-        table = wide(
-            rows, about, "requests", "answered", requests[:: max(1, len(requests) // 4)], "{:,}"
-        )
-        # without: all alike
-        known = rows[(rows["certificates"] == WITH) | (rows["profile"] == rows["profile"].iloc[0])]
+        some_requests = requests[:: max(1, len(requests) // 4)]
+        table = wide(rows, about, "requests", "answered", some_requests, "{:,}")
+        # without certificates, all profiles are alike
+        is_first = rows["profile"] == rows["profile"].iloc[0]
+        known = rows[(rows["certificates"] == WITH) | is_first]
         last = known.groupby("profile")["kd log(kd)"].transform("first").max()
         alike = known["certificates"] + ", " + known["who"]
         names = known["series"].where(known["certificates"] == WITH, alike)
-        points = known.assign(**{"kd log(kd)": last, "series": names})[
-            ["requests", "series", "answered", "d log d", "kd log(kd)"]
-        ]
+        points = known.assign(**{"kd log(kd)": last, "series": names})
+        points = points[["requests", "series", "answered", "d log d", "kd log(kd)"]]
         upright = ("d log d", "kd log(kd)")
         draw = lines(
             "requests",
@@ -854,11 +848,8 @@ def answered_while_waiting(
             f"Test queries that {members} members answer while requests wait; k: a member's "
             "median stable distance, plus 1."
         )
-        return Shown(
-            table,
-            [Figure(caption, points, draw)],
-            tuple(note.format(members) for note in WAITING_NOTES),
-        )
+        notes = tuple(note.format(members) for note in WAITING_NOTES)
+        return Shown(table, [Figure(caption, points, draw)], notes)
 
     return Kind(keys, ("profile", "certificates", "who", "requests"), through(keys, measure), shown)
 
@@ -912,34 +903,30 @@ def erasure_methods(
     def measure(entry: Entry, key: Key) -> list[Key]:
         one = by_label[key["set"]]
         method = key["method"]
-        own = {"sisa": (*one.certified, *one.ensemble), "certificate": one.certified}.get(
-            method, one.removal
-        )
+        own = one.removal
+        if method == "sisa":
+            own = (*one.certified, *one.ensemble)
+        elif method == "certificate":
+            own = one.certified
 
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
-            units = np.unique(prepared.dataset.train.units)
-            gone = np.isin(
-                prepared.dataset.train.units, np.random.default_rng(0).permutation(units)[:requests]
-            )
+            unit_of_row = prepared.dataset.train.units
+            units = np.random.default_rng(0).permutation(np.unique(unit_of_row))
+            gone = np.isin(unit_of_row, units[:requests])
             return [ways[method](prepared, settings, gone)]
 
-        return once(
-            entry, name, (*one.run, *own), f"{key['set']}: {method}", make, f"{method} {requests}"
-        )
+        label = f"{key['set']}: {method}"
+        return once(entry, name, (*one.run, *own), label, make, f"{method} {requests}")
 
     def shown(rows: pd.DataFrame) -> Shown:
         some = rows[rows["seconds each"] > 0]
-        points = some.assign(
-            unit=f"{requests} requests", low=some["seconds each"], high=some["seconds each"]
-        )
+        seconds = some["seconds each"]
+        points = some.assign(unit=f"{requests} requests", low=seconds, high=seconds)
         columns: Key = {"x": "seconds each", "y": "method", "series": "set", "panels": "unit"}
         draw = partial(marks, **columns, xlabel="seconds for each record", panel="{}", log=True)
         caption = f"Seconds for each of {requests} records, by method; certificate takes none."
-        return Shown(
-            rows.drop(columns="profile"),
-            [Figure(caption, points, draw)],
-            tuple(note.format(requests) for note in ERASURE_NOTES),
-        )
+        notes = tuple(note.format(requests) for note in ERASURE_NOTES)
+        return Shown(rows.drop(columns="profile"), [Figure(caption, points, draw)], notes)
 
     return Kind(keys, ("profile", "set", "method"), through(keys, measure), shown)
 
@@ -981,9 +968,9 @@ def _row(*values: float | str) -> Key:
 
 
 def _remaining(prepared: Prepared, gone: np.ndarray) -> Prepared:
-    return replace(
-        prepared, dataset=replace(prepared.dataset, train=prepared.dataset.train.take(~gone))
-    )
+    dataset = prepared.dataset
+    remaining = replace(dataset, train=dataset.train.take(~gone))
+    return replace(prepared, dataset=remaining)
 
 
 def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
@@ -1002,9 +989,11 @@ def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
         if head.residual > allowed:
             reduce_residual(head, *trained.left(rows[:count]), allowed)
     seconds = time.perf_counter() - started
-    scores = accuracy(model, test), accuracy(model.with_weight(torch.from_numpy(head.weight)), test)
+    after = model.with_weight(torch.from_numpy(head.weight))
+    scores = accuracy(model, test), accuracy(after, test)
     promise = f"({model.config.eps:g}, {model.config.delta:g}), oblivious"
-    most = math.floor(min(float(len(trained.x)), (allowed - before) / float(np.mean(bounds))))
+    affordable = (allowed - before) / float(np.mean(bounds))
+    most = math.floor(min(float(len(trained.x)), affordable))
     return _row(seconds, seconds / len(rows), trained.seconds, *scores, 1.0, promise, most)
 
 
@@ -1032,9 +1021,8 @@ def _sisa(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
         model.save_shards(store)
         store.finish()
         started = time.perf_counter()
-        after = retrain_affected(
-            _remaining(prepared, gone).problem(settings), Folder.open(Path(folder), "train")
-        ).model
+        problem = _remaining(prepared, gone).problem(settings)
+        after = retrain_affected(problem, Folder.open(Path(folder), "train")).model
         seconds = time.perf_counter() - started
     scores = accuracy(model, prepared.dataset.test), accuracy(after, prepared.dataset.test)
     return _row(
@@ -1052,7 +1040,8 @@ def _certificate(prepared: Prepared, settings: RunSettings, gone: np.ndarray) ->
     model, training = _fitted(prepared, settings, LinearModel)
     test = prepared.dataset.test
     certificates = model.certify(test.features)
-    stable = certificates.stable_distance >= len(np.unique(prepared.dataset.train.units[gone]))
+    units_gone = np.unique(prepared.dataset.train.units[gone])
+    stable = certificates.stable_distance >= len(units_gone)
     right = certificates.prediction == test.labels
     after = float(right[stable].mean()) if stable.any() else float("nan")
     supported = float(np.median(certificates.stable_distance))
