@@ -51,7 +51,7 @@ from agt.release import WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import tail_event
-from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
+from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress, no_pair_found
 from agt_audit.pairs import neighbours, points_between_labels
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
@@ -610,7 +610,8 @@ class WeightsAudit(AuditKind):
         terms = given.release_terms(opened)
         claim = WeightsRelease.judged(opened.model, mechanism, terms).claim
         releases = attack.releases_per_trial * plan.trials
-        with console.progress("releases on both sides", "release") as report:
+        label = "releases on both sides"
+        with counted_progress(console, label, "release", releases) as report:
             head = trained_head(mechanism, opened.model)
             anchors = opened.queries.features
             pair = train_farthest_neighbour(head, anchors, self.neighbours, given.seed)
@@ -618,9 +619,7 @@ class WeightsAudit(AuditKind):
                 sought = "a neighbouring dataset whose model has other weights than the run"
                 findings: tuple[Finding, ...] = (no_pair_found(mechanism, self.neighbours, sought),)
             else:
-                findings = attack.attack(
-                    pair, plan, lambda done: report(done, releases, done, releases)
-                )
+                findings = attack.attack(pair, plan, report)
         notes = (
             claim.text,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "
