@@ -130,8 +130,7 @@ def audit_weights(
         The finding of the exact mu of this pair; those of an attack on the releases; and the one
         about the size of their noise.
     """
-    # two bounds share the error probability
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)
+    plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     sigma = noise_scale(heads.sensitivity, mechanism.guarantee)
     claimed_sigma = heads.sensitivity / mechanism.mu
     direction = (heads.first - heads.second) / heads.distance
@@ -377,8 +376,7 @@ def audit_objective(
     Returns:
         The findings of an attack on the releases, and the one about the size of their linear terms.
     """
-    # two bounds share the error probability
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)
+    plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     records = problems.shape.records
     squares: list[float] = []  # of each linear term, in claimed standard deviations
 
