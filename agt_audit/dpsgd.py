@@ -994,7 +994,8 @@ class DpSgdAudit(AuditKind):
         """
         opened = given.open(record, console)
         records = opened.kept.problem.dataset.train
-        rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
+        shuffled = np.random.default_rng(given.seed).permutation(len(records))
+        rows = np.sort(shuffled[: self.records])
         trainer = NoisyTraining.of(opened.model, records.take(rows))
         if self.records > len(records):
             raise ConfigError(
@@ -1006,9 +1007,7 @@ class DpSgdAudit(AuditKind):
         several = None
         if self.canaries:
             several = trainer.canaries(self.canary, self.canaries, given.seed)
-        with console.progress("audits", "claim") as report:
-            bounds, size = audit_training(trainer, canary, effort, several)
-            report(1, 1, 1, 1)
+        bounds, size = audit_training(trainer, canary, effort, several)
         finding = judge_training(trainer, canary, effort, bounds)
         tables = {"bounds": _bounds_table(bounds, trainer.config.epsilon)}
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)

@@ -285,8 +285,10 @@ def _katz(
     p2 = alarm_count / alarm_trials
     if p1 <= delta:
         return 0.0
-    variance = p1 * (1 - p1) / (hit_trials * (p1 - delta) ** 2) + (1 - p2) / (alarm_trials * p2)
-    return math.log((p1 - delta) / p2) + float(ndtri(error)) * math.sqrt(variance)
+    variance_of_hits = p1 * (1 - p1) / (hit_trials * (p1 - delta) ** 2)
+    variance_of_alarms = (1 - p2) / (alarm_trials * p2)
+    deviation = math.sqrt(variance_of_hits + variance_of_alarms)
+    return math.log((p1 - delta) / p2) + float(ndtri(error)) * deviation
 
 
 # -- claims

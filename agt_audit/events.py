@@ -78,11 +78,7 @@ class AnswerEvent:
     def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
         """Return the lower bound on the loss from the expected counts of this event.
 
-        Args:
-            claimed: the claim, whose measure the bound has.
-            trials: how many trials there are on each side.
-            confidence: the probability with which bounds hold.
-            events: how many events share the error probability.
+        Arguments as of ``Claimed.expected_bound``.
         """
         return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence, events)
 

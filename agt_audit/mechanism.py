@@ -22,7 +22,7 @@ docs/reference.md section 8.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
@@ -357,7 +357,7 @@ def audit_made_up_pairs(
     differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
     drawn_pairs = (differing,) if best == differing else (differing, best)
-    shared = replace(plan, confidence=1 - (1 - plan.confidence) / len(drawn_pairs))
+    shared = plan.shared_among(len(drawn_pairs))
     drawn: list[Finding] = []
     for pair in drawn_pairs:
         _, *from_draws = audit_pair(mechanism, pair, shared, values[-1])

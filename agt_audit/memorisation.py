@@ -316,10 +316,7 @@ def _memorised_table(
             "estimate_over_halves": learnt.value,
             "standard_error": learnt.error,
             "at_least": learnt.bounds(confidence, len(members))[0],
-            "right_with": learnt.right_with,
-            "models_with": learnt.models_with,
-            "right_without": learnt.right_without,
-            "models_without": learnt.models_without,
+            **learnt._asdict(),
         }
     )
     return table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable")

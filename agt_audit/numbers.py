@@ -264,7 +264,7 @@ def audit_made_up_sums(
     judged_pair = pairs[0]
     if losses:
         judged_pair, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
-    shared_plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(first_pairs))
+    shared_plan = plan.shared_among(len(first_pairs))
     findings = [
         law_finding(mechanism, judged_pair),
         published_finding(mechanism, judged_pair, plan.source),

@@ -64,7 +64,7 @@ from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
-from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
+from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.mechanism import check_audited
 from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
@@ -723,12 +723,13 @@ class _Audit:
         attacks = self._plan_attacks()
         findings: list[Finding] = []
         rows = []
-        with self.console.progress("releases on both sides", "adversary") as report:
+        label = "releases on both sides"
+        with counted_progress(self.console, label, "adversary", len(attacks)) as report:
             for done, attack in enumerate(attacks, 1):
                 of_attack = self._make_attack(attack)
                 findings += of_attack
                 rows.append(self._table_row(attack, of_attack))
-                report(done, len(attacks), done, len(attacks))
+                report(done)
         notes = [DRAWN, TRIALS]
         if not self.claim.proved:
             notes.append(
@@ -771,13 +772,13 @@ class _Audit:
         records = self.opened.dataset.train
         base = prepare(self.settings, SILENT, gone_of(finished))
         pairs: list[tuple[OpenedRun, OpenedRun]] = []
-        with self.console.progress("neighbouring runs", "run") as report:
-            targets = self._rows_to_leave_out(records)
+        targets = self._rows_to_leave_out(records)
+        with counted_progress(self.console, "neighbouring runs", "run", len(targets)) as report:
             for done, row in enumerate(targets, 1):
                 without_unit = self._train_without_unit(base, records, row)
                 if without_unit is not None:
                     pairs.append((with_unit, without_unit))
-                report(done, len(targets), done, len(targets))
+                report(done)
         if not pairs:
             raise ConfigError(
                 f"run={finished.folder}: training refused the data each time that one of the "

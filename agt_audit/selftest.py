@@ -74,7 +74,7 @@ from agt_audit.dpsgd import (
 )
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.intervals import audit_intervals
-from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.mechanism import (
     NeighbourPair,
     Side,
@@ -1149,7 +1149,8 @@ class Selftest(AuditKind):
         plants += [(name, plant, False) for name, plant in SOUND.items()]
         findings = []
         rows = []
-        with console.progress("planted violations", "violation") as report:
+        label = "planted violations"
+        with counted_progress(console, label, "violation", len(plants)) as report:
             for done, (name, plant, is_flawed) in enumerate(plants, 1):
                 start = time.monotonic()
                 finding = _audit_plant(plant, name, given.seed)
@@ -1158,7 +1159,7 @@ class Selftest(AuditKind):
                 findings.append(judged)
                 verdict = VERDICTS[is_flawed, not judged.violated]
                 rows.append((name, finding.claim, found(finding), verdict, seconds))
-                report(done, len(plants), done, len(plants))
+                report(done)
         table = pd.DataFrame(rows, columns=list(COLUMNS))
         shown = [[*row[:-1], f"{row[-1]:.1f}"] for row in rows]
         console.table("planted violations", COLUMNS, shown)

@@ -52,7 +52,7 @@ from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of
 from agt.store.atomic import write_atomic
 from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
-from agt_audit.job import AuditInputs
+from agt_audit.job import AuditInputs, counted_progress
 from agt_audit.neighbours import with_added
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.console import Console
@@ -451,11 +451,6 @@ def trained_shadows(
         CheckError: every model failed.
     """
     count = config.models
-    with console.progress(f"training {count} shadow models", "model") as report:
-        return train_shadows(
-            opened.kept.problem,
-            pool,
-            config,
-            given.output_dir / SHADOWS,
-            lambda done: report(done, count, done, count),
-        )
+    folder = given.output_dir / SHADOWS
+    with counted_progress(console, f"training {count} shadow models", "model", count) as report:
+        return train_shadows(opened.kept.problem, pool, config, folder, report)

@@ -28,6 +28,10 @@ class TrialPlan:
     confidence: float = 0.95
     source: Randomness = field(default_factory=SystemRandomness)
 
+    def shared_among(self, bounds: int) -> "TrialPlan":
+        """Return the plan with which each of several bounds has an equal share of the error."""
+        return replace(self, confidence=1 - (1 - self.confidence) / bounds)
+
 
 @dataclass(frozen=True)
 class Exact:

@@ -52,7 +52,7 @@ from agt.training.ensemble import assign_shards
 from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
-from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
+from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.neighbours import labels_of, margins_of_labels
 from agt_audit.trials import TrialPlan
 from agt_audit.weights import noise_size
@@ -1103,15 +1103,10 @@ class MethodUnderTest:
             return (not_tested(self.words, "see agt unlearn", reason),), ()
         bounds_votes = self.opened.trained.settings.certificate.bounded == "vote counts"
         attacks = list(forget.attacks(by_shard=self.method == "sisa" or bounds_votes))
-        with console.progress(f"method={self.method}", "attack") as report:
+        label = f"method={self.method}"
+        with counted_progress(console, label, "attack", len(attacks)) as report:
             return audit_unlearning(
-                self.words,
-                self.begin,
-                self.retrained,
-                attacks,
-                lambda: self.claimed,
-                plan,
-                lambda done: report(done, len(attacks), done, len(attacks)),
+                self.words, self.begin, self.retrained, attacks, lambda: self.claimed, plan, report
             )
 
     def begin(self) -> tuple[ModelState, Unlearn]:

@@ -25,7 +25,13 @@ from agt.models.fitting import fit
 from agt.models.model import Model
 from agt.settings import Count
 from agt_audit.model_bounds import bounds_of, label_leads, lead_gradient
-from agt_audit.neighbours import EditedRecords, EditKind, kinds_of, neighbours_of
+from agt_audit.neighbours import (
+    EditedRecords,
+    EditKind,
+    attack_records,
+    kinds_of,
+    neighbours_of,
+)
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
@@ -57,12 +63,10 @@ def looseness(
         queries: the first of the test records.
         only: the profiles that it is for; none: all.
     """
-    panels = {
-        panel.label: (size, panel.run)
-        for size, each in ((SMALL, small), (LARGE, large))
-        for panel in each
-    }
-    keys = grid(profile=[name for name in profiles if not only or name in only], panel=panels)
+    panels = {panel.label: (SMALL, panel.run) for panel in small}
+    panels |= {panel.label: (LARGE, panel.run) for panel in large}
+    names = [name for name in profiles if not only or name in only]
+    keys = grid(profile=names, panel=panels)
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         size, run = panels[key["panel"]]
@@ -73,12 +77,10 @@ def looseness(
     def shown(rows: pd.DataFrame) -> Shown:
         figures = []
         for size, part in rows.groupby("size", sort=False):
-            long = (
-                part.melt(["panel", "query"], list(SERIES), "series", "k")
-                .dropna()
-                .replace({"series": SERIES})
-            )
-            points = long.sort_values("query", kind="stable").assign(low=long["k"], high=long["k"])
+            long = part.melt(["panel", "query"], list(SERIES), "series", "k").dropna()
+            long["series"] = long["series"].map(SERIES)
+            points = long.sort_values("query", kind="stable")
+            points = points.assign(low=points["k"], high=points["k"])
             draw = partial(
                 marks,
                 x="k",
@@ -126,18 +128,11 @@ def compared(prepared: Prepared, settings: RunSettings, count: int, exact: bool)
         one = queries[row : row + 1]
         most = attacked(model, one, never)
         least = enumerated(model, one, most) if exact else math.nan
-        rows.append(
-            {
-                "query": f"query {row + 1}",
-                "certified": min(distance + 1, never),
-                "exact": least,
-                "attacked": most,
-            }
-        )
-    about = {
-        "records": never - 1,
-        "accuracy": float((model.predict(test.features) == test.labels).mean()),
-    }
+        certified = min(distance + 1, never)
+        about = {"query": f"query {row + 1}", "certified": certified}
+        rows.append({**about, "exact": least, "attacked": most})
+    is_right = model.predict(test.features) == test.labels
+    about = {"records": never - 1, "accuracy": float(is_right.mean())}
     return [{**row, **about} for row in rows]
 
 
@@ -164,9 +159,8 @@ def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[EditedRec
     for come in range(size + 1 if kinds else 1):
         for gone in combinations(range(len(train)), size - come):
             for added in combinations_with_replacement(kinds, come):
-                yield EditedRecords(
-                    train, np.array(gone, dtype=np.int64), newcomers(train, query, added, ""), size
-                )
+                removed_rows = np.array(gone, dtype=np.int64)
+                yield EditedRecords(train, removed_rows, newcomers(train, query, added, ""), size)
 
 
 # -- the attack
@@ -212,23 +206,26 @@ def further(
     newcomers of one kind come.
     """
     distance = of.distance + step
-    if len(there := np.setdiff1d(np.arange(len(of.original)), of.removed_rows)) >= step:
-        order = np.argsort(influences(model, of.original.take(there), query, label), kind="stable")
-        yield replace(
-            of, removed_rows=np.union1d(of.removed_rows, there[order[:step]]), distance=distance
-        )
+    there = np.setdiff1d(np.arange(len(of.original)), of.removed_rows)
+    if len(there) >= step:
+        influence = influences(model, of.original.take(there), query, label)
+        strongest = there[np.argsort(influence, kind="stable")[:step]]
+        removed_rows = np.union1d(of.removed_rows, strongest)
+        yield replace(of, removed_rows=removed_rows, distance=distance)
     for each in kinds_of_newcomers(model, query):
-        come = (*of.added, *newcomers(of.original, query, [each] * step, f"{distance}."))
-        yield replace(of, added=come, distance=distance)
+        come = newcomers(of.original, query, [each] * step, f"{distance}.")
+        yield replace(of, added=(*of.added, *come), distance=distance)
 
 
 def kinds_of_newcomers(model: Model, query: np.ndarray) -> list[tuple[int, int]]:
     """(scale of the features, label): like the query, under another label; none where records
     only go.
     """
-    labels = [label for label in range(model.problem.classes) if label != model.predict(query)]
-    comes = EditKind.COMES in kinds_of(model.problem.settings.relation.name)
-    return list(product(SCALES, labels)) if comes else []
+    if EditKind.COMES not in kinds_of(model.problem.settings.relation.name):
+        return []
+    own_label = model.predict(query)
+    labels = [label for label in range(model.problem.classes) if label != own_label]
+    return list(product(SCALES, labels))
 
 
 def newcomers(
@@ -238,17 +235,9 @@ def newcomers(
     if not kinds:
         return ()
     scales, labels = np.array(kinds, dtype=np.int64).T
-    features = query * scales.reshape(-1, *[1] * (query.ndim - 1))
+    scale_of_row = scales.reshape(-1, *[1] * (query.ndim - 1))
     names = np.array([f"{prefix}{at}" for at in range(len(kinds))])
-    return (
-        Records(
-            features.astype(base.features.dtype),
-            labels,
-            names,
-            names,
-            np.zeros(len(kinds), dtype=bool),
-        ),
-    )
+    return (attack_records(query * scale_of_row, labels, names, like=base),)
 
 
 def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -> np.ndarray:
@@ -261,8 +250,10 @@ def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -
     features = np.asarray(records.features)
 
     def losses(step: float) -> np.ndarray:
-        moved = {name: each + step * up[name] for name, each in bounds.parameters(model).items()}
+        parameters = bounds.parameters(model)
+        moved = {name: parameter + step * up[name] for name, parameter in parameters.items()}
         with torch.no_grad():
-            return softplus(-label_leads(bounds.logits(model, features, moved), labels)).numpy()
+            leads = label_leads(bounds.logits(model, features, moved), labels)
+            return softplus(-leads).numpy()
 
     return losses(STEP) - losses(-STEP)
