@@ -1015,7 +1015,7 @@ class DpSgdAudit(AuditKind):
                 few trials to contradict its claim.
         """
         opened = given.open(record, console)
-        records = opened.kept.problem.dataset.train
+        records = opened.stored.problem.dataset.train
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
         trainer = NoisyTraining.of(opened.model, records.take(rows))
         if self.records > len(records):

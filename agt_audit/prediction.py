@@ -75,7 +75,7 @@ from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import gone_of
+from agt_cli.runs.erased import erased_predicate
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
@@ -426,7 +426,7 @@ class ReleaseSandbox:
         """
         config = {"run": str(run), "digest": digest, "inputs": str(LINES), "compute": self.compute}
         with RunRecord(self._next_folder("open"), "predict", self.config) as record:
-            return TrainedRun.of(config).open(record, SILENT)
+            return TrainedRun.from_config(config).open(record, SILENT)
 
     def ask(
         self,
@@ -665,7 +665,7 @@ class PredictionAudit(AuditKind):
             ConfigError: the data was changed, there are too few trials to contradict the claim, or
                 no neighbouring run can be trained.
         """
-        opened = TrainedRun.of({**given.config, "inputs": None}).open(record, console)
+        opened = TrainedRun.from_config({**given.config, "inputs": None}).open(record, console)
         queries = opened.queries.features
         if given.config.get("inputs") is not None:
             queries = given.open(record, console).queries.features
@@ -810,7 +810,7 @@ class _Audit:
         finished = self.opened.trained.finished
         with_unit = self.sandbox.open(finished.folder, finished.digest)
         records = self.opened.dataset.train
-        base = prepare(self.settings, SILENT, gone_of(finished))
+        base = prepare(self.settings, SILENT, erased_predicate(finished))
         pairs: list[tuple[OpenedRun, OpenedRun]] = []
         with self.console.progress("neighbouring runs", "run") as report:
             targets = self._rows_to_leave_out(records)
@@ -875,8 +875,8 @@ class _Audit:
         finished = self.opened.trained.finished
         settings = self.settings
         if RELATIONS[settings.relation.name].members_changed_per_edit > 1:
-            return self._train_on(base, edited(self.opened.kept.problem, records, row))
-        is_removed_before = gone_of(finished)
+            return self._train_on(base, edited(self.opened.stored.problem, records, row))
+        is_removed_before = erased_predicate(finished)
         unit = records.units[row]
 
         def is_removed(ids: np.ndarray, units: np.ndarray) -> np.ndarray:

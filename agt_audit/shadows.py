@@ -454,7 +454,7 @@ def trained_shadows(
     count = config.models
     with console.progress(f"training {count} shadow models", "model") as report:
         return train_shadows(
-            opened.kept.problem,
+            opened.stored.problem,
             Pool.of(opened.dataset),
             config,
             given.output_dir / SHADOWS,

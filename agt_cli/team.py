@@ -58,7 +58,7 @@ class Team:
     _waiting: bool = field(default=True, init=False)  # whether the others wait for a task
 
     @classmethod
-    def of(cls, group: Group) -> "Team":
+    def from_group(cls, group: Group) -> "Team":
         """Return the team of a group; every process must call this at the same time."""
         return cls(group, tuple(group.all_gather(socket.gethostname())))
 
@@ -148,7 +148,7 @@ def lead(command: Callable[[], int]) -> int:
     """
     code = AgtError.exit_code
     with together(FOREVER) as group, joined(ALONE):
-        team = Team.of(group)
+        team = Team.from_group(group)
         token = current_team.set(team)
         try:
             code = command()

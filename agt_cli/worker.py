@@ -33,7 +33,7 @@ def work() -> int:
     try:
         with together(FOREVER) as joined:
             group = joined
-            worker = Worker(Team.of(group))
+            worker = Worker(Team.from_group(group))
             code = None
             while code is None:
                 code = worker.do_next_task()
@@ -101,18 +101,18 @@ class Worker:
         """Read a finished run's model, and queries that are too many to be sent.
 
         Args:
-            config: as of ``TrainedRun.of``.
+            config: as of ``TrainedRun.from_config``.
         """
 
         from agt_cli.runs.queries import TrainedRun
 
         def make() -> tuple[Any, Any]:
-            trained = TrainedRun.of(config)
-            return trained, trained.read()
+            trained = TrainedRun.from_config(config)
+            return trained, trained.read_without_data()
 
         trained, (self.model, queries) = self.team.made(make)
         self.known = {QUERIES: queries.features}
-        trained.agree(self.team.group)
+        trained.check_group_agrees(self.team.group)
 
     def answer(
         self, method: str, name: str | None, features: np.ndarray | None, *more: Any

@@ -40,7 +40,14 @@ from agt_cli.composing import composed
 from agt_cli.report.by_signature import finished_record, may_be_running, move_aside
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, RunSettings, certifying, fit, prepare, settings_to_train
+from agt_cli.runs.prepare import (
+    Prepared,
+    RunSettings,
+    certification_progress,
+    fit,
+    prepare,
+    settings_to_train,
+)
 
 COMMAND = "reproduce"  # of these records
 RESULTS, FACTS = "results.parquet", "facts.json"
@@ -355,7 +362,7 @@ def answers(
     Returns:
         ``Finished.frame`` and ``Finished.ks``.
     """
-    with certifying(model, console) as on_progress:
+    with certification_progress(model, console) as on_progress:
         certificates = model.certify(features, on_progress=on_progress)
     frame = pd.DataFrame(
         {"prediction": certificates.prediction, "distance": certificates.stable_distance}

@@ -33,7 +33,7 @@ class TuneConfig:
     name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
 
     @property
-    def words(self) -> str:
+    def rule(self) -> str:
         """How the choice is made, in words."""
         other = (
             "accuracy"

@@ -42,7 +42,7 @@ from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import describe_edits_up_to, describe_median_distance
-from agt_cli.runs.prepare import certifying
+from agt_cli.runs.prepare import certification_progress
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.person import PersonAnswers, compare_people
 from agt_cli.unlearn.person_md import (
@@ -71,7 +71,7 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
         ConfigError: a setting is wrong; the message begins with its key.
     """
     settings = check_certify(config)
-    return CertifyConfig(trained=TrainedRun.of(config), **vars(settings))
+    return CertifyConfig(trained=TrainedRun.from_config(config), **vars(settings))
 
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -119,15 +119,15 @@ def _certify_classes(
     model = opened.model
     queries = opened.queries
     started = time.perf_counter()
-    with certifying(model, console) as on_progress:
+    with certification_progress(model, console) as on_progress:
         certificates = model.certify(queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
-    waiting = opened.waiting
-    answered = waiting.answered(certificates, model.problem.classes)
+    pending = opened.pending_erasures
+    answered = pending.answerable_queries(certificates, model.problem.classes)
     table = pd.DataFrame(certificates.table(opened.labels))
     certification = LabelCertification(
         dataset=opened.dataset.name,
-        queries_description=trained.words,
+        queries_description=trained.queries_description,
         relation=trained.settings.relation,
         conditions=opened.conditions,
         classes=opened.dataset.classes,
@@ -138,15 +138,15 @@ def _certify_classes(
     answers = evaluate_answers(
         model,
         queries,
-        trained.words,
+        trained.queries_description,
         opened.labels,
         certificates.prediction,
         certificates.stable_distance,
         CertifiedCounts.from_certificates(certificates, trained.settings),
         margins=model.certified_margins(queries.features, certificates),
     )
-    deferred = waiting.record_deferred(answered, record)
-    answered_rows = answered if waiting.units else None
+    pending_sentences = pending.record_deferred(answered, record)
+    answered_rows = answered if pending.units else None
     least_stable = write_tables(
         record, opened.dataset, queries, certificates, table, answers, answered_rows
     )
@@ -158,8 +158,8 @@ def _certify_classes(
     )
     quality = Quality.from_answers(answers)
     write_quality(record, quality)
-    captions = _draw(config, record, opened, certification, table, console)
-    sections = (*deferred, *outside_section(queries))
+    captions = _draw_figures(config, record, opened, certification, table, console)
+    sections = (*pending_sentences, *outside_section(queries))
     finished = trained.finished
     report = certify_report(
         certification, table, least_stable, captions, finished, quality, sections, record
@@ -167,8 +167,8 @@ def _certify_classes(
     # before the report, so that no report is of a run that changed meanwhile
     opened.check_current()
     record.report(report)
-    _say(record, certification, table, quality, int(finished.metrics["n_train"]), console)
-    for line in deferred:
+    _print_result(record, certification, table, quality, int(finished.metrics["n_train"]), console)
+    for line in pending_sentences:
         console.say(line)
     result = {
         "metrics": record.metrics,
@@ -179,8 +179,8 @@ def _certify_classes(
         result["people"] = _write_people(people, record, certification, opened)
         say_people(people, record, console)
     result["trained_run"] = str(finished.folder)
-    if deferred:
-        result["owed"] = deferred[0]
+    if pending_sentences:
+        result["owed"] = pending_sentences[0]
     return result
 
 
@@ -204,21 +204,23 @@ def certify_numbers(
         ConfigError: requests to erase wait, which only labels of classes can answer around.
     """
     trained = opened.trained
-    opened.waiting.refuse("certifying numbers")
+    opened.pending_erasures.refuse("certifying numbers")
     started = time.perf_counter()
-    with certifying(opened.model, console) as on_progress:
+    with certification_progress(opened.model, console) as on_progress:
         certificates = model.certify(opened.queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
     certification = NumberCertification(
         dataset=opened.dataset.name,
-        queries_description=trained.words,
+        queries_description=trained.queries_description,
         relation=trained.settings.relation,
         conditions=opened.conditions,
         certificates=certificates,
     )
     distances = None if config.tolerance is None else certificates.within(config.tolerance)
     labels, prediction = opened.labels, certificates.prediction
-    quality = evaluate_numbers(model, trained.words, opened.queries, labels, prediction)
+    quality = evaluate_numbers(
+        model, trained.queries_description, opened.queries, labels, prediction
+    )
     table = interval_table(certification, distances)
     max_k = None if distances is None else distances.max_k
     rows = list(number_rows(certification, opened.queries, labels, max_k))
@@ -291,7 +293,7 @@ def _write_people(
     return fields
 
 
-def _draw(
+def _draw_figures(
     config: CertifyConfig,
     record: RunRecord,
     opened: OpenedRun,
@@ -319,7 +321,7 @@ def _draw(
         grid = figures.Grid.around(points, config.map_resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
         levels = figures.plane_map_ks(model.problem.settings.kgrid.ks)
-        with certifying(model, console, "map of the plane") as on_progress:
+        with certification_progress(model, console, "map of the plane") as on_progress:
             certificates = model.certify(features, levels, on_progress)
         margins = model.margins(features)
         captions |= figures.draw_plane_map(
@@ -328,7 +330,7 @@ def _draw(
     return captions | figures.draw_distance_histogram(record, certification, opened.labels)
 
 
-def _say(
+def _print_result(
     record: RunRecord,
     certification: LabelCertification,
     table: pd.DataFrame,

@@ -27,7 +27,7 @@ from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord, escape_interpolations
-from agt_cli.runs.formats import in_words, in_yaml
+from agt_cli.runs.formats import format_as_yaml, format_example
 from agt_cli.runs.inspect import (
     CODES,
     MOST_VALUES,
@@ -327,7 +327,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
         return f"the label: {label_words(inspection)}{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.format is not None:
-        remark = f", written {in_words(column.format)}{remark}"
+        remark = f", written {format_example(column.format)}{remark}"
     if column.categorical:
         listed = len(column.categorical)
         return (
@@ -489,7 +489,7 @@ def _formats(inspection: Inspection) -> list[str]:
         return []
     return [
         f"formats:    # {FORMATS}",
-        *(f"  {_quoted(name)}: {in_yaml(form)}" for name, form in formats.items()),
+        *(f"  {_quoted(name)}: {format_as_yaml(form)}" for name, form in formats.items()),
     ]
 
 

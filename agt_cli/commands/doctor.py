@@ -16,7 +16,7 @@ from agt_cli.report.markdown import CheckState, Findings
 
 COLUMNS = ("check", "state", "what was found; what to do")
 # not known to a compiler, which would work sums out beforehand
-ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53
+FLOAT_ONE, SMALLEST_SUBNORMAL, UNIT_ROUNDOFF = float("1"), float("5e-324"), 2.0**-53
 
 
 def configure(config: Mapping[str, Any]) -> None:
@@ -68,16 +68,16 @@ def check_compute(findings: Findings) -> None:
             "cpu: the CPU is used, because this build of PyTorch does not support GPUs (to install "
             "one that does, type make run TORCH_INDEX=..., see README)",
         )
-    wrong = floating_point()
-    faults = "; ".join(wrong)
-    right = (
+    fault_list = floating_point_faults()
+    faults = "; ".join(fault_list)
+    description = (
         "Python, NumPy and PyTorch round each operation once, to the nearest floating-point "
         "number, and do not replace numbers below 2^-1022 by zero"
     )
     findings.compare(
         "floating point",
-        not wrong,
-        right,
+        not fault_list,
+        description,
         f"certificates that are computed on this machine are wrong, because {faults}: use another "
         "machine, or other builds of Python, NumPy and PyTorch",
     )
@@ -110,33 +110,38 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
         )
 
 
-def floating_point() -> list[str]:
+def floating_point_faults() -> list[str]:
     """What is not as IEEE 754 has it, in words; empty: all of it is.
 
     FTZ and DAZ, which some library's -ffast-math sets as it is loaded, are a thread's own: PyTorch
     is asked for enough numbers that every thread of it has some.
     """
-    many = torch.full((1 << 16,), TINY, dtype=torch.float64)
-    odd = torch.full((4, 4), 2.0**26 + 1, dtype=torch.float64)
-    tests = {
-        "Python replaces numbers below 2^-1022 by zero": ONE * TINY != 0,
-        "NumPy replaces numbers below 2^-1022 by zero": bool((np.full(64, TINY) * ONE != 0).all()),
-        "PyTorch replaces numbers below 2^-1022 by zero (see torch.set_flush_denormal)": bool(
-            (many * ONE != 0).all()
+    small_numbers = torch.full((1 << 16,), SMALLEST_SUBNORMAL, dtype=torch.float64)
+    matrix = torch.full((4, 4), 2.0**26 + 1, dtype=torch.float64)
+    faults = {
+        "Python replaces numbers below 2^-1022 by zero": FLOAT_ONE * SMALLEST_SUBNORMAL != 0,
+        "NumPy replaces numbers below 2^-1022 by zero": bool(
+            (np.full(64, SMALLEST_SUBNORMAL) * FLOAT_ONE != 0).all()
         ),
-        "sums of positive numbers are not rounded to the nearest floating-point number": ONE + U
+        "PyTorch replaces numbers below 2^-1022 by zero (see torch.set_flush_denormal)": bool(
+            (small_numbers * FLOAT_ONE != 0).all()
+        ),
+        "sums of positive numbers are not rounded to the nearest floating-point number": FLOAT_ONE
+        + UNIT_ROUNDOFF
         == 1
-        and ONE + 1.5 * U == 1 + 2 * U,
-        "sums of negative numbers are not rounded to the nearest floating-point number": -ONE - U
+        and FLOAT_ONE + 1.5 * UNIT_ROUNDOFF == 1 + 2 * UNIT_ROUNDOFF,
+        "sums of negative numbers are not rounded to the nearest floating-point number": -FLOAT_ONE
+        - UNIT_ROUNDOFF
         == -1
-        and -ONE - 1.5 * U == -1 - 2 * U,
-        "sums are computed in extended precision, so they are rounded twice": ONE * 2**53 + 1.00001
+        and -FLOAT_ONE - 1.5 * UNIT_ROUNDOFF == -1 - 2 * UNIT_ROUNDOFF,
+        "sums are computed in extended precision, so they are rounded twice": FLOAT_ONE * 2**53
+        + 1.00001
         == 2**53 + 2,
         "NumPy rounds differently from Python": bool(
-            (np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()
+            (np.full(64, FLOAT_ONE) + 1.5 * UNIT_ROUNDOFF == 1 + 2 * UNIT_ROUNDOFF).all()
         ),
         "PyTorch does not compute matrix products of float64 numbers in float64": bool(
-            (odd @ odd == 4 * (2**52 + 2**27 + 1)).all()
+            (matrix @ matrix == 4 * (2**52 + 2**27 + 1)).all()
         ),
     }
-    return [words for words, holds in tests.items() if not holds]
+    return [words for words, holds in faults.items() if not holds]

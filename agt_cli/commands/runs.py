@@ -46,7 +46,7 @@ class RunsConfig:
             raise ConfigError(f"command={self.command}: agt has no command of this name{hint}")
         parse_time(self.since or "2000-01-01")
 
-    def tests(self) -> Iterable[Callable[[Run], bool]]:
+    def predicates(self) -> Iterable[Callable[[Run], bool]]:
         """Yield what a run must be, the cheapest first: each may read one more file of it."""
         if self.command:
             yield lambda run: run.command == self.command
@@ -87,7 +87,7 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
     runs = list(runs_below(settings.output_dir))
     if settings.compare:
         return _compare([find_run(str(text), runs) for text in settings.compare], console)
-    for test in settings.tests():
+    for test in settings.predicates():
         runs = [run for run in runs if test(run)]
     runs.sort(key=lambda run: (run.start_time, run.folder.name), reverse=not settings.reverse)
     shown_runs = runs[: settings.limit]

@@ -62,7 +62,7 @@ from agt_cli.report.start_md import (
     write_start,
 )
 from agt_cli.runs.doubts import Doubt
-from agt_cli.runs.formats import override
+from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect import Column, Inspection, advice_for_arrays
 from agt_cli.runs.prepare import (
     Prepared,
@@ -192,7 +192,7 @@ class StartSettings(StartAnswers, InspectSettings):
         if self.drop is not None:
             words.append(drop_override(self.drop))
         if self.formats:
-            words.append(override(self.formats))
+            words.append(formats_override(self.formats))
         return shlex.join(["agt", "start", str(path), *words])
 
 

@@ -46,16 +46,16 @@ from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
     fit,
-    large_feature_doubt,
-    one_sided_doubt,
-    prepared_by_all,
+    large_feature_warning,
+    one_sided_warning_of,
+    prepare_in_team,
     settings_to_train,
     size_question,
     write_trained,
 )
 from agt_cli.runs.usual_learners import scores_on_vectors
 
-VOTES_FROM = 5_000  # records declared
+MIN_VOTES_RECORDS = 5_000  # records declared
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
@@ -65,12 +65,12 @@ def configure(config: Mapping[str, Any]) -> RunSettings:
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     """Train, write the record, and say where it is."""
-    prepared = prepared_by_all(settings, record.config, console)
+    prepared = prepare_in_team(settings, record.config, console)
     dataset, digest = prepared.dataset, prepared.loaded.digest
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
-    for line in _doubts(settings, dataset):
+    for line in _data_warnings(settings, dataset):
         console.note(line)
     releases = settings.noise is not None or record.config.get("ledger") is not None
     if releases:  # ledgers and mechanisms, which no other training loads
@@ -83,7 +83,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     )
     for line in earlier:
         console.say(line)
-    checkpoints = checkpoints_of(record, settings, prepared, console)
+    checkpoints = open_run_checkpoints(record, settings, prepared, console)
     drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
     with drawn as account:
         started = time.perf_counter()
@@ -95,22 +95,22 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         if noise:
             record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
         name = record.finish()
-    _say(record, dataset.name, words, quality, console)
+    _print_result(record, dataset.name, words, quality, console)
     usual: dict[str, float] = {}
     if not console.quiet:
-        usual = _say_usual_learners(settings.source, prepared.loaded, console)
+        usual = _print_reference_learners(settings.source, prepared.loaded, console)
         is_vectors = isinstance(settings.source, Embeddings)
         if is_vectors and (advice := _advice_for_linear_head(settings, record.metrics, usual)):
             console.note(advice)
     for line in unmet_condition_lines(model.conditions):
         console.note(line)
     other = settings.certificate.certifies_more
-    large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
+    large = (dataset.declared_size or 0) >= MIN_VOTES_RECORDS and isinstance(settings.source, Table)
     if other and large and dataset.target.class_count == 2:
         console.note(
             f"certificate={other} may be better for this table: on each of the five tables with "
-            f"two classes and {VOTES_FROM:,} rows or more that we measured, it certified more "
-            "answers (docs/recipe.md)"
+            f"two classes and {MIN_VOTES_RECORDS:,} rows or more that we measured, it certified "
+            "more answers (docs/recipe.md)"
         )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     held = all(condition.held for condition in model.conditions)
@@ -164,7 +164,9 @@ def _private_labels(
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 
-def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> dict[str, float]:
+def _print_reference_learners(
+    source: object, loaded: Dataset, console: Console
+) -> dict[str, float]:
     """Show how good learners without privacy are on the same test records; they are not recorded.
 
     They are shown for vectors only: a table would have to be loaded again, without bins, and `agt
@@ -222,14 +224,14 @@ def _advice_for_linear_head(
     )
 
 
-def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
+def _data_warnings(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
     """Yield warnings for the data owner before anything is trained or drawn."""
     if settings.training.batch.normalizer is None and (question := size_question(dataset)):
         yield question
-    one_sided = one_sided_doubt(settings, dataset)
+    one_sided = one_sided_warning_of(settings, dataset)
     if one_sided is not None:
         yield str(one_sided)
-    large = large_feature_doubt(settings, dataset)
+    large = large_feature_warning(settings, dataset)
     if large:
         yield large
     if settings.noise is not None:
@@ -240,7 +242,7 @@ def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
         )
 
 
-def _say(
+def _print_result(
     record: RunRecord,
     name: str,
     words: list[str],
@@ -294,8 +296,8 @@ def _say(
 # -- a run that goes on
 # --------------------------------------------------------------------------------------------------
 
-FREE = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
-BOUND = ("training.chosen_for", "training.chosen_from")  # follow from the others
+CHANGEABLE_SETTINGS = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
+DERIVED_SETTINGS = ("training.chosen_for", "training.chosen_from")  # follow from the others
 _ABSENT = object()
 
 
@@ -326,10 +328,10 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             "runs: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
-    recorded, given = flatten_keys(run.config), dict(_given(config, overrides))
+    recorded, given = flatten_keys(run.config), dict(_typed_settings(config, overrides))
     for key, value in given.items():
         before = recorded.get(key, _ABSENT)
-        if key not in FREE and value != before:
+        if key not in CHANGEABLE_SETTINGS and value != before:
             had = "not set" if before is _ABSENT else before
             raise ConfigError(
                 f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
@@ -338,14 +340,14 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
-    for key in FREE:
+    for key in CHANGEABLE_SETTINGS:
         if key in given:
             part, _, name = key.rpartition(".")
             (run.config.setdefault(part, {}) if part else run.config)[name] = given[key]
     return run
 
 
-def checkpoints_of(
+def open_run_checkpoints(
     record: RunRecord, settings: RunSettings, prepared: Prepared, console: Console
 ) -> CheckpointFolder:
     """Where the training of this record leaves what it has reached, bound to all that its bits
@@ -372,12 +374,14 @@ def checkpoints_of(
             progress = f"the run of {started} wrote no checkpoint, so it starts from the beginning"
         console.note(progress)
     about = {
-        key: value for key, value in flatten_keys(record.config).items() if key not in FREE
-    } | _around(record, settings, prepared)
+        key: value
+        for key, value in flatten_keys(record.config).items()
+        if key not in CHANGEABLE_SETTINGS
+    } | _surroundings(record, settings, prepared)
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 
 
-def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
+def _surroundings(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
     """What bits depend on beside settings."""
     yours = None
     with suppress(AgtError):  # not in a file
@@ -394,7 +398,9 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
     }
 
 
-def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _typed_settings(
+    config: Mapping[str, Any], overrides: Sequence[str]
+) -> Iterator[tuple[str, Any]]:
     """The settings that a line chooses, by key: those it names, and then those that its choices
     of groups change.
     """
@@ -404,4 +410,4 @@ def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tupl
         key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)
     ]
     changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
-    yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)
+    yield from ((key, settings[key]) for key in (*below, *changed) if key not in DERIVED_SETTINGS)

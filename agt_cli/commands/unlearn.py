@@ -62,12 +62,12 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         if isinstance(erased, NothingErased):
             return _nothing_erased(erased, record, console)
         with reporting_change(erased.words, console, lambda: bool(erased.words)):
-            told = make_account(order, erased)
-            write_account(told, erased, record, order.place_names)
+            account = make_account(order, erased)
+            write_account(account, erased, record, order.place_names)
             digest = record.finish()
-    for line in (*account_lines(told), *exception_lines(told)):
+    for line in (*account_lines(account), *exception_lines(account)):
         console.say(line)
-    tasks = open_tasks(told, order.place_names)
+    tasks = open_tasks(account, order.place_names)
     if tasks:
         console.say("what is left to do:")
         for number, task in enumerate(tasks, 1):
@@ -79,7 +79,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         "store the digest of the run and that of the account elsewhere, and later give one of "
         "them as digest=...: then agt refuses the run, or the account, if it was changed"
     )
-    return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}
+    return {"account": plain_of(account), "digest": erased.digest, "account_digest": digest}
 
 
 def _nothing_erased(nothing: NothingErased, record: RunRecord, console: Console) -> dict[str, Any]:

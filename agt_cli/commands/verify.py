@@ -32,7 +32,7 @@ from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 
 # notes that are told of what is audited, and not of all that it rests on
-OWN_NOTES = ("digest", "code")
+NOTES_OF_ITEM_ONLY = ("digest", "code")
 CHECK_COLUMNS = ("check", "state", "what was found")
 CONDITION_COLUMNS = ("", "condition", "state", "why")
 PROBLEMS_REMEDY = (
@@ -120,17 +120,17 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
         verification = Verification(
             lambda done, files: report(done, files, done, files), config.ledger, config.head
         )
-        subject = verification.look(config.path, config.digest)
-    say(subject, console)
+        item = verification.look(config.path, config.digest)
+    print_result(item, console)
     if config.page is not None:
-        text = markdown(subject)
+        text = result_page(item)
         page = report_page(text, lambda _: None) if config.page.suffix == ".html" else text
         write_atomic(config.page, page.encode())
         console.note(f"page: {config.page}")
-    result = {"path": str(config.path), "verifies": not subject.problems, **subject.as_json()}
-    if subject.problems:
-        raise CheckError(headline(subject), {"command": "verify", **result})
-    for check in subject.checks_of(CheckState.BUSY):
+    result = {"path": str(config.path), "verifies": not item.problems, **item.as_json()}
+    if item.problems:
+        raise CheckError(headline(item), {"command": "verify", **result})
+    for check in item.checks_of(CheckState.BUSY):
         reason = check.words
         raise Busy(f"some checks could not be made, because {reason}")
     return result
@@ -140,73 +140,73 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------
 
 
-def headline(subject: VerifiedItem) -> str:
+def headline(item: VerifiedItem) -> str:
     """Whether it verifies, in one line."""
-    name = subject.name
-    count = len(subject.problems)
+    name = item.name
+    count = len(item.problems)
     if count:
         problems = counted(count, "problem")
         return f"DOES NOT VERIFY: {name} (problems: {problems})"
     return f"VERIFIES: {name}"
 
 
-def tree(
-    subject: VerifiedItem,
-    above: VerifiedItem | None = None,
+def result_tree(
+    item: VerifiedItem,
+    parent: VerifiedItem | None = None,
     declared_above: Sequence[Declared] = (),
 ) -> TreeBranch:
     """What it rests on, as far as anybody could look: a line, and the branches below it.
 
     Args:
-        subject: what was looked at.
-        above: what rests on it; conditions that stand alike are not told twice.
+        item: what was looked at.
+        parent: what rests on it; conditions that stand alike are not told twice.
         declared_above: declarations that were listed before, and are not listed again.
     """
-    parts: list[TreeBranch] = [(line, ()) for line in subject.claims] if above is None else []
-    new = [each for each in subject.declared if each not in declared_above]
-    if subject.conditions and (above is None or above.conditions != subject.conditions):
+    parts: list[TreeBranch] = [(line, ()) for line in item.claims] if parent is None else []
+    new = [declaration for declaration in item.declared if declaration not in declared_above]
+    if item.conditions and (parent is None or parent.conditions != item.conditions):
         parts.append(
             (
                 "which conditions of a privacy guarantee are met",
-                [(line, ()) for line in _condition_lines(subject, new)],
+                [(line, ()) for line in _condition_lines(item, new)],
             )
         )
     listed = [*declared_above, *new]
-    for part in subject.rests_on:
-        parts.append(tree(part, subject, listed))
-        listed += [each for each in part.declared if each not in listed]
-    digest = f", {subject.digest[:19]}..." if subject.digest else ""
-    return f"{subject.name}{digest}: {_state_words(subject)}", parts
+    for part in item.rests_on:
+        parts.append(result_tree(part, item, listed))
+        listed += [declaration for declaration in part.declared if declaration not in listed]
+    digest = f", {item.digest[:19]}..." if item.digest else ""
+    return f"{item.name}{digest}: {_state_words(item)}", parts
 
 
-def _condition_lines(subject: VerifiedItem, new: Sequence[Declared]) -> list[str]:
+def _condition_lines(item: VerifiedItem, new: Sequence[Declared]) -> list[str]:
     """Return the conditions of an item by their standing, a line each.
 
     Args:
-        subject: the item.
+        item: the item.
         new: its declarations that were not listed before.
     """
     proved = ", ".join(
-        f"{c.letter} {excerpt(c.name)}" for c in subject.conditions if c.standing is Standing.PROVED
+        f"{c.letter} {excerpt(c.name)}" for c in item.conditions if c.standing is Standing.PROVED
     )
     lines = [f"proved by code: {proved}"] if proved else []
     lines += [f"{each.words}: declared" for each in new]
-    listed = len(subject.declared) - len(new)
+    listed = len(item.declared) - len(new)
     if listed:
         declarations = counted(listed, "declaration")
         lines.append(f"{declarations} as listed above")
-    void = (c for c in subject.conditions if c.standing is Standing.VOID)
+    void = (c for c in item.conditions if c.standing is Standing.VOID)
     return [*lines, *map(_unmet_words, void)]
 
 
-def _state_words(subject: VerifiedItem) -> str:
+def _state_words(item: VerifiedItem) -> str:
     """Return the state of an item's own checks; of one of which only some were made, how many."""
-    if subject.state is not CheckState.UNCHECKED:
-        return str(subject.state)
-    missing = sum(check.state is CheckState.UNCHECKED for check in subject.checks)
-    if missing == len(subject.checks):
-        return str(subject.state)
-    return f"ok, but {missing} of {len(subject.checks)} checks could not be made"
+    if item.state is not CheckState.UNCHECKED:
+        return str(item.state)
+    missing = sum(check.state is CheckState.UNCHECKED for check in item.checks)
+    if missing == len(item.checks):
+        return str(item.state)
+    return f"ok, but {missing} of {len(item.checks)} checks could not be made"
 
 
 def _unmet_words(condition: Condition) -> str:
@@ -215,88 +215,86 @@ def _unmet_words(condition: Condition) -> str:
     return f"condition {condition.letter} ({name}) is not met: {reason}"
 
 
-def limits(subject: VerifiedItem) -> list[str]:
+def unshown_limits(item: VerifiedItem) -> list[str]:
     """What no look at it can show."""
-    if subject.limits:
-        return [*subject.limits]
-    declared = any(part.declared for part in subject.every)
+    if item.limits:
+        return [*item.limits]
+    declared = any(part.declared for part in item.every)
     return [
         *([DECLARED_LIMIT] if declared else []),
-        *([DRAW_LIMIT] if subject.drawn else []),
+        *([DRAW_LIMIT] if item.drawn else []),
         *LIMITS,
     ]
 
 
-def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
+def check_rows(item: VerifiedItem) -> list[tuple[str, str, str]]:
     """Its own checks, and what does not hold or could not be looked at below; the worst first."""
-    checks = list(subject.checks)
-    below = [
-        (part, check) for part in subject.every if part is not subject for check in part.checks
-    ]
+    checks = list(item.checks)
+    below = [(part, check) for part in item.every if part is not item for check in part.checks]
     checks += [
         replace(check, words=f"{part.name}: {check.words}")
         for part, check in below
         if check.state is not CheckState.OK
-        and (check.state is not CheckState.NOTE or check.name not in OWN_NOTES)
+        and (check.state is not CheckState.NOTE or check.name not in NOTES_OF_ITEM_ONLY)
     ]
     checks.sort(key=lambda check: check.state is not CheckState.PROBLEM)
     return [check.cells for check in checks]
 
 
-def not_checked(subject: VerifiedItem) -> list[str]:
+def unchecked_lines(item: VerifiedItem) -> list[str]:
     """Return what could not be checked, of an item and of what it rests on, a line each."""
     return [
-        check.sentence if part is subject else f"{part.name}: {check.sentence}"
-        for part in subject.every
+        check.sentence if part is item else f"{part.name}: {check.sentence}"
+        for part in item.every
         for check in part.checks
         if check.state is CheckState.UNCHECKED
     ]
 
 
-def say(subject: VerifiedItem, console: Console) -> None:
+def print_result(item: VerifiedItem, console: Console) -> None:
     """On a terminal."""
-    console.say(headline(subject))
-    for check in subject.problems:
+    console.say(headline(item))
+    for check in item.problems:
         console.say(f"  {check.state} {check.name}: {check.sentence}")
-    if subject.problems:
+    if item.problems:
         console.say(f"  {PROBLEMS_REMEDY}")
-    for line in not_checked(subject):
+    for line in unchecked_lines(item):
         console.say(f"  not checked: {line}")
-    for name, value in subject.facts:
+    for name, value in item.facts:
         console.say(f"  {name}: {value}")
-    console.table("checks", CHECK_COLUMNS, rows(subject))
-    console.tree("what depends on what", tree(subject))
+    console.table("checks", CHECK_COLUMNS, check_rows(item))
+    console.tree("what depends on what", result_tree(item))
     console.say("what agt verify does not show:")
-    for line in limits(subject):
+    for line in unshown_limits(item):
         console.say(f"  - {line}")
 
 
-def markdown(subject: VerifiedItem) -> str:
+def result_page(item: VerifiedItem) -> str:
     """The same as a page."""
     conditions = [
         (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 1000))
-        for c in subject.conditions
+        for c in item.conditions
     ]
-    missing = not_checked(subject)
+    missing = unchecked_lines(item)
     return document(
-        f"# {escape_markdown(headline(subject))}",
-        *([f"{capitalize_first(PROBLEMS_REMEDY)}."] if subject.problems else []),
+        f"# {escape_markdown(headline(item))}",
+        *([f"{capitalize_first(PROBLEMS_REMEDY)}."] if item.problems else []),
         *(["Not checked:", missing] if missing else []),
-        *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
+        *([markdown_table(("", "as recorded"), item.facts)] if item.facts else []),
         "## Checks",
         markdown_table(
             CHECK_COLUMNS,
-            [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)],
+            [(name, Markdown(f"**{state}**"), seen) for name, state, seen in check_rows(item)],
         ),
         "## What each claim depends on",
-        "\n".join(_bullets(tree(subject))),
+        "\n".join(_bullets(result_tree(item))),
         *(
             ["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, conditions)]
             if conditions
             else []
         ),
         "## What agt verify does not show",
-        limits(subject),
+        unshown_limits(item),
     )
 
 

@@ -35,7 +35,7 @@ def _warn_owner(opened: OpenedRun, console: Console) -> None:
         console.note(note)
     if inputs is None or inputs == LINES:
         return
-    for warning in query_warnings(run, inputs, opened.queries, opened.kept.source):
+    for warning in query_warnings(run, inputs, opened.queries, opened.stored.source):
         console.warn(warning)
 
 
@@ -82,8 +82,8 @@ class PrivateAnswers(PredictSettings):
         """
         settings, total = check_private_answers(config)
         mechanism = MechanismConfig.from_settings(config.get("mechanism"), total)
-        trained = TrainedRun.of(config)
-        PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
+        trained = TrainedRun.from_config(config)
+        PendingErasures.from_run(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
         return cls(trained=trained, mechanism=mechanism, **vars(settings))
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     """
     records = opened.queries
     labels = opened.labels
-    words = opened.trained.words
+    words = opened.trained.queries_description
     maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
     if len(records) == len(rows) <= maximum:
         return records, labels, words

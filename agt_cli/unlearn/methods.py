@@ -84,8 +84,8 @@ from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
     fit,
+    read_settings,
     run_without_records,
-    settings_of,
     use_threads,
     write_trained,
 )
@@ -263,7 +263,7 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
     """
     record.reconfigure(fresh_config(record.config, job.batches))
     settings = replace(
-        settings_of(record.config), compute=from_the_start(job.run, job.settings).compute
+        read_settings(record.config), compute=from_the_start(job.run, job.settings).compute
     )
     void = settings.choices.standing is Standing.VOID
     return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared

@@ -22,7 +22,7 @@ from agt.targets import targets_of, trusting
 from agt_cli import config_files
 from agt_cli.composing import composed
 from agt_cli.configuration import compose_with_hydra
-from agt_cli.runs.prepare import RunSettings, settings_of
+from agt_cli.runs.prepare import RunSettings, read_settings
 from agt_cli.training_checks import PARTS
 
 REQUIRED = {
@@ -42,7 +42,7 @@ RECIPE = (
 def settings(*overrides: str) -> RunSettings:
     config = composed("train", overrides)
     with trusting(targets_of(config)):
-        return settings_of(config)
+        return read_settings(config)
 
 
 OWN = {

@@ -40,7 +40,7 @@ from agt.numeric import UNIT
 from agt.settings import USUAL_COUNTS, FeaturesConfig, validate
 from agt_cli import config_files, help_pages
 from agt_cli.choices import hashes
-from agt_cli.commands.tune import TuningData, choices, neighbours
+from agt_cli.commands.tune import TuningData, neighbours, read_candidates
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
 
@@ -582,7 +582,7 @@ def test_tuning_leaves_out_landmarks_that_nobody_asked_for_where_rows_are_few() 
         "dataset.n_train=400",
         "kgrid.max=2",
     ]
-    tried = choices(composed("train", line), None, public="test")
+    tried = read_candidates(composed("train", line), None, public="test")
     landmarks = next(choice for choice in tried if "landmarks" in choice.words)
     features = landmarks.config["certificate"]["features"]
     assert (features["map"], features["count"], features["public"]) == ("landmarks", 256, "test")
