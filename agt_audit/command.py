@@ -10,7 +10,7 @@ from agt.settings import build, plain_of
 from agt_audit.early_checks import checked_confidence, checked_seed
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.page import lines, page
-from agt_cli.configuration import digest_of, only_keys
+from agt_cli.configuration import check_keys, read_digest_setting
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.findings import AUDIT_FILE, Audit
@@ -66,7 +66,7 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         ConfigError: a setting is wrong; or the run is not finished, was changed, or cannot be
             audited by this kind.
     """
-    only_keys(config, KEYS)
+    check_keys(config, KEYS)
     confidence = checked_confidence(config.get("confidence"))
     seed = checked_seed(config.get("seed"))
     kind = _built_kind(config.get("audit"))
@@ -75,7 +75,7 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     given = AuditInputs(
         config,
         folder,
-        digest_of(config, "digest"),
+        read_digest_setting(config, "digest"),
         confidence,
         seed,
         Path(str(config["output_dir"])),

@@ -68,7 +68,7 @@ from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import check_audited
 from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
-from agt_cli.command_settings.on_run import LINES
+from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.request import PredictRequest
@@ -424,7 +424,12 @@ class ReleaseSandbox:
             run: the run's folder.
             digest: the digest that the run must have; None: any.
         """
-        config = {"run": str(run), "digest": digest, "inputs": str(LINES), "compute": self.compute}
+        config = {
+            "run": str(run),
+            "digest": digest,
+            "inputs": str(STANDARD_INPUT),
+            "compute": self.compute,
+        }
         with RunRecord(self._next_folder("open"), "predict", self.config) as record:
             return TrainedRun.from_config(config).open(record, SILENT)
 
@@ -641,7 +646,7 @@ class PredictionAudit(AuditKind):
                 f"mechanism={config.kind.name}: `agt audit prediction` can only audit mechanisms "
                 f"that release labels. Give mechanism={label_mechanisms}"
             )
-        if str(given.config.get("inputs")) == str(LINES):
+        if str(given.config.get("inputs")) == str(STANDARD_INPUT):
             raise ConfigError(
                 "inputs=-: this audit chooses its own queries and does not read standard input. "
                 "Leave inputs=- out, or give inputs=FILE with typical queries"

@@ -10,17 +10,17 @@ from agt.targets import is_in_present_folder
 
 # These two repeat what other modules say, because those load PyTorch. A test compares them.
 NETWORK_CERTIFICATE = "box"
-"""The default certificate of a network (``agt.models.kinds.usual_certificate``)."""
-NEEDED = ("epochs", "lr", "clip")
+"""The default certificate of a network (``agt.models.kinds.default_certificate``)."""
+REQUIRED_TRAINING_SETTINGS = ("epochs", "lr", "clip")
 """Training settings without a default (``missing_training_settings`` of that certificate)."""
 SEQUENTIAL = (
     "A network of your own must be an nn.Sequential of layers that have a rule (docs/extending.md)"
 )
-SHOWN_AS = {"clip": "clip_elementwise"}
+USER_NAMES = {"clip": "clip_elementwise"}
 """The name for users of a setting that has another one for linear models."""
 
 
-def missing_words(config: Mapping[str, Any]) -> list[str]:
+def missing_settings(config: Mapping[str, Any]) -> list[str]:
     """Return the settings that a network still needs, as they are typed.
 
     Settings whose value is ``recipe`` are missing, because the recipe computes them for linear
@@ -48,37 +48,37 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
     if isinstance(certificate, Mapping) and certificate.get("name") != NETWORK_CERTIFICATE:
         words.append("certificate=box")
     words.append("training=generic")
-    for name in NEEDED:
+    for name in REQUIRED_TRAINING_SETTINGS:
         if training.get(name) == RECIPE or name == "clip":
-            words.append(f"training.{SHOWN_AS.get(name, name)}=NUMBER")
+            words.append(f"training.{USER_NAMES.get(name, name)}=NUMBER")
     return words
 
 
-def check_network(config: Mapping[str, Any], also: str = "") -> None:
+def check_network(config: Mapping[str, Any], other_problem: str = "") -> None:
     """Raise ConfigError if a network lacks settings; the message names all of them.
 
     Args:
-        config: as in ``missing_words``.
-        also: what else is wrong with the network, as a clause; empty: nothing.
+        config: as in ``missing_settings``.
+        other_problem: what else is wrong with the network, as a clause; empty: nothing.
     """
-    words = missing_words(config)
+    words = missing_settings(config)
     if not words:
         return
     model = config["model"]
     target = _target_of(model)
-    named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
-    more = f". Also, {also}" if also else ""
-    if not _is_ours(target):
-        named = f"model._target_={target}"
-        more += f". {SEQUENTIAL}"
+    setting = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
+    details = f". Also, {other_problem}" if other_problem else ""
+    if not _is_own_class(target):
+        setting = f"model._target_={target}"
+        details += f". {SEQUENTIAL}"
     settings = " ".join(words)
     raise ConfigError(
-        f"{named}: agt has no default training settings for a network: use a linear model "
-        f"(model=linear), or add {settings}, with numbers that are chosen on public data{more}"
+        f"{setting}: agt has no default training settings for a network: use a linear model "
+        f"(model=linear), or add {settings}, with numbers that are chosen on public data{details}"
     )
 
 
-def message_of_error(check: Callable[[], object]) -> str:
+def error_message(check: Callable[[], object]) -> str:
     """Return the message of the ConfigError that a function raises; empty: it raises none."""
     try:
         check()
@@ -97,7 +97,7 @@ def missing_path(model: object) -> str:
     """
     target = _target_of(model)
     root = target.partition(".")[0]
-    if _is_ours(target) or not is_in_present_folder(root):
+    if _is_own_class(target) or not is_in_present_folder(root):
         return ""
     with suppress(ValueError):
         if find_spec(root) is not None:
@@ -110,7 +110,7 @@ def _is_network(model: object) -> bool:
     if not isinstance(model, Mapping):
         return False
     layers = model.get("hidden") or model.get("channels")
-    return bool(layers) or not _is_ours(_target_of(model))
+    return bool(layers) or not _is_own_class(_target_of(model))
 
 
 def _target_of(model: object) -> str:
@@ -118,6 +118,6 @@ def _target_of(model: object) -> str:
     return str(model.get("_target_", "agt.")) if isinstance(model, Mapping) else "agt."
 
 
-def _is_ours(target: str) -> bool:
+def _is_own_class(target: str) -> bool:
     """Return whether a class is agt's own, by its full name."""
     return target.startswith(("agt.", "agt_cli."))

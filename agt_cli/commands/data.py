@@ -22,7 +22,7 @@ from agt.settings import build, schema, validate
 from agt.store.atomic import write_atomic
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
-from agt_cli.configuration import only_keys
+from agt_cli.configuration import check_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
@@ -131,7 +131,7 @@ INSPECT = tuple(InspectSettings.__dataclass_fields__)
 
 def configure(config: Mapping[str, Any]) -> Any:
     """Validate the configuration (ConfigError), before any data is read."""
-    only_keys(config, (*COMMON, *INSPECT))
+    check_keys(config, (*COMMON, *INSPECT))
     if config.get("action") != "inspect":
         return build(config.get("prepare"), "prepare")
     given = {key: config[key] for key in INSPECT if key in config}

@@ -10,7 +10,7 @@ import torch
 
 from agt.errors import CheckError, UnsoundError
 from agt.kernels import select, selftest
-from agt_cli.configuration import only_keys
+from agt_cli.configuration import check_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 
@@ -20,7 +20,7 @@ FLOAT_ONE, SMALLEST_SUBNORMAL, UNIT_ROUNDOFF = float("1"), float("5e-324"), 2.0*
 
 
 def configure(config: Mapping[str, Any]) -> None:
-    only_keys(config, ())
+    check_keys(config, ())
 
 
 def run(config: None, console: Console) -> dict[str, Any]:

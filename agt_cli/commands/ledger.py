@@ -23,7 +23,7 @@ from agt.ledger.words import clock_warnings, describe_budget
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
 from agt_cli.places import check_head_folder
 from agt_cli.releasing.ledgers import people_of_run, say_skipped
@@ -190,7 +190,9 @@ class LedgerConfig:
             ConfigError: ``run`` is no finished training run, or another than ``digest``.
         """
         if self.run:
-            run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
+            run = open_run(
+                Path(self.run), "train", read_digest_setting({"digest": self.digest}, "digest")
+            )
             people = people_of_run(run, self.table)
             return replace(people, table=replace(people.table, apart=self.another_population))
         if not self.data or not self.table:

@@ -39,8 +39,8 @@ from agt_cli.commands.data import (
     dataset_yaml,
     from_data,
 )
-from agt_cli.composing import composed
-from agt_cli.configuration import only_keys
+from agt_cli.composing import compose_command
+from agt_cli.configuration import check_keys
 from agt_cli.process import visible
 from agt_cli.releasing.existing_ledger import ExistingLedger
 from agt_cli.report.console import Console
@@ -74,7 +74,7 @@ from agt_cli.runs.prepare import (
 )
 from agt_cli.runs.ranges import number
 from agt_cli.runs.usual_learners import scores_on_table
-from agt_cli.table_settings import GROUPS, StartAnswers, drop_override
+from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, drop_override
 from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = (
@@ -130,7 +130,7 @@ class StartSettings(StartAnswers, InspectSettings):
     @property
     def groups(self) -> list[str]:
         """The groups of values that are there: numbers have no classes."""
-        return [group for group in GROUPS if group != "classes" or self.target != "numeric"]
+        return [group for group in PUBLIC_GROUPS if group != "classes" or self.target != "numeric"]
 
     def declared_size(self, inspection: Inspection) -> int | None:
         """Return the number of training records that is declared public; None: none is."""
@@ -213,7 +213,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
     """Validate the settings, and the answers of a file behind them (ConfigError), before the
     table is read.
     """
-    only_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
+    check_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
         if Path(str(path)).is_dir():
@@ -228,7 +228,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
                 f"answers={path}: the file must have one line for each answer, such as "
                 "'label: income'"
             )
-        only_keys(answers, QUESTIONS)
+        check_keys(answers, QUESTIONS)
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
     if settings.open_questions() or not settings.dataset_file.exists():
@@ -445,7 +445,7 @@ def _train(
     places = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
     ]
-    config = with_votes_recipe(composed("train", [*chosen, *places]))
+    config = with_votes_recipe(compose_command("train", [*chosen, *places]))
     with RunRecord(_new_folder(settings, "train"), "train", config) as record:
         run_settings, start = settings_to_train(config), perf_counter()
         prepared = prepare(run_settings, console)

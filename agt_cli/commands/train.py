@@ -24,7 +24,7 @@ from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.report.console import Console, format_decimals
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import format_number
@@ -405,7 +405,7 @@ def _typed_settings(
     of groups change.
     """
     named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
-    usual, settings = flatten_keys(composed("train", [])), flatten_keys(config)
+    usual, settings = flatten_keys(compose_command("train", [])), flatten_keys(config)
     below = [
         key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)
     ]

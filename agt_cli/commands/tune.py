@@ -17,12 +17,12 @@ from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
 from agt.settings import PublicRows, TotalConfig, validate
 from agt_cli.choices import (
-    PARTS,
-    bound,
-    chosen_from,
-    free_path,
+    CONFIGURATION_PARTS,
+    bind_to_settings,
+    declare_public_rows,
+    describe_public_rows,
+    new_experiment_path,
     public_rows,
-    words_of,
     write_experiment,
 )
 from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
@@ -135,8 +135,13 @@ def _with_changes(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
         node: Any = changed
         for part in path:
             node = node.get(part, {}) if isinstance(node, dict) else {}
-        if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
-            known = list(node) if path and isinstance(node, dict) and node else PARTS
+        if (
+            not path
+            or path[0] not in CONFIGURATION_PARTS
+            or not isinstance(node, dict)
+            or last not in node
+        ):
+            known = list(node) if path and isinstance(node, dict) and node else CONFIGURATION_PARTS
             hint = nearest(last, known)
             raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
         if isinstance(value, Mapping) and isinstance(node[last], dict):
@@ -163,7 +168,7 @@ class TuningData:
 
     def __init__(self, which: str | None, console: Console) -> None:
         self.rows_name = which or "train"
-        self.rows_description = words_of(self.rows_name)
+        self.rows_description = describe_public_rows(self.rows_name)
         self._console = console
         self._loaded: list[tuple[Any, Prepared]] = []
 
@@ -257,12 +262,14 @@ class PublicTuning:
         scores = _scores(self, tried, data, console)
         chosen = choose_candidate(scores, self.tune.objective)
         choice = tried[chosen]
-        source = chosen_from(data.rows_name, data.prepared(choice).loaded, choice.settings.source)
+        source = declare_public_rows(
+            data.rows_name, data.prepared(choice).loaded, choice.settings.source
+        )
         declared = {"chosen_on": "public", "chosen_from": asdict(source)}
         training = {**choice.config["training"], **declared}
         write_experiment(
             self.path,
-            bound({**choice.config, "training": training}),
+            bind_to_settings({**choice.config, "training": training}),
             f"agt tune chose these settings on {data.rows_description}: {choice.description}. "
             f"Rule of the choice: {self.tune.rule}",
         )
@@ -296,7 +303,7 @@ def configure(config: Mapping[str, Any]) -> PublicTuning:
     public = tune.public or "train"
     landmarks = public if public in get_args(PublicRows) else None
     candidates = read_candidates(given, tune.grid, public=landmarks)
-    path = free_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
+    path = new_experiment_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
     return PublicTuning(tune, total, candidates, path)
 
 

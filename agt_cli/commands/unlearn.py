@@ -8,7 +8,7 @@ from typing import Any
 
 from agt.settings import plain_of
 from agt_cli.command_settings.unlearn import check_unlearn
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
@@ -35,7 +35,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     """
     check_unlearn(config)
     folder, ids = Path(str(config["run"])), config.get("ids")
-    digest = digest_of(config, "digest")
+    digest = read_digest_setting(config, "digest")
     check_edits(open_run(folder, "train", digest), "agt unlearn")
     return ErasureOrder(
         folder,

@@ -15,7 +15,7 @@ from agt.ledger.chain import Head
 from agt.store.atomic import write_atomic
 from agt.targets import trusting
 from agt_cli.command_settings.verify import check_verify
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (
     CheckState,
@@ -105,7 +105,11 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
             )
         noted = Path(str(head))
     return VerifyConfig(
-        path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted
+        path,
+        read_digest_setting(config, "digest"),
+        page,
+        None if ledger is None else str(ledger),
+        noted,
     )
 
 

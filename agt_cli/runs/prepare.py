@@ -48,9 +48,9 @@ from agt.store.reading import file_sha256
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
-from agt_cli.choices import choices_fact, still_chosen
-from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, message_of_error, missing_words
+from agt_cli.choices import choices_fact, compare_public_rows
+from agt_cli.configuration import check_keys
+from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
@@ -118,7 +118,7 @@ def read_settings(config: Mapping[str, Any], head: HeadBuilder | None = None) ->
     Raises:
         ConfigError: a setting is wrong; the message names it.
     """
-    only_keys(config, TRAINING_KEYS)
+    check_keys(config, TRAINING_KEYS)
     if config.get("resume") is not None:
         raise ConfigError(
             f"resume={config['resume']}: only `agt train` can resume a run, so leave resume=... out"
@@ -171,8 +171,8 @@ def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
     Raises:
         ConfigError: a setting is wrong; the message names it.
     """
-    if missing_words(config):
-        check_network(config, message_of_error(lambda: head_from_config(config.get("model"))))
+    if missing_settings(config):
+        check_network(config, error_message(lambda: head_from_config(config.get("model"))))
     settings = read_settings(config)
     return replace(settings, learner=settings.certificate.import_learner())
 
@@ -247,7 +247,7 @@ class Prepared:
     Attributes:
         loaded: the dataset as it was loaded, before any encoder; its digest identifies the data.
         dataset: the dataset with the features that the encoder computes; without one, ``loaded``.
-        choices: the fact about what the settings were chosen on (``still_chosen``).
+        choices: the fact about what the settings were chosen on (``compare_public_rows``).
         erased: the records that were left out, as far as the data still contain them.
         untouched: the fact that leaving them out did not change the other records.
         encoder: the frozen encoder; None: there is none.
@@ -295,7 +295,9 @@ def prepare(
         data = ErasedDataset(complete, no_records, proved("no_record_left_out"))
     loaded = with_notes(data.rest, _size_implied_by_normalizer(settings))
     erased = data.erased
-    choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
+    choices = compare_public_rows(
+        settings.choices, settings.training.chosen_from, loaded, settings.source
+    )
     config = encoder_settings(settings)
     if config is None:
         return Prepared(loaded, loaded, choices, erased, data.untouched)
@@ -364,8 +366,8 @@ def prepare_in_team(settings: RunSettings, config: Mapping[str, Any], console: C
     team = current_team.get()
     if team is None:
         return prepare(settings, console)
-    with team.at("prepare", config):
-        return team.made(lambda: prepare(settings, console))
+    with team.sharing_task("prepare", config):
+        return team.call_in_all(lambda: prepare(settings, console))
 
 
 def fit(
@@ -395,7 +397,7 @@ def fit(
     label, unit = _progress_label(settings)
     with (
         console.progress(label, unit) as report,
-        team.at("fit") if team else nullcontext(),
+        team.sharing_task("fit") if team else nullcontext(),
     ):
         model = fit_model(
             problem, lambda at: report(at.step, at.steps, at.done, at.total), checkpoints

@@ -22,8 +22,8 @@ from agt.provenance import surroundings
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
 from agt_cli.choices import with_public_rows
-from agt_cli.command_settings.on_run import LINES
-from agt_cli.configuration import digest_of
+from agt_cli.command_settings.on_run import STANDARD_INPUT
+from agt_cli.configuration import read_digest_setting
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import EARLIER
 from agt_cli.report.console import Console
@@ -82,7 +82,9 @@ class TrainedRun:
             ConfigError: the folder is not a finished training run, or the run does not have the
                 digest.
         """
-        finished = open_run(Path(str(config["run"])), "train", digest_of(config, "digest"))
+        finished = open_run(
+            Path(str(config["run"])), "train", read_digest_setting(config, "digest")
+        )
         recorded = with_data_paths(finished.config, finished.environment.get("data_files") or {})
         settings = read_settings(
             {**recorded, "compute": config.get("compute")}, stored_network(finished)
@@ -93,7 +95,7 @@ class TrainedRun:
     @property
     def queries_description(self) -> str:
         """A clause that says which queries they are, without the folder of a file, for reports."""
-        if self.inputs == LINES:
+        if self.inputs == STANDARD_INPUT:
             return "queries from standard input"
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
 
@@ -168,7 +170,7 @@ class TrainedRun:
                 f"run={self.finished.folder}: this run was made by a version of agt that is "
                 "too old for several processes: start the command without torchrun"
             )
-        return load(run.problem, self.finished), read_queries(self.inputs or LINES, run)
+        return load(run.problem, self.finished), read_queries(self.inputs or STANDARD_INPUT, run)
 
     def check_group_agrees(self, group: Group) -> None:
         """Check that all processes of a group have the same code, libraries, threads and queries.
@@ -211,8 +213,8 @@ class TrainedRun:
             "inputs": inputs,
             "compute": asdict(self.settings.compute),
         }
-        with team.at("open", how_to_open):
-            team.made(lambda: model)
+        with team.sharing_task("open", how_to_open):
+            team.call_in_all(lambda: model)
             replace(self, inputs=inputs).check_group_agrees(team.group)
         return share_answers(model, team, {QUERIES: queries.features} if inputs else {})
 
@@ -332,7 +334,7 @@ def read_queries(path: Path, run: RunWithoutRecords) -> Records:
     Raises:
         DataError: there are none, or they do not fit.
     """
-    if path == LINES:
+    if path == STANDARD_INPUT:
         return run.problem.dataset.test.take(np.arange(0))
     queries = run.source.load_queries(path)
     if not len(queries):

@@ -35,7 +35,7 @@ from agt_cli.commands.data import (
     target_question,
 )
 from agt_cli.commands.start import _lost, questions
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.report.record import to_yaml
 from agt_cli.runs.inspect import CODES, Inspection, inspect_table
 
@@ -684,7 +684,7 @@ def test_any_name_and_word_is_composed_as_it_stands(
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(
         dataset_yaml(inspection, "mine"), encoding="utf-8"
     )
-    config = composed("train", ["dataset=mine"])
+    config = compose_command("train", ["dataset=mine"])
     node = config["dataset"]
     assert node["label"] == label
     assert node["classes"] == ["${b}", "a"]

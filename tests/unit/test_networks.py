@@ -9,16 +9,21 @@ from torch import nn
 
 from agt.errors import ConfigError
 from agt.models.heads import CustomNetwork, HeadConfig
-from agt.models.kinds import usual_certificate
+from agt.models.kinds import default_certificate
 from agt.settings import TrainingConfig
-from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, missing_path, missing_words
+from agt_cli.networks import (
+    NETWORK_CERTIFICATE,
+    REQUIRED_TRAINING_SETTINGS,
+    missing_path,
+    missing_settings,
+)
 
 HEAD = "agt.models.heads.HeadConfig"
 RECIPE = {"lr": "recipe", "epochs": "recipe", "clip": 1.0, "batch": {"count": "recipe"}}
 
 
 def words(model: dict[str, Any], certificate: str = "box", **training: Any) -> list[str]:
-    return missing_words(
+    return missing_settings(
         {
             "model": model,
             "certificate": {"name": certificate},
@@ -49,9 +54,9 @@ def test_a_linear_head_and_settings_of_ones_own_need_nothing() -> None:
 
 def test_what_is_named_is_what_the_certificate_of_a_network_asks_for() -> None:
     network = HeadConfig(hidden=(4,))
-    certificate = usual_certificate(network)
+    certificate = default_certificate(network)
     assert certificate.name == NETWORK_CERTIFICATE
-    assert certificate.missing_training_settings(network, {}) == NEEDED
+    assert certificate.missing_training_settings(network, {}) == REQUIRED_TRAINING_SETTINGS
 
 
 def test_a_network_in_the_present_folder_is_looked_for_there(

@@ -23,9 +23,9 @@ from agt.models.stability import StabilityKind
 from agt.problem import Problem, Settings
 from agt.settings import ChosenFrom, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.settings import EnsembleConfig
-from agt_cli.choices import chosen_from, still_chosen
+from agt_cli.choices import compare_public_rows, declare_public_rows
 from agt_cli.commands.tune import TuningData, read_candidates
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.report.console import Console
 from agt_cli.runs.tuning import Candidate, choose_candidate, untrained_linear_model
 
@@ -170,7 +170,7 @@ def test_the_choice_is_within_a_standard_error_of_the_best() -> None:
 
 
 def test_a_grid_names_keys_and_merges_mappings() -> None:
-    config = composed(
+    config = compose_command(
         "train", ["dataset=digits", "model=linear", "training=recipe", "certificate=erm"]
     )
     grid = {
@@ -180,8 +180,8 @@ def test_a_grid_names_keys_and_merges_mappings() -> None:
     found = read_candidates(config, grid)
     assert [choice.settings.training.weight_decay for choice in found] == [1e-3, 1e-3, 1e-2, 1e-2]
     assert found[1].config["certificate"]["features"]["bias"] == 0.1
-    assert re.match(r"training\.weight_decay=0\.001.*certificate\.features=.*8", found[1].words)
-    assert read_candidates(config, None)[0].words == "as given"
+    assert re.match(r"training\.weight_decay=0\.001.*certificate\.features=.*8", found[1].description)
+    assert read_candidates(config, None)[0].description == "as given"
     for key, text in (
         ("training.weigth_decay", r"'training\.weigth_decay'.*'weight_decay'"),
         ("compute.threads", "unknown key"),
@@ -210,7 +210,7 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
     lines = "".join(f"{x:.4f},{z:.4f},{z:.3f},{int(x > 0.5)}\n" for x, z in rng.random((80, 2)))
     Path("t.csv").write_text(f"x,z,y2,y\n{lines}")
     columns = ["dataset.path=t.csv", "dataset.label=y", "+dataset.numeric={x: [0, 1], z: [0, 1]}"]
-    config = composed("train", ["dataset=table", *columns])
+    config = compose_command("train", ["dataset=table", *columns])
     data = TuningData("test", Console(quiet=True))
     found = read_candidates(config, grid)
     if allowed:
@@ -223,17 +223,20 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
 def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
     source: Any = None
     now, said = dataset(rows(400, 1, "t"), rows(120, 2)), declared("settings_of_recipe")
-    about = chosen_from("test", now, source)
-    assert still_chosen(said, about, now, source).standing is Standing.DECLARED
-    assert about.digest in still_chosen(said, about, now, source).sentence
+    about = declare_public_rows("test", now, source)
+    assert compare_public_rows(said, about, now, source).standing is Standing.DECLARED
+    assert about.digest in compare_public_rows(said, about, now, source).sentence
     neighbour = dataset(rows(399, 1, "t"), rows(120, 2))
-    assert still_chosen(said, about, neighbour, source) == still_chosen(said, about, now, source)
+    assert compare_public_rows(said, about, neighbour, source) == compare_public_rows(
+        said, about, now, source
+    )
     other = dataset(rows(400, 1, "t"), rows(120, 3))
-    fact = still_chosen(said, about, other, source)
+    fact = compare_public_rows(said, about, other, source)
     assert fact.standing is Standing.VOID
     assert fact.code == "chosen_on_other_rows"
-    assert still_chosen(said, None, other, source) == said
-    assert still_chosen(fact, about, now, source) == fact, "what is void stays so"
+    assert compare_public_rows(said, None, other, source) == said
+    assert compare_public_rows(fact, about, now, source) == fact, "what is void stays so"
     assert (
-        still_chosen(said, ChosenFrom("gone.csv", "x"), now, source).standing is Standing.DECLARED
+        compare_public_rows(said, ChosenFrom("gone.csv", "x"), now, source).standing
+        is Standing.DECLARED
     )
