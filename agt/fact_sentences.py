@@ -151,6 +151,9 @@ TEMPLATES: dict[str, str] = {
         "MedMNIST's own split decides which records are test records, for each record "
         "independently of the others"
     ),
+    "unlabelled_rows_left_out": (
+        "a row without a label is no record and is left out ({setting}), and no other row matters"
+    ),
     "digits_used": "a record is used if its digit is one of {digits:listed}",
     "generated": (
         "the data are synthetic: their generator makes each record either as a training record or "

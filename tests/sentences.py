@@ -32,7 +32,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("agt_cli.report.training_md", ("train_report",)),
     ("agt_cli.report.certification_md", ("certify_report",)),
     ("agt_audit.page", ("page",)),
-    ("agt_cli.commands.start", ("ways",)),
+    ("agt_cli.start.plan", ("ways",)),
 )
 """(module, names of its templates; None: all that it defines): whatever they make must not be
 read back.

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,8 @@ class ColumnReader:
             a list of one value is not a value.
         numbers_among_text: column -> float64 of the numbers among the values that a program sent,
             null where the value is text; None: no program sent the values.
+        part_of: the reader that these rows are taken from, and the index there of each, so that
+            messages name rows as the file has them; None: no row was left out.
 
     Raises:
         DataError: two columns have the same name.
@@ -77,6 +79,7 @@ class ColumnReader:
     first_row: int | None = None
     is_from_json: bool = False
     numbers_among_text: Callable[[str], pa.Array] | None = None
+    part_of: "tuple[ColumnReader, np.ndarray] | None" = None
 
     def __post_init__(self) -> None:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
@@ -85,6 +88,23 @@ class ColumnReader:
                 f"{self.path}: two columns are named '{min(repeated)}': rename or remove one of "
                 "them"
             )
+
+    def only_rows(self, used: np.ndarray) -> "ColumnReader":
+        """Return a reader of some of the rows, which messages name as the file has them.
+
+        Args:
+            used: [n] bool, which rows are used.
+        """
+        if used.all():
+            return self
+
+        def read(name: str) -> np.ndarray | pa.Array:
+            column = self.read(name)
+            if isinstance(column, np.ndarray):
+                return column[used]
+            return column.filter(pa.array(used))
+
+        return replace(self, read=read, part_of=(self, np.flatnonzero(used)))
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """Return a column as the file has it.
@@ -126,8 +146,11 @@ class ColumnReader:
         as many lines as rows and a header, each of them is one line. Otherwise no line is named.
 
         Args:
-            row: the row's index in this block or file.
+            row: the row's index in this block or file, among the rows that are used.
         """
+        if self.part_of is not None:
+            whole, row_in_whole = self.part_of
+            return whole.row(int(row_in_whole[row]))
         if self.first_row is not None or self.csv_format is None or not self.names:
             return row_words(row + (self.first_row or 0))
         with open_text(self.path, "latin-1") as file:  # any bytes; only line ends matter

@@ -337,6 +337,8 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
         split: column with train or test for each record; None: a hash split, unless ``test`` is
             given.
         test: a second file with the test records.
+        missing_label: refuse a row without a label, or leave it out, as if the file did not have
+            it. A label is missing where a feature would be.
         csv: how a csv is cut into cells; queries are read alike.
     """
 
@@ -345,6 +347,7 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
 
     split: ColumnName | None = None
     test: Path | None = None
+    missing_label: Literal["error", "drop"] = "error"
     bins: Annotated[int, Field(ge=0, le=1024)] = 0
     csv: CsvSettings = Field(default_factory=CsvSettings)
 

@@ -93,7 +93,8 @@ def read_labels(columns: ColumnReader, label: str, classes: Sequence[str] = ()) 
         "dataset.label",
         bad,
         words,
-        "every record needs a label: remove the row, or fill in the label",
+        "every record needs a label: fill it in, or remove the row (for a table, "
+        "dataset.missing_label=drop leaves out every row without a label)",
     )
     return words
 
@@ -159,11 +160,21 @@ def class_indices(
     return np.array(indices, dtype=np.int64)
 
 
-def query_labels(columns: ColumnReader, label: str, classes: Sequence[str], n: int) -> np.ndarray:
-    """[n] int64 labels of queries: UNLABELLED where the column, or a value in it, is absent."""
+def query_labels(
+    columns: ColumnReader,
+    label: str,
+    classes: Sequence[str],
+    n: int,
+    missing: Sequence[str] = (),
+) -> np.ndarray:
+    """[n] int64 labels of queries: UNLABELLED where the column, or a value in it, is absent.
+
+    Args:
+        missing: text that stands for a missing label, beside what does so anyway.
+    """
     if label not in columns.names:
         return np.broadcast_to(np.int64(UNLABELLED), n)
-    words = columns.words(label, "dataset.label")
+    words = columns.words(label, "dataset.label", missing)
     return class_indices(words, classes, columns.path, columns.row, optional=True)
 
 
@@ -196,6 +207,7 @@ def query_numbers(
     target: NumericTarget,
     count: int,
     form: CellFormat | None = None,
+    missing: Sequence[str] = (),
 ) -> np.ndarray:
     """Return the clipped numeric labels of queries, [n] float64; NaN where there is none.
 
@@ -205,10 +217,11 @@ def query_numbers(
         target: the range of the labels.
         count: how many queries there are.
         form: how the column's text is declared to be written; None: as the file's text is.
+        missing: text that stands for a missing label, beside what does so anyway.
     """
     if label not in columns.names:
         return np.broadcast_to(np.float64(target.unlabelled), count)
-    return target.clip(columns.numbers(label, "dataset.label", form=form))
+    return target.clip(columns.numbers(label, "dataset.label", missing, form))
 
 
 def queries(
@@ -382,6 +395,15 @@ class LabelledFile(LabelledFileSettings, ABC):
         return None
 
     @property
+    def _missing_labels(self) -> tuple[str, ...]:
+        """Text that stands for a missing label, beside what does so anyway."""
+        return ()
+
+    def _used_rows(self, columns: ColumnReader) -> ColumnReader:
+        """Return the rows that become records. Whether a row does depends on that row alone."""
+        return columns
+
+    @property
     def _form(self) -> CsvFormat | None:
         # How a csv is cut into cells, where a kind of file has such a setting; None: as usual.
         return getattr(self, "csv", None)
@@ -473,6 +495,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         Args:
             test: all of them are for testing, or all for training; None: a column says, or a hash.
         """
+        columns = self._used_rows(columns)
         content, path, by = self._content(columns), columns.path, getattr(self, self.SPLIT)
         n = len(content[0])
         if not n:
@@ -751,8 +774,15 @@ class LabelledFile(LabelledFileSettings, ABC):
     ) -> np.ndarray:
         """Return the labels of queries, [n], as the records of a dataset have them."""
         if self._numbers is not None:
-            return query_numbers(columns, self.label, self._numbers, count, self._label_format)
-        return query_labels(columns, self.label, constants.classes, count)
+            return query_numbers(
+                columns,
+                self.label,
+                self._numbers,
+                count,
+                self._label_format,
+                self._missing_labels,
+            )
+        return query_labels(columns, self.label, constants.classes, count, self._missing_labels)
 
     @property
     def _listed(self) -> tuple[str, ...] | None:

@@ -38,7 +38,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from agt.data.arrays import as_array
-from agt.data.cell_values import NULLS
+from agt.data.cell_values import NULLS, missing_word
 from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
@@ -50,7 +50,7 @@ from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
 from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
-from agt.facts import Evidence, Fact, declared, evidence, not_held
+from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema, validate
 from agt.store.reading import Broken
 from agt.store.yaml_text import parse_yaml
@@ -412,6 +412,18 @@ class Table(TableSettings, Columns, LabelledFile):
     def _label_format(self) -> CellFormat | None:
         return self._format_of(self.label)
 
+    @property
+    def _missing_labels(self) -> tuple[str, ...]:
+        return self._markers if self.missing_label == "drop" else ()
+
+    def _used_rows(self, columns: ColumnReader) -> ColumnReader:
+        # The rows are chosen before anything is made of them: ids of equal rows are numbered, and
+        # a row that is no record must not take a number.
+        if self.missing_label == "error":
+            return columns
+        words = columns.words(self.label, "dataset.label", self._missing_labels)
+        return columns.only_rows(np.array([not missing_word(word) for word in words], dtype=bool))
+
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
         """Of the training records: numbers and words by column ([n, ...], before they are coded),
         labels and units.
@@ -510,7 +522,10 @@ class Table(TableSettings, Columns, LabelledFile):
         return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
 
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        return evidence(split, *rows.facts, self.facts[0])
+        facts = [*rows.facts, self.facts[0]]
+        if self.missing_label == "drop":
+            facts.append(proved("unlabelled_rows_left_out", setting="dataset.missing_label=drop"))
+        return evidence(split, *facts)
 
     def _split_fact(self) -> Fact:
         if self.test is None:

@@ -344,6 +344,38 @@ class Inspection:
         return [column for column in self.columns if column.name in (self.id, self.unit)]
 
     @property
+    def row_number_ids(self) -> list[str]:
+        """The columns that were said to name records or people, but look like row numbers."""
+        return [column.name for column in self.names if column.counts_rows]
+
+    @property
+    def possible_people(self) -> list[str]:
+        """The columns that may name people, some of whom have several rows.
+
+        It is empty where somebody said whose the rows are.
+        """
+        if self.names:
+            return []
+        return [
+            column.name
+            for column in self.columns
+            if not (column.numeric or column.categorical or column.values)
+            and column.kind not in ("unreadable", "date", "dropped")
+            and 1 < column.distinct < self.rows - column.missing
+        ]
+
+    @property
+    def label_predictors(self) -> list[str]:
+        """The features that predict nearly every label by themselves."""
+        return [column.name for column in self.features if column.tells]
+
+    @property
+    def rounded_training_rows(self) -> int:
+        """A round number near the number of rows that are trained on."""
+        rows = 3 * self.rows // 4
+        return int(float(f"{rows:.{1 + (rows >= 1000)}g}"))
+
+    @property
     def features(self) -> tuple[Column, ...]:
         """The columns proposed as features."""
         return tuple(column for column in self._others if column.numeric or column.categorical)

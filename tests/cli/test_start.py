@@ -21,11 +21,11 @@ from agt.mechanisms.planning import Budget, PlannedRelease
 from agt.mechanisms.statistics import NoisyStatistics
 from agt_cli.cli import main
 from agt_cli.commands import start
-from agt_cli.commands.data import COUNTS_ROWS
-from agt_cli.commands.start import weights_release
 from agt_cli.report.proposed_release import HEAD, QUERIES
 from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
+from agt_cli.runs.dataset_file import COUNTS_ROWS
 from agt_cli.runs.usual_learners import ReferenceScores
+from agt_cli.start.plan import weights_release
 
 from .conftest import Agt
 

@@ -77,6 +77,7 @@ ROOMS = (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
         *("agt_cli.choices", "agt_cli.checks", "agt_cli.team", "agt_cli.worker"),
     ),
+    ("agt_cli.start",),
     ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),
     ("agt_audit",),

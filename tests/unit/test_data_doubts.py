@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agt.errors import DataError
-from agt_cli.commands.data import dataset_yaml
+from agt_cli.runs.dataset_file import dataset_yaml
 from agt_cli.runs.doubts import SHOWN_GROUPS, Doubt, DoubtCode
 from agt_cli.runs.inspect import inspect_table
 

@@ -25,19 +25,14 @@ from agt.errors import ConfigError, DataError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store.yaml_text import parse_yaml
-from agt_cli.commands.data import (
-    COUNTS_ROWS,
-    MIXED,
-    InspectSettings,
-    dataset_yaml,
-    from_data,
-    proposal,
-    target_question,
-)
-from agt_cli.commands.start import _lost, questions
+from agt_cli.commands.data import target_question
 from agt_cli.composing import compose_command
 from agt_cli.report.record import to_yaml
+from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, dataset_yaml, from_data, proposal
 from agt_cli.runs.inspect import CODES, Inspection, inspect_table
+from agt_cli.runs.inspect_settings import InspectSettings
+from agt_cli.start.questions import questions
+from agt_cli.start.remarks import left_out_remarks
 
 ROWS = 60
 
@@ -414,7 +409,7 @@ def test_ids_that_are_partly_whole_numbers_are_taken_as_text(
     )
     inspection = look(tmp_path, columns, id="code")
     assert ("id_as_text: true" in dataset_yaml(inspection, "t")) == mixed
-    assert [*_lost(inspection, id_permanent=False)] == [f"'code': {MIXED}."] * mixed, (
+    assert [*left_out_remarks(inspection, id_permanent=False)] == [f"'code': {MIXED}."] * mixed, (
         "and at the terminal, too"
     )
     source = Table(

@@ -596,3 +596,71 @@ def test_a_declared_size_with_a_point_for_thousands_is_refused(size: float) -> N
     with pytest.raises(ConfigError, match="declared_size"):
         validate(Table, {**given, "declared_size": size}, "dataset")
     assert validate(Table, {**given, "declared_size": 1e5}, "dataset").declared_size == 100_000
+
+
+UNLABELLED_ROWS = ["", "NA", " ", "unknown", "?"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("id", [None, "who"], ids=["ids by content", "ids by a column"])
+def test_rows_without_a_label_are_left_out_as_if_the_file_did_not_have_them(
+    tmp_path: Path, kind: str, id: str | None
+) -> None:
+    """With equal rows, whose ids count the copies before them: an unlabelled one must not count."""
+    rng = np.random.default_rng(0)
+    labels = [*UNLABELLED_ROWS, *rng.choice(["no", "yes"], 60)]
+    rows = pd.DataFrame(
+        {
+            "who": rng.choice(10**9, len(labels), replace=False),
+            "age": rng.choice([20.0, 50.0], len(labels)),
+            "y": rng.permutation(labels),
+        }
+    )
+    settings: dict[str, Any] = {
+        "label": "y",
+        "numeric": {"age": (0, 100)},
+        "missing_values": ("unknown", "?"),
+        "data_dir": tmp_path,
+        "id": id,
+        "missing_label": "drop",
+    }
+
+    def load(name: str, frame: pd.DataFrame) -> Dataset:
+        if kind == "csv":
+            frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        else:
+            frame.to_parquet(tmp_path / f"{name}.parquet", index=False)
+        return Table(path=Path(f"{name}.{kind}"), **settings).load()
+
+    labelled = rows[~rows["y"].isin(UNLABELLED_ROWS)]
+    dropped = load("all", rows)
+    assert dropped.digest == load("labelled", labelled).digest
+    assert len(dropped.train) + len(dropped.test) == 60
+    assert "unlabelled_rows_left_out" in {fact.code for fact in dropped.selection.facts}
+    assert dropped.selection.held
+
+
+def test_a_row_that_is_used_is_named_as_the_file_has_it(tmp_path: Path) -> None:
+    text = PEOPLE.replace("a,18,0,north,no,train", "a,18,0,north,,train").replace("120", "old")
+    with pytest.raises(DataError, match=r"row 3 of the data \(line 4 of the file\)"):
+        people(tmp_path, text, missing_label="drop").load()
+    with pytest.raises(DataError, match=r"row 1 .*dataset\.missing_label=drop"):
+        people(tmp_path, text.replace("old", "120")).load()
+
+
+def test_queries_whose_label_is_missing_by_a_declared_word_have_none(tmp_path: Path) -> None:
+    source = people(tmp_path, classes=("no", "yes"), missing_values=("?",), missing_label="drop")
+    (tmp_path / "new.csv").write_text(PEOPLE.replace("south,yes", "south,?"))
+    assert source.load_queries(Path("new.csv")).labels.tolist() == [0, UNLABELLED, 0, 1]
+    numbers = PEOPLE.replace("no,", "1,").replace("yes,", "2,")
+    source = people(
+        tmp_path,
+        numbers,
+        target="numeric",
+        range=(0, 2),
+        missing_values=("?",),
+        missing_label="drop",
+    )
+    (tmp_path / "new.csv").write_text(numbers.replace("south,2", "south,?"))
+    labels = source.load_queries(Path("new.csv")).labels
+    assert np.isnan(labels).tolist() == [False, True, False, False]

@@ -180,7 +180,9 @@ def test_a_grid_names_keys_and_merges_mappings() -> None:
     found = read_candidates(config, grid)
     assert [choice.settings.training.weight_decay for choice in found] == [1e-3, 1e-3, 1e-2, 1e-2]
     assert found[1].config["certificate"]["features"]["bias"] == 0.1
-    assert re.match(r"training\.weight_decay=0\.001.*certificate\.features=.*8", found[1].description)
+    assert re.match(
+        r"training\.weight_decay=0\.001.*certificate\.features=.*8", found[1].description
+    )
     assert read_candidates(config, None)[0].description == "as given"
     for key, text in (
         ("training.weigth_decay", r"'training\.weigth_decay'.*'weight_decay'"),

@@ -1,0 +1,309 @@
+"""The dataset file that is written about a table, and what its comments say of each column."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+import yaml  # type: ignore[import-untyped]
+
+from agt.data.csv_format import CsvFormat
+from agt.data.settings import CLASSES
+from agt.errors import ConfigError, counted, few
+from agt_cli.process import visible
+from agt_cli.report.record import escape_interpolations
+from agt_cli.runs.formats import format_as_yaml, format_example
+from agt_cli.runs.inspect import CODES, UNWRITABLE, Column, Inspection
+from agt_cli.runs.ranges import number
+from agt_cli.table_settings import PLAIN_NAME, RESERVED_WORDS, drop_override
+
+HEAD = """\
+# Written by agt data inspect about the table {file}. Only for the owner of the data: the comments show extreme values.
+#
+# agt read ranges and lists of values from the records, so a single record can change them. The list from_data (below)
+# names them. As long as it has a name, no privacy claim holds (condition e). You can do one of two things:
+#   1. Replace each of them by publicly known values (an age: [0, 120]), and remove its name from the list from_data.
+#   2. Or write from_data: []. This is your statement that everything in this file is public and would be the same if any
+#      record were added or removed: ranges, edges, lists, which columns are used and how, how their cells are written,
+#      and what counts as a missing value.
+# The list proposed_from_rows names them, too. If you declare a range or a list public as it stands here, leave its name
+# in that list: every claim then says that agt proposed it from the records. If you replace it, remove its name there, too.
+"""
+MIXED = (
+    "only some ids of this column are whole numbers, so agt reads all of them as text, and 7 "
+    "and 07 are different ids"
+)
+COUNTS_ROWS = (
+    "this column seems to contain row numbers, which change if a record is added or removed. "
+    "So condition b (a record's batch depends on that record only) is not met. If the column "
+    "gives each record a permanent id, write id_permanent: true"
+)
+CODES_LONG = (
+    "agt treats a column with only a few different whole numbers as ordered. If these numbers "
+    "are codes without an order, list the column under categorical"
+)
+SIZE = (
+    "approximate number of training records: write a public, round number that you know without "
+    "counting the rows (condition c)"
+)
+ROWS = (
+    "the largest number of rows that one unit (person) may have (a public number); training "
+    "refuses a unit with more rows"
+)
+LABEL_RANGE = (
+    "declared by this line: the public range of the labels, whoever is among the records; labels "
+    "outside of it are clipped"
+)
+LISTS = (
+    "each list has only values that occur in the file (the rarest are left out); add public values "
+    "that may occur as well; all other values count as other"
+)
+NO_ID = (
+    "no column gives ids, so the id of each record is a hash of its content; if a column gives "
+    "ids, write its name here"
+)
+NO_ID_BUT_UNIT = (
+    "the id of each record is a hash of its content, because the column that you named identifies "
+    "people: it stands under unit"
+)
+FORMATS = (
+    "how the dates or numbers of these columns are written; the columns of queries must be "
+    "written in the same way"
+)
+
+
+def dataset_yaml(
+    inspection: Inspection,
+    name: str,
+    unsaid: Iterable[str] | None = None,
+    size: int | None = None,
+    unit_rows: int | None = None,
+    id_permanent: bool = False,
+) -> str:
+    """The configuration; every name and word in it is read back as it stands in the table.
+
+    Args:
+        unsaid: what of ``from_data`` nobody has declared public; None: all of it.
+        size: the number of training records that is declared public; None: none is.
+        unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
+        id_permanent: whether somebody declared that ids which look like row numbers are permanent.
+
+    Raises:
+        ConfigError: there is no feature, or a class that a configuration cannot hold.
+    """
+    features = inspection.features
+    path = inspection.path
+    if not features:
+        remarks = few(
+            (
+                f"'{column.name}': {column.remark}"
+                for column in inspection.left_out
+                if column.remark
+            ),
+            between="; ",
+        )
+        raise ConfigError(
+            f"{path}: no column of this table can be used as a feature ({remarks}): give a table "
+            "with at least one column that can"
+        )
+    if UNWRITABLE in inspection.classes:
+        raise ConfigError(
+            f"{path}: the name '???' of a class cannot be written into a dataset configuration: "
+            "replace '???' by another word in the file"
+        )
+    markers, said = (
+        dict.fromkeys(m for column in inspection.features for m in column.markers),
+        unsaid is not None,
+    )
+    # What stands for no value in one column does so in all.
+    listed = {
+        c: [word for word in c.categorical if word not in markers]
+        for c in inspection.features
+        if c.categorical
+    }
+    form = inspection.form
+    id = f"null # {NO_ID if inspection.unit is None else NO_ID_BUT_UNIT}"
+    if inspection.id is not None:
+        column_name = _scalar(inspection.id)
+        id = (
+            f"{column_name}    # declared by this line: the column gives each record a "
+            "permanent id, which does not change if other records are added or removed"
+        )
+    names = inspection.names
+    declared_size = size or "null"
+    missing = "indicator" if any(column.missing for column in features) else "error"
+    looks_like_row_numbers = any(column.counts_rows for column in names)
+    permanent = said and bool(names) and (id_permanent or not looks_like_row_numbers)
+    lines = [
+        *HEAD.format(file=visible(inspection.path.name)).splitlines(),
+        "defaults:\n  - table\n  - _self_",
+        f"name: {_scalar(name)}",
+        f"path: {_scalar(str(inspection.path))}",
+    ]
+    if form is not None and form != CsvFormat():
+        separator = _scalar(form.separator)
+        header = str(form.header).lower()
+        cells = f"separator: {separator}, encoding: {form.encoding}, header: {header}"
+        cells += f", decimal: {_scalar(form.decimal)}" if form.decimal != "." else ""
+        lines.append(f"csv: {{{cells}}}")
+    lines += [
+        f"label: {_scalar(str(inspection.label))}",
+        *_target_lines(inspection),
+        f"id: {id}",
+        *(["id_permanent: true"] if permanent else []),
+        *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in names) else []),
+        *(
+            [f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"]
+            if inspection.unit
+            else []
+        ),
+        f"declared_size: {declared_size}    # {SIZE}",
+        f"missing: {missing}",
+        f"missing_values: {_list(markers)}",
+        f"# {CODES} {CODES_LONG}",
+        *_mapping(
+            "numeric",
+            {
+                c: f"[{', '.join(c.bound(edge) for edge in c.numeric)}]"
+                for c in inspection.features
+                if c.numeric
+            },
+        ),
+        *([f"# {LISTS}"] if listed else []),
+        *_mapping(
+            "categorical", {column: _list(words) for column, words in listed.items() if words}
+        ),
+        *_formats(inspection),
+        f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
+        f"proposed_from_rows: {_list(from_data(inspection))}",
+    ]
+    if inspection.left_out:
+        lines += [
+            "# left out:",
+            *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def from_data(inspection: Inspection) -> tuple[str, ...]:
+    """What nobody has declared public."""
+    columns = [column.name for column in inspection.features if not column.public]
+    return (*columns, CLASSES) if inspection.classes else tuple(columns)
+
+
+def seen(column: Column) -> str:
+    """What a column holds, in a few words for its owner."""
+    if column.kind == "dropped":
+        return "not looked at"
+    count = f"{column.distinct} distinct"
+    if column.low is not None and column.high is not None:
+        low = column.bound(column.low)
+        high = column.bound(column.high)
+        count = f"values from {low} to {high}; {count}"
+    elif column.kind == "category" and column.values:
+        count = f"{count}, most often {column.values[0][0]!r}"
+    if column.unlisted:
+        values = counted(len(column.unlisted), "value")
+        rows = counted(sum(rows for _, rows in column.unlisted), "row")
+        count = f'{count}; {values} ({rows}) not in the list, counted as "other"'
+    if column.outside:
+        rows = counted(column.outside, "row")
+        count = f"{count}; {rows} outside the proposed range, counted as its nearest end"
+    markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
+    tells = ""
+    if column.tells:
+        share = 100 * column.tells
+        tells = (
+            f"; this column alone predicts the label of {share:.1f} % of the rows (if its value "
+            "is not known before the label, leave the column out with "
+            f"{shlex.quote(drop_override([column.name]))})"
+        )
+    return count + (f", {column.missing} missing{markers}" if column.missing else "") + tells
+
+
+def proposal(column: Column, inspection: Inspection) -> str:
+    """What a column is to be, in a few words."""
+    if column.name == inspection.unit:
+        return "the id of the person to whom each record belongs"
+    if column.name == inspection.id:
+        return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
+    if column.name == inspection.label:
+        missing = column.missing
+        gaps = f"; rows without a label: {missing} (remove them from the file)" if missing else ""
+        return f"the label: {label_words(inspection)}{gaps}"
+    remark = f" ({column.remark})" if column.remark else ""
+    if column.format is not None:
+        remark = f", written {format_example(column.format)}{remark}"
+    if column.categorical:
+        listed = len(column.categorical)
+        return (
+            f"{listed} values are in the list of this column; any other value counts as "
+            f'"other"{remark}'
+        )
+    if column.numeric:
+        low, high = (column.bound(value) for value in column.numeric)
+        return f"range [{low}, {high}]{remark}"
+    return f"left out: {column.remark}"
+
+
+def label_words(inspection: Inspection) -> str:
+    """Return what labels are, in a few words."""
+    if inspection.numbers is not None:
+        return f"numbers in the public range {inspection.numbers.bounds}"
+    if inspection.needs_target:
+        return "numbers or classes (say which)"
+    return f"{len(inspection.classes)} classes"
+
+
+def _target_lines(inspection: Inspection) -> list[str]:
+    """Return the lines of a dataset file that say what labels are."""
+    if inspection.numbers is None:
+        return [f"classes: {_list(inspection.classes)}"]
+    low = number(inspection.numbers.low)
+    high = number(inspection.numbers.high)
+    return ["target: numeric", f"range: [{low}, {high}]    # {LABEL_RANGE}"]
+
+
+def _formats(inspection: Inspection) -> list[str]:
+    """Return the lines of a dataset file that say how cells of features, and labels that are
+    numbers, are written.
+    """
+    columns = [*inspection.features]
+    if inspection.numbers is not None and inspection.label_column is not None:
+        columns.append(inspection.label_column)
+    formats = {column.name: column.format for column in columns if column.format is not None}
+    if not formats:
+        return []
+    return [
+        f"formats:    # {FORMATS}",
+        *(f"  {_quoted(name)}: {format_as_yaml(form)}" for name, form in formats.items()),
+    ]
+
+
+def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:
+    if not entries:
+        return [f"{key}: {{}}"]
+    remarks = {
+        c: visible(f"seen: {seen(c)}" + (f", {c.remark}" if c.remark else "")) for c in entries
+    }
+    return [
+        f"{key}:",
+        *(f"  {_quoted(c.name)}: {value}    # {remarks[c]}" for c, value in entries.items()),
+    ]
+
+
+def _list(words: Iterable[str]) -> str:
+    return f"[{', '.join(map(_scalar, words))}]"
+
+
+def _scalar(text: str) -> str:
+    # A value that is read back as the same text, never as an interpolation.
+    return _quoted(escape_interpolations(text))
+
+
+def _quoted(text: str) -> str:
+    # Text in one line of yaml that is read back as text, never as a number or a truth.
+    if PLAIN_NAME.fullmatch(text) and text.casefold() not in RESERVED_WORDS:
+        return text
+    quoted: str = yaml.safe_dump(
+        text, default_style='"', allow_unicode=text.isprintable(), width=10**9
+    )
+    return quoted.strip()

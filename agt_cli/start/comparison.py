@@ -1,0 +1,82 @@
+"""How good the model of ``agt start`` is on the test rows, beside usual learners."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from agt.mechanisms.planning import Plan
+from agt.models.model import Model
+from agt_cli.report.scoring import Estimate, Scores, Scoring
+from agt_cli.report.start_md import OURS, Comparison
+from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.prepare import Prepared
+from agt_cli.start.plan import weights_release
+from agt_cli.start.settings import StartSettings
+
+
+def compare(
+    settings: StartSettings,
+    scoring: Scoring,
+    model: Model,
+    prepared: Prepared,
+    usual: Mapping[str, Scores],
+    planned: Plan,
+    held: bool,
+    legend: Sequence[str],
+) -> Comparison:
+    """Return how good the model is on the test rows, beside others and a constant answer.
+
+    Args:
+        usual: name -> scores of usual learners.
+        planned: what could be released of the model.
+        held: whether every condition of a guarantee is.
+        legend: of the table of scores.
+    """
+    test = prepared.dataset.test
+    constant_name, constant = scoring.constant(test.labels)
+    private = None
+    weights = weights_release(planned)
+    if settings.purpose != "certificates" and held and weights:
+        private = weights.expected
+    scores = {
+        OURS: scoring.scores(model.predict(test.features), test.labels),
+        **usual,
+        constant_name: scoring.scores(np.full_like(test.labels, constant), test.labels),
+    }
+    return Comparison(
+        scoring=scoring,
+        rows=len(test),
+        scores=scores,
+        private=private,
+        eps=settings.eps or 1.0,
+        legend=legend,
+    )
+
+
+def legend_of(scoring: Scoring, labels: np.ndarray, inspection: Inspection) -> list[str]:
+    """Return what a reader of the comparison needs to know, in sentences.
+
+    Args:
+        scoring: how answers are scored.
+        labels: [n] the true labels of the test rows.
+        inspection: what the table holds.
+    """
+    sentences = [scoring.legend(labels)]
+    if inspection.left_out:
+        sentences.append("None of these models uses the columns that are left out.")
+    return [sentence for sentence in sentences if sentence]
+
+
+def boosting_remark(compared: Comparison) -> str:
+    """Return that boosted trees may be worth a try as members; empty: they are not far ahead."""
+    scoring = compared.scoring
+    boosting = value_of(compared.scores.get("boosting", (None,))[0])
+    if boosting is None or not scoring.is_far_better(boosting, compared.model.value):
+        return ""
+    if not scoring.is_better(boosting, compared.constant.value):
+        return ""
+    return scoring.boosted_members
+
+
+def value_of(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value

@@ -1,0 +1,109 @@
+"""The ways in which answers could be published, and the mechanism that ``agt start`` proposes."""
+
+from collections.abc import Sequence
+
+from agt.errors import counted
+from agt.mechanisms.planning import Plan, PlannedRelease
+from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS
+from agt_cli.report.scoring import Scoring
+
+PLANNED_QUERIES = (1, 10, 100)
+"""The numbers of answers one by one that are compared with released weights."""
+
+
+def weights_release(planned: Plan) -> PlannedRelease | None:
+    """Return the release of weights that is proposed; None: the model's cannot be released.
+
+    It is the first of ``WEIGHTS_MECHANISMS`` that the model supports, whatever is expected of the
+    others: what is expected depends on private rows, and no guarantee covers a choice by it.
+    """
+    planned_by_name = {release.mechanism: release for release in planned.releases}
+    names = (name for name in WEIGHTS_MECHANISMS if name in planned_by_name)
+    return next((planned_by_name[name] for name in names), None)
+
+
+def _more_answers(planned: Plan, scoring: Scoring, count: int) -> str:
+    """Return how many more answers one by one are still expected to be better than those of the
+    weights, in words that follow a number of answers; empty: no more are, among
+    ``PLANNED_QUERIES``.
+
+    Args:
+        planned: what could be released.
+        scoring: how answers are scored.
+        count: the number of answers that is named already.
+    """
+    weights = weights_release(planned)
+    if weights is None:
+        return ""
+    better = [
+        release
+        for release in planned.releases
+        if release.mechanism in planned.names
+        and release.budget.queries > count
+        and scoring.is_better(release.expected, weights.expected)
+    ]
+    if not better:
+        return ""
+    most = max(release.budget.queries for release in better)
+    best = min if scoring.is_better(0.0, 1.0) else max
+    expected = best(release.expected for release in better if release.budget.queries == most)
+    return (
+        f" (up to {most} are expected to be better than answers of the weights: "
+        f"{scoring.expected_words(expected)})"
+    )
+
+
+def _not_yet(unmet: Sequence[str]) -> str:
+    """Return that nothing can be published while these conditions are not met."""
+    verb = "is" if len(unmet) == 1 else "are"
+    return f"not yet, because {' and '.join(unmet)} {verb} not met"
+
+
+def ways(
+    planned: Plan, scoring: Scoring, eps: float, unmet: Sequence[str], many: str, measures: bool
+) -> tuple[list[str], str]:
+    """Return the three ways to go on, in words, and the mechanism of the first.
+
+    The words say what is expected of a way, so they are for the data owner alone. The mechanism
+    depends on public values alone; it is empty where no weights can be released.
+
+    Args:
+        unmet: the conditions of a guarantee that are not met, in words.
+        many: what certificates count.
+        measures: whether what is not public is to be measured first, so that weights can be
+            released then.
+    """
+    evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
+    held = not unmet
+    weights = singly = "none" if held else _not_yet(unmet)
+    if not held and measures:
+        weights = "not before everything that is not public is measured (see below)"
+    mechanism = ""
+    (count, name) = planned.one_by_one.get(eps, (0, ""))
+    release = weights_release(planned)
+    if held and release:
+        mechanism = release.mechanism
+        constant = evidence.merit(evidence.constant_score)
+        halfway = (evidence.merit(evidence.nominal_score) + constant) / 2
+        useful = evidence.merit(release.expected) > max(constant, halfway)
+        reason = ""
+        if not useful and evidence.is_useful:
+            reason = (
+                " (the table has too few rows for this budget, so the answers would not "
+                "be accurate)"
+            )
+        elif not useful:
+            reason = f" (not more accurate than {scoring.baseline_in_sentence})"
+        weights = f"any number of answers, {scoring.expected_words(release.expected)}{reason}"
+    if held and count:
+        answers = counted(count, "answer")
+        score = scoring.expected_words(evidence.worst_tolerated_score)
+        singly = f"{answers}, {score}, with mechanism={name}"
+        singly += _more_answers(planned, scoring, count)
+    lines = [
+        f"weights, published once ({cost}): {weights}",
+        f"{scoring.answers}, published one by one within the same total budget: {singly}",
+        "certificates (computed from private records, so do not publish them): "
+        f"{scoring.certificate_words(many)}",
+    ]
+    return lines, mechanism

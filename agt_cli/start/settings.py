@@ -1,0 +1,149 @@
+"""The settings of ``agt start``: the answers to its questions, and which questions are open."""
+
+import shlex
+from dataclasses import fields, replace
+from datetime import datetime
+from pathlib import Path
+
+from agt.errors import ConfigError
+from agt.settings import schema
+from agt_cli.runs.formats import formats_override
+from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspect_settings import InspectSettings
+from agt_cli.runs.ranges import number
+from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, drop_override
+from agt_cli.typed_ranges import decimal_point
+
+QUESTIONS = (
+    *("label", "target", "range", "drop", "id", "id_permanent", "unit_rows"),
+    *("public", "purpose", "eps"),
+)
+NONE = "none"
+
+
+@schema
+class StartSettings(StartAnswers, InspectSettings):
+    """What ``agt start`` takes (conf/start.yaml says what each is); None: not answered."""
+
+    output_dir: Path = Path("outputs")
+
+    def __post_init__(self) -> None:
+        StartAnswers.__post_init__(self)
+        InspectSettings.__post_init__(self)
+
+    def open_questions(self, inspection: Inspection | None = None) -> list[str]:
+        """The questions that are open; certificates alone spend nothing, and only who repeats is
+        capped.
+
+        What labels are is asked where they may be numbers, and their range where they are; what to
+        drop, where a column tells the label by itself. Whether ids are permanent is asked where
+        they look like row numbers, because no private answer can be given with ids that are not.
+        """
+        idle = {"eps"} if self.purpose == "certificates" else set()
+        idle |= set() if inspection and inspection.unit else {"unit_rows"}
+        asks_about_ids = inspection is not None and inspection.row_number_ids
+        if not asks_about_ids or self.purpose == "certificates":
+            idle.add("id_permanent")
+        idle |= set() if inspection and inspection.may_be_numbers else {"target"}
+        idle |= set() if self.target == "numeric" else {"range"}
+        idle |= set() if inspection and inspection.label_predictors else {"drop"}
+        return [key for key in QUESTIONS if getattr(self, key) is None and key not in idle]
+
+    def new_folder(self, command: str) -> Path:
+        """Return the path of a new run's folder, named by the time.
+
+        Args:
+            command: the command of the run.
+        """
+        return self.output_dir / command / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that was said to name each person for good; None: none was."""
+        return None if self.id == NONE else self.id
+
+    @property
+    def counted(self) -> tuple[str, str]:
+        """What certificates count: one, many."""
+        return ("person", "people") if self.id_column else ("row", "rows")
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups of values that are there: numbers have no classes."""
+        return [group for group in PUBLIC_GROUPS if group != "classes" or self.target != "numeric"]
+
+    def declared_size(self, inspection: Inspection) -> int | None:
+        """Return the number of training records that is declared public; None: none is."""
+        if "size" in self.private_groups:
+            return None
+        return self.size or inspection.rounded_training_rows
+
+    @property
+    def private_groups(self) -> list[str]:
+        """The groups that nobody called public."""
+        return [group for group in self.groups if group not in (self.public or ())]
+
+    def inspect(self) -> Inspection:
+        """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats or a
+        cap says that it may.
+
+        Raises:
+            ConfigError: it does not name each row, or some person has more rows than the cap.
+        """
+        found, name = InspectSettings.inspect(replace(self, id=self.id_column)), self.id_column
+        column = next(iter(found.names), None)
+        if column and column.missing:
+            missing = column.missing
+            rows = found.rows
+            raise ConfigError(
+                f"id={name}: {missing:,} of {rows:,} rows have no value in this column: fill in "
+                "to whom each row belongs, or give id=none"
+            )
+        if self.unit_rows and self.id == NONE:
+            raise ConfigError(
+                f"unit_rows={self.unit_rows} limits the rows of one person, but agt does not "
+                "know to whom each row belongs: give id=COLUMN, or leave unit_rows=... out"
+            )
+        if not column or (column.most_rows == 1 and not self.unit_rows):
+            return found
+        most = column.most_rows
+        if self.unit_rows and most > self.unit_rows:
+            raise ConfigError(
+                f"unit_rows={self.unit_rows}: one value of '{name}' has {most:,} rows, but "
+                "training refuses a person with more than unit_rows rows: give a higher number, or "
+                "keep fewer rows of each person in the file"
+            )
+        return replace(found, id=None, unit=name)
+
+    def line(self, path: Path) -> str:
+        """The command line that asks nothing more, for the table as it was found."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {
+            field.name: given[field.name]
+            for field in fields(self)
+            if given[field.name] != field.default
+        }
+        given["public"] = "no" if not self.public else self.public if self.private_groups else "yes"
+        words = [
+            f"{key}={_word(value)}"
+            for key, value in given.items()
+            if key not in ("file", "data_dir", "force", "formats", "drop")
+        ]
+        if self.drop is not None:
+            words.append(drop_override(self.drop))
+        if self.formats:
+            words.append(formats_override(self.formats))
+        return shlex.join(["agt", "start", str(path), *words])
+
+
+def _word(value: object) -> str:
+    # As a command line takes it.
+    if isinstance(value, tuple):
+        return f"[{','.join(decimal_point(_word(item)) for item in value)}]"
+    return (
+        number(value)
+        if isinstance(value, float)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )

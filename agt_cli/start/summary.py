@@ -1,0 +1,79 @@
+"""Shows the summary of ``agt start`` on a terminal, and writes it as a record."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from agt.data.formats import NumberFormat
+from agt.settings import plain_of
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.report.start_md import REMARKS, Summary, write_start
+from agt_cli.start.settings import StartSettings
+
+
+def say(summary: Summary, console: Console) -> None:
+    if summary.remarks:
+        console.say(f"{REMARKS}:")
+    for line in summary.remarks:
+        console.say(f"  {line}")
+    comparison = summary.comparison
+    table = summary.table
+    rows = comparison.rows
+    scoring = comparison.scoring
+    title = (
+        f"{table}: {scoring.heading.lower()} on {rows:,} held-out rows (computed from private "
+        f"records, so do not publish {scoring.pronoun})"
+    )
+    cells = [
+        (name, *(str(score or "-") for score in scores))
+        for name, scores in comparison.scores.items()
+    ]
+    console.table(title, ("", *scoring.titles), cells)
+    lines = [
+        *comparison.legend,
+        *([comparison.shortfall] if comparison.shortfall else []),
+        summary.stability.sentence,
+        "Plan of what could be published (no budget is spent yet):",
+        *_numbered(summary.ways, summary.proposed),
+        summary.declared,
+        *(["To measure, with noise, what is not public:"] if summary.measuring else []),
+        *(f"  {command}" for command in summary.measuring),
+        "By hand:",
+        *(f"  {command}" for command in summary.commands),
+        *summary.constants.lines,
+        *([summary.ledger] if summary.ledger else []),
+        "Next:",
+        *(f"  {command}" for command in summary.onward),
+        *summary.placeholders,
+    ]
+    for line in lines:
+        console.say(line)
+
+
+def _numbered(ways: Sequence[str], proposed: int) -> Iterator[str]:
+    """Yield a line for each way to go on; the proposed one (an index) is marked."""
+    for index, way in enumerate(ways):
+        number = index + 1
+        mark = "  <- the next command" if index == proposed else ""
+        yield f"  {number}. {way}{mark}"
+
+
+def write_record(settings: StartSettings, summary: Summary) -> RunRecord:
+    """Write a record of its own with the comparison, the plan and the proposed way."""
+    answers = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
+    config = {name: _plain_answer(value) for name, value in answers.items()}
+    with RunRecord(settings.new_folder("start"), "start", config) as record:
+        record.environment(dataset=settings.dataset)
+        write_start(record, summary)
+    return record
+
+
+def _plain_answer(value: object) -> object:
+    """Return an answer as the record's configuration writes it: text, numbers, lists, mappings."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, NumberFormat):
+        return plain_of(value)
+    if isinstance(value, Mapping):
+        return {name: _plain_answer(entry) for name, entry in value.items()}
+    return list(value) if isinstance(value, tuple) else value
