@@ -4,13 +4,14 @@ report.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from pydantic import InstanceOf
 
+from agt.certificates.box import Certificates
 from agt.errors import ConfigError
 from agt.models.doubts import CertifiedCounts
 from agt.models.number_votes import NumberVotes
@@ -37,7 +38,7 @@ from agt_cli.report.number_md import (
     write_intervals_by_query,
 )
 from agt_cli.report.number_quality import evaluate_numbers
-from agt_cli.report.quality import Quality
+from agt_cli.report.quality import EvaluatedAnswers, Quality
 from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
@@ -52,6 +53,8 @@ from agt_cli.unlearn.person_md import (
     person_page,
     say_people,
 )
+
+CertificatesT = TypeVar("CertificatesT")
 
 
 @keyword_schema
@@ -75,7 +78,10 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
 
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Certify the queries and write the record.
+    """Certify the queries, write the record and print the result.
+
+    Returns:
+        What --json prints.
 
     Raises:
         ConfigError: a setting that does not suit the kind of answers; or the run has changed.
@@ -106,7 +112,7 @@ def _certify_classes(
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
-    """Certify queries whose answers are classes, and write the record.
+    """Certify queries whose answers are classes, write the record and print the result.
 
     Args:
         config: the settings of the command.
@@ -114,16 +120,12 @@ def _certify_classes(
         people: whose answers are compared with and without their records; empty: nobody's.
         record: the command's record.
         console: for progress and results.
+
+    Returns:
+        What --json prints.
     """
     trained = config.trained
-    model = opened.model
-    queries = opened.queries
-    started = time.perf_counter()
-    with certification_progress(model, console) as on_progress:
-        certificates = model.certify(queries.features, on_progress=on_progress)
-    seconds = time.perf_counter() - started
-    pending = opened.pending_erasures
-    answered = pending.answerable_queries(certificates, model.problem.classes)
+    certificates, seconds = _certify(opened.model.certify, opened, console)
     table = pd.DataFrame(certificates.table(opened.labels))
     certification = LabelCertification(
         dataset=opened.dataset.name,
@@ -135,39 +137,43 @@ def _certify_classes(
         labelled=opened.labels is not None,
         caveat=REDRAWN if trained.settings.noise else "",
     )
-    answers = evaluate_answers(
-        model,
-        queries,
-        trained.queries_description,
-        opened.labels,
-        certificates.prediction,
-        certificates.stable_distance,
-        CertifiedCounts.from_certificates(certificates, trained.settings),
-        margins=model.certified_margins(queries.features, certificates),
-    )
-    pending_sentences = pending.record_deferred(answered, record)
-    answered_rows = answered if pending.units else None
+    answers = _evaluate_certified(opened, certificates)
+    quality = Quality.from_answers(answers)
+    pending = opened.pending_erasures
+    answerable = pending.answerable_queries(certificates, opened.model.problem.classes)
+    pending_sentences = pending.record_deferred(answerable, record)
     least_stable = write_tables(
-        record, opened.dataset, queries, certificates, table, answers, answered_rows
+        record,
+        opened.dataset,
+        opened.queries,
+        certificates,
+        table,
+        answers,
+        answerable if pending.units else None,
     )
     record.conditions(opened.conditions)
     record.add_metrics(
         **certified_metrics(table, certificates, answers.grid_end),
-        n_queries=len(queries),
-        seconds_certifying=round(seconds, 4),
+        n_queries=len(opened.queries),
+        seconds_certifying=seconds,
     )
-    quality = Quality.from_answers(answers)
     write_quality(record, quality)
     captions = _draw_figures(config, record, opened, certification, table, console)
-    sections = (*pending_sentences, *outside_section(queries))
-    finished = trained.finished
     report = certify_report(
-        certification, table, least_stable, captions, finished, quality, sections, record
+        certification,
+        table,
+        least_stable,
+        captions,
+        trained.finished,
+        quality,
+        (*pending_sentences, *outside_section(opened.queries)),
+        record,
     )
     # before the report, so that no report is of a run that changed meanwhile
     opened.check_current()
     record.report(report)
-    _print_result(record, certification, table, quality, int(finished.metrics["n_train"]), console)
+    n_train = int(trained.finished.metrics["n_train"])
+    _print_result(record, certification, table, quality, n_train, console)
     for line in pending_sentences:
         console.say(line)
     result = {
@@ -178,10 +184,42 @@ def _certify_classes(
     if people:
         result["people"] = _write_people(people, record, certification, opened)
         say_people(people, record, console)
-    result["trained_run"] = str(finished.folder)
+    result["trained_run"] = str(trained.finished.folder)
     if pending_sentences:
         result["owed"] = pending_sentences[0]
     return result
+
+
+def _certify(
+    certify: Callable[..., CertificatesT], opened: OpenedRun, console: Console
+) -> tuple[CertificatesT, float]:
+    """Return certificates of the answers to the queries, and how many seconds they took.
+
+    Args:
+        certify: the method of the model that certifies answers, of classes or numbers.
+        opened: the run and the queries.
+        console: shows progress.
+    """
+    started = time.perf_counter()
+    with certification_progress(opened.model, console) as on_progress:
+        certificates = certify(opened.queries.features, on_progress=on_progress)
+    return certificates, round(time.perf_counter() - started, 4)
+
+
+def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> EvaluatedAnswers:
+    """Return the certified answers to the queries, with their labels and scores."""
+    model = opened.model
+    trained = opened.trained
+    return evaluate_answers(
+        model,
+        opened.queries,
+        trained.queries_description,
+        opened.labels,
+        certificates.prediction,
+        certificates.stable_distance,
+        CertifiedCounts.from_certificates(certificates, trained.settings),
+        margins=model.certified_margins(opened.queries.features, certificates),
+    )
 
 
 def certify_numbers(
@@ -200,15 +238,17 @@ def certify_numbers(
         record: the command's record.
         console: for progress and results.
 
+    Returns:
+        What --json prints.
+
     Raises:
-        ConfigError: requests to erase wait, which only labels of classes can answer around.
+        ConfigError: requests for erasure are pending, but only answers that are classes can be
+            given before they are carried out.
     """
     trained = opened.trained
+    labels = opened.labels
     opened.pending_erasures.refuse("certifying numbers")
-    started = time.perf_counter()
-    with certification_progress(opened.model, console) as on_progress:
-        certificates = model.certify(opened.queries.features, on_progress=on_progress)
-    seconds = time.perf_counter() - started
+    certificates, seconds = _certify(model.certify, opened, console)
     certification = NumberCertification(
         dataset=opened.dataset.name,
         queries_description=trained.queries_description,
@@ -216,33 +256,30 @@ def certify_numbers(
         conditions=opened.conditions,
         certificates=certificates,
     )
-    distances = None if config.tolerance is None else certificates.within(config.tolerance)
-    labels, prediction = opened.labels, certificates.prediction
+    distances = None
+    max_k = None
+    if config.tolerance is not None:
+        distances = certificates.within(config.tolerance)
+        max_k = distances.max_k
     quality = evaluate_numbers(
-        model, trained.queries_description, opened.queries, labels, prediction
+        model, trained.queries_description, opened.queries, labels, certificates.prediction
     )
     table = interval_table(certification, distances)
-    max_k = None if distances is None else distances.max_k
     rows = list(number_rows(certification, opened.queries, labels, max_k))
     intervals_file = write_intervals_by_query(record, rows)
     record.table("intervals", table)
     record.conditions(opened.conditions)
-    widths = {
-        f"width_median_k{k}": float(width)
-        for k, width in zip(table["k"], table["width_median"], strict=True)
-    }
+    widths = zip(table["k"], table["width_median"], strict=True)
     record.add_metrics(
-        **widths,
+        **{f"width_median_k{k}": float(width) for k, width in widths},
         relation=certificates.relation,
         k_max=certificates.max_k,
         n_queries=len(opened.queries),
-        seconds_certifying=round(seconds, 4),
+        seconds_certifying=seconds,
     )
     if distances is not None:
-        record.add_metrics(
-            tolerance=distances.tolerance,
-            k_within_median=float(np.median(distances.max_k)),
-        )
+        median_k = float(np.median(distances.max_k))
+        record.add_metrics(tolerance=distances.tolerance, k_within_median=median_k)
     write_quality(record, quality)
     captions = figures.draw_intervals(record, certification, table, labels)
     sections = outside_section(opened.queries)
@@ -262,9 +299,8 @@ def certify_numbers(
         console.say(quality.verdict)
     print_intervals(console, certification, table, distances)
     quality.print_to(console)
-    console.say(
-        f"the interval of each query (for the data owner only): {record.folder / intervals_file}"
-    )
+    intervals_path = record.folder / intervals_file
+    console.say(f"the interval of each query (for the data owner only): {intervals_path}")
     console.say(f"run folder: {record.folder}")
     console.note(f"report: {record.folder / 'report.html'}")
     return {
