@@ -20,7 +20,8 @@ from functools import cache
 from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -38,6 +39,9 @@ from agt_cli.report.finished import manifest_digest
 from agt_cli.report.found import resolve_latest
 from agt_cli.report.opening import open_run
 from agt_cli.report.replaced import check_not_replaced, output_folders_of
+
+if TYPE_CHECKING:  # loads pandas and pyarrow
+    from agt_cli.report.record import RunRecord
 
 
 @contextmanager
@@ -121,25 +125,58 @@ def run_job(
         gc.enable()
     if folder is None:
         return {"command": command, **task.run(task.configure(settings), console)}
-
-    from agt_cli.report.record import RunRecord
-
-    with ExitStack() as contexts:
-        contexts.enter_context(trusting(trusted_code(settings)))
+    with trusting(trusted_code(settings)):
         settings = {key: value for key, value in settings.items() if key != TRUST_SETTING}
         settings = resolve_settings(command, settings, overrides, console)
-        # A cluster may queue a killed job again, but the record may say what was already drawn.
-        if sweep and (folder / "status.json").exists():
-            raise ConfigError(
-                f"{folder}: this job of a sweep was stopped before it finished, so it has no "
-                "result. Type the same command again: agt moves this folder aside and runs "
-                "the job again"
-            )
-        resumed = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
-        if resumed:
-            folder = resumed.folder
-            settings = resumed.config
-        record = RunRecord(folder, command, settings, resumed)
+        record, result = _run_recorded(
+            task, command, settings, folder, console, overrides, sweep=sweep
+        )
+    if "digest" not in result:
+        # Answers to queries on standard input go to standard output, and nothing else may.
+        answers_on_stdout = str(settings.get("inputs")) == "-"
+        print_line = console.note if answers_on_stdout else console.say
+        print_line(f"digest: {record.digest}")
+    report = record.folder / "report.html"
+    console.note(f"report (open it in a browser): {report}")
+    return {"command": command, "run": str(record.folder), "digest": record.digest, **result}
+
+
+def _run_recorded(
+    task: ModuleType,
+    command: str,
+    settings: dict[str, Any],
+    folder: Path,
+    console: Console,
+    overrides: Sequence[str],
+    *,
+    sweep: bool,
+) -> tuple["RunRecord", dict[str, Any]]:
+    """Run a command that writes a record, and return the record and the command's result.
+
+    Args:
+        task: the module of the command.
+        command: the name of the command.
+        settings: the result of ``resolve_settings``. A resumed run uses its own ones instead.
+        folder: the folder of the record. A resumed run uses its own one instead.
+        console: prints progress and results.
+        overrides: the settings that were typed on the command line.
+        sweep: True: this is a job of a sweep.
+    """
+    from agt_cli.report.record import RunRecord
+
+    # A cluster may queue a killed job again, but the record may say what was already drawn.
+    if sweep and (folder / "status.json").exists():
+        raise ConfigError(
+            f"{folder}: this job of a sweep was stopped before it finished, so it has no "
+            "result. Type the same command again: agt moves this folder aside and runs "
+            "the job again"
+        )
+    resumed = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
+    if resumed:
+        folder = resumed.folder
+        settings = resumed.config
+    record = RunRecord(folder, command, settings, resumed)
+    with ExitStack() as contexts:
         # Entering the record makes its folder. That of a sweep's job is there before the settings
         # are checked, so that it says why they were refused.
         if sweep:
@@ -163,14 +200,7 @@ def run_job(
             if command == "unlearn" and not sweep and error.exit_code != AgtError.exit_code:
                 record.leave_nothing()
             raise
-    if "digest" not in result:
-        # Answers to queries on standard input go to standard output, and nothing else may.
-        answers_on_stdout = str(settings.get("inputs")) == "-"
-        print_line = console.note if answers_on_stdout else console.say
-        print_line(f"digest: {record.digest}")
-    report = folder / "report.html"
-    console.note(f"report (open it in a browser): {report}")
-    return {"command": command, "run": str(folder), "digest": record.digest, **result}
+    return record, result
 
 
 def trusted_code(settings: Mapping[str, Any]) -> set[str]:

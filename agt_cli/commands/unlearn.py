@@ -34,26 +34,31 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         ConfigError: by key.
     """
     check_unlearn(config)
-    folder, ids = Path(str(config["run"])), config.get("ids")
+    folder = Path(str(config["run"]))
+    ids = config.get("ids")
     digest = read_digest_setting(config, "digest")
     check_edits(open_run(folder, "train", digest), "agt unlearn")
     return ErasureOrder(
-        folder,
-        digest,
-        config.get("compute"),
-        None if ids is None else str(ids),
-        config.get("by"),
-        config["method"],
-        not config["forbid_retraining"],
-        config["fresh"],
-        Path(str(config["output_dir"])),
-        config["rehearse"],
-        config["unknown"] == "ignore",
+        folder=folder,
+        digest=digest,
+        compute=config.get("compute"),
+        ids=None if ids is None else str(ids),
+        by=config.get("by"),
+        choice=config["method"],
+        may_retrain=not config["forbid_retraining"],
+        fresh=config["fresh"],
+        output_dir=Path(str(config["output_dir"])),
+        rehearse=config["rehearse"],
+        may_be_unknown=config["unknown"] == "ignore",
     )
 
 
 def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Carry the request out, and account for it; or rehearse it."""
+    """Carry out an erasure request and write its account, or try it on a copy of the run.
+
+    Returns:
+        What --json prints.
+    """
     if order.rehearse:
         remove_copies(record.folder.parent)
         return rehearse(order, record, console)

@@ -336,7 +336,7 @@ def test_table_is_printed_and_written(agt: Agt) -> None:
 
 def test_grammar_of_a_sweep() -> None:
     line = ["a=1,2", "b=x", "'c=[1,2],[3]'".strip("'"), "hydra.launcher.n_jobs=2", "a=3,4"]
-    found = sweeps.combinations(line)
+    found = sweeps.sweep_combinations(line)
     assert len(found) == 4
     assert found[0] == ("a=3", "b=x", "c=[1,2]", "hydra.launcher.n_jobs=2")
 
