@@ -348,20 +348,49 @@ def with_public_rows(fact: Fact, about: ChosenFrom | None) -> Fact:
 
 
 def _recipe_fact(config: Mapping[str, Any]) -> Fact:
-    """Whether the settings are the recipe's.
+    """Return the fact about settings that are declared to be the recipe's, after comparing them.
 
-    Its grid is free, as a closed form has every k, and so is a unit's cap.
+    The grid of k is not compared, because a closed form covers every k; nor is the cap on a unit's
+    rows, which is a declaration about the data.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
     """
-    relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
-    relation.pop("unit_rows", None)  # a declaration about the data, like its size
-    ensemble, certificate = (
-        dict(config.get("ensemble") or {}),
-        dict(config.get("certificate") or {}),
-    )
+    dataset = dict(config.get("dataset") or {})
+    certificate = dict(config.get("certificate") or {})
     version = str((config["training"].get("chosen_for") or {}).get(VERSION_ENTRY, FIRST_VERSION))
     recipe = _recipe_of_votes(config, version)
+    present = hash_parts(_with_recipe_placeholders(config, recipe))
+    certificate_hash = CERTIFICATE_HASHES.get(str(certificate.get("name")))
+    expected = {**RECIPE_HASHES, "certificate": certificate_hash}
+    changed = [part for part, recipe_hash in expected.items() if present[part] != recipe_hash]
+    changed += [
+        f"dataset.{key}" for key, value in RECIPE_CODING.items() if dataset.get(key, value) != value
+    ]
+    if recipe is not None and version != FIRST_VERSION and not _is_known_kind(dataset):
+        changed.append("dataset._target_")
+    if changed:
+        return not_held("differs_from_recipe", changed=tuple(changed), setting=_ON_PUBLIC)
+    return declared("settings_of_recipe")
+
+
+def _with_recipe_placeholders(
+    config: Mapping[str, Any], recipe: VotesRecipe | None
+) -> dict[str, Any]:
+    """Return a configuration as ``RECIPE_HASHES`` and ``CERTIFICATE_HASHES`` were computed from it.
+
+    The recipe's numbers for votes are replaced by the settings that stand for them, and scattering
+    features, which the recipe allows, by none.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+        recipe: the recipe's numbers for votes on its data; None: there are none.
+    """
+    relation = dict(config.get("relation") or {})
+    ensemble = dict(config.get("ensemble") or {})
+    certificate = dict(config.get("certificate") or {})
+    relation.pop("unit_rows", None)
     if recipe is not None:
-        # Numbers of the recipe are compared as if they had not been replaced.
         if ensemble.get("members") == _recipe_members(config, recipe):
             ensemble["members"] = 1
         if certificate.get("strength") == recipe.strength:
@@ -369,21 +398,7 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
     features = certificate.get("features")
     if isinstance(features, Mapping) and features.get("map") == "scattering":
         certificate["features"] = {**features, "map": "none"}
-    present = hash_parts(
-        {**config, "relation": relation, "ensemble": ensemble, "certificate": certificate}
-    )
-    recipe_hashes = RECIPE_HASHES | {
-        "certificate": CERTIFICATE_HASHES.get(str(certificate.get("name")))
-    }
-    changed = [part for part, known in recipe_hashes.items() if present[part] != known]
-    changed += [
-        f"dataset.{key}" for key, known in RECIPE_CODING.items() if dataset.get(key, known) != known
-    ]
-    if recipe is not None and version != FIRST_VERSION and not _is_known_kind(dataset):
-        changed.append("dataset._target_")
-    if changed:
-        return not_held("differs_from_recipe", changed=tuple(changed), setting=_ON_PUBLIC)
-    return declared("settings_of_recipe")
+    return {**config, "relation": relation, "ensemble": ensemble, "certificate": certificate}
 
 
 def _is_known_kind(dataset: Mapping[str, Any]) -> bool:

@@ -595,37 +595,56 @@ def write_trained(
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
         file.writelines(Index.from_records(prepared.loaded.train, key).parts)
-    evaluated = records_for_train_accuracy(dataset, settings)
-    if len(evaluated) < len(dataset.train):
-        record.add_metrics(train_accuracy_records=len(evaluated))
-    votes = model.number_votes
-    if votes is None:
-        training_metrics: dict[str, float] = {"train_accuracy": accuracy(model, evaluated)}
-        target_metrics = {"classes": prepared.classes}
-    else:
-        errors = votes.predict(evaluated.features) - evaluated.labels
-        training_metrics = {"train_rmse": float(np.sqrt(np.mean(errors**2)))}
-        target_metrics = {}
+    _add_training_metrics(record, prepared, settings, model)
     record.add_metrics(
-        **training_metrics,
         seconds_training=round(seconds, 4),
         n_train=len(dataset.train),
         n_test=len(dataset.test),
-        **target_metrics,
+    )
+    if model.number_votes is None:
+        record.add_metrics(classes=prepared.classes)
+    record.add_metrics(
         steps=model.plan.steps,
         normalizer=model.plan.normalizer,
         n_max=model.plan.n_max,
         notes=len(dataset.notes),
         **model.metrics,
     )
-    one_sided = one_sided_warning_of(settings, dataset)
-    remedy = constant_answer_remedy(settings, is_one_sided=one_sided is not None)
+    is_one_sided = one_sided_warning_of(settings, dataset) is not None
+    remedy = constant_answer_remedy(settings, is_one_sided=is_one_sided)
     quality = _evaluate(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
     record.conditions(model.conditions)
-    about = (settings.relation, settings.certificate, model.conditions)
-    record.report(train_report(record, dataset, *about, quality, list(sentences)))
+    report = train_report(
+        record,
+        dataset,
+        settings.relation,
+        settings.certificate,
+        model.conditions,
+        quality,
+        list(sentences),
+    )
+    record.report(report)
     return quality
+
+
+def _add_training_metrics(
+    record: RunRecord, prepared: Prepared, settings: RunSettings, model: Model
+) -> None:
+    """Add a model's accuracy (for numbers, its RMSE) on training records to the metrics of its run.
+
+    The number of these records is added, too, if they are only a sample.
+    """
+    train = prepared.dataset.train
+    evaluated = records_for_train_accuracy(prepared.dataset, settings)
+    if len(evaluated) < len(train):
+        record.add_metrics(train_accuracy_records=len(evaluated))
+    votes = model.number_votes
+    if votes is None:
+        record.add_metrics(train_accuracy=accuracy(model, evaluated))
+    else:
+        errors = votes.predict(evaluated.features) - evaluated.labels
+        record.add_metrics(train_rmse=float(np.sqrt(np.mean(errors**2))))
 
 
 def one_sided_warning_of(settings: RunSettings, dataset: Dataset) -> Message | None:
