@@ -239,8 +239,7 @@ def bind_to_settings(
 def choices_fact(config: Mapping[str, Any]) -> Fact:
     """Return whether the settings were chosen without results on the records (condition e).
 
-    Only the settings are looked at. ``compare_public_rows`` looks at the public rows that they
-    name.
+    Only the settings are compared. ``compare_public_rows`` compares the public rows that they name.
 
     Args:
         config: a resolved training configuration, as plain containers.
@@ -294,7 +293,7 @@ def describe_public_rows(rows_name: str) -> str:
     """Return what claims say of public rows, such as "the public test rows".
 
     Args:
-        rows_name: as in ``public_rows``. Of a file only the name is said.
+        rows_name: as in ``public_rows``. Of a file only the name is returned, without its folder.
     """
     return rows_in_words(_name_of_rows(rows_name))
 

@@ -20,7 +20,8 @@ class PlanSettings:
         eps, delta: total budgets.
         queries: how many may share one.
         mechanisms: their names; None: all that the model can use.
-        published: where ``mechanisms`` is None, those that are kept to reproduce papers, too.
+        published: True: if ``mechanisms`` is None, mechanisms that only reproduce papers are
+            included.
 
     Raises:
         ConfigError: no such mechanism, or a value is listed twice.

@@ -25,7 +25,8 @@ class PredictSettings:
     Attributes:
         accounting, counting: as in ``agt.release.ReleaseTerms``.
         seed: of a simulation; None: the operating system draws.
-        ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
+        ledger: the name or path of the ledger that is charged; none: no ledger; None: the one that
+            AGT_LEDGER names, or no ledger.
         lot: how many questions of JSON lines are paid at once.
         force: release although it would hardly be worth its budget.
     """

@@ -20,7 +20,7 @@ class ReproduceConfig:
             first that is there.
         only: ids of artifacts; None: all.
         overrides: of agt train's configuration, for every run (where data lies, how to compute).
-        runs_dir: where finished runs are kept and found again.
+        runs_dir: the folder that stores finished runs, so that they are not repeated.
     """
 
     name: str

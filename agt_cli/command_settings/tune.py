@@ -34,7 +34,7 @@ class TuneConfig:
 
     @property
     def rule(self) -> str:
-        """How the choice is made, in words."""
+        """A clause that says how the candidate is chosen."""
         other = (
             "accuracy"
             if self.objective == "certified"

@@ -117,7 +117,8 @@ def _certify_classes(
     Args:
         config: the settings of the command.
         opened: the run and the queries.
-        people: whose answers are compared with and without their records; empty: nobody's.
+        people: the people for whom answers with and without their records are compared; empty:
+            none.
         record: the command's record.
         console: for progress and results.
 
@@ -317,7 +318,7 @@ def _write_people(
     certification: LabelCertification,
     opened: OpenedRun,
 ) -> list[dict[str, Any]]:
-    """Write the page about people and its fields; returns the fields."""
+    """Write the page about people and its fields, and return the fields."""
     answers = certification.certificates.prediction
     fields = person_fields(people, opened.queries, certification.classes, answers)
     record.add_metrics(**person_metrics(people))
@@ -339,11 +340,11 @@ def _draw_figures(
 ) -> dict[str, str]:
     """Draw the figures; return their captions by name.
 
-    Of features in a plane, a map of it is drawn, which takes certificates of its own.
+    If the features are a plane, a map of it is drawn, for which a grid of points is certified.
 
     Args:
         config: the settings of the command.
-        record: into which they are drawn.
+        record: the figures are written into it.
         opened: the run and the queries.
         certification: what was certified.
         table: certified counts by k.
@@ -374,15 +375,15 @@ def _print_result(
     trained: int,
     console: Console,
 ) -> None:
-    """Say what was certified.
+    """Print what was certified.
 
     Args:
         record: the command's record.
         certification: what was certified.
         table: certified counts by k.
         quality: how good the model is.
-        trained: on how many records.
-        console: where it is said.
+        trained: the number of training records.
+        console: prints it.
     """
     if quality.verdict:
         console.say(quality.verdict)

@@ -176,7 +176,7 @@ class LedgerConfig:
 
     @property
     def declared(self) -> list[Mapping[str, str] | str]:
-        """What is declared of other ledgers, as ``Ledger.declare`` takes it."""
+        """The declarations about other ledgers, as ``Ledger.declare`` takes them."""
         files = (self.unreadable,) if isinstance(self.unreadable, str) else self.unreadable
         declared: list[Mapping[str, str] | str] = [identity_of(Path(file)) for file in files]
         if self.replaces:
@@ -184,7 +184,8 @@ class LedgerConfig:
         return declared
 
     def people(self) -> ProtectedPeople | None:
-        """Whose data is admitted; None: nobody's was named.
+        """Return the people whose data is admitted; None: the settings name no table.
+
 
         Raises:
             ConfigError: ``run`` is no finished training run, or another than ``digest``.
@@ -201,10 +202,10 @@ class LedgerConfig:
         return ProtectedPeople(AdmittedTable(self.table, self.data, unit=unit))
 
     def population(self, people: ProtectedPeople | None) -> Population:
-        """Return whose budget a new ledger is.
+        """Return the population of a new ledger: its unit, relation and budget.
 
         Args:
-            people: whose data is admitted; None: nobody's was named.
+            people: the people whose data is admitted; None: none were named.
 
         Raises:
             ConfigError: there is no budget, or no unit.
@@ -233,7 +234,8 @@ def configure(config: Mapping[str, Any]) -> LedgerConfig:
 
 
 def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Do what the settings ask for, say what the ledger says, and return it for --json."""
+    """Create, show, verify or extend a ledger, as the action says, and return what --json prints.
+    """
     if config.run:
         config = replace(config, run=str(resolve_latest(vars(config), console.note)["run"]))
     actions = {"init": _init, "show": _show, "verify": _verify, "admit": _admit}
@@ -313,7 +315,9 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 
 def _list_ledger(ledger: Ledger, console: Console) -> None:
-    """Put a ledger on the list of those that were used here; errors as of ``put_on_list``."""
+    """Add a ledger to the list of ledgers on this machine, and print the list's warning if it has
+    one.
+    """
     if note := put_on_list(ledger):
         console.warn(note)
 
@@ -328,8 +332,8 @@ def _warn_of_other_ledgers(
 
     Args:
         config: the settings.
-        people: whose data is admitted; None: nobody's was named, so nothing is known.
-        console: where it is said.
+        people: the people whose data is admitted; None: none were named, so there is no warning.
+        console: prints the warnings.
     """
     if people is None:
         return
@@ -367,11 +371,12 @@ def _unpaid_releases(table: AdmittedTable, runs: Sequence[Run]) -> list[str]:
 
 
 def _data_digests(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
-    """Return digests of a table's data: as it is and was, and of the same files coded otherwise.
+    """Return the digests of a table's data: present and earlier ones, and those of runs that read
+    the same files with other settings.
 
     Args:
-        table: that is admitted.
-        runs: whose data may come from the same files.
+        table: the admitted table.
+        runs: the runs whose data may be from the same files.
     """
 
     def files(run: Run) -> set[str]:
@@ -387,7 +392,9 @@ def _data_digests(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
 
 
 def _is_unpaid(run: Run) -> bool:
-    """Return whether a release was drawn that no ledger counts, as far as can be told."""
+    """Return whether no ledger counts the release of a run. True as well if its spent.json cannot
+    be read.
+    """
     try:
         spent = run.json(SPENT_FILE)
     except ConfigError:
@@ -427,7 +434,11 @@ def _print_state(ledger: Ledger, console: Console) -> dict[str, Any]:
 
 
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Say what a ledger guarantees and what was spent of its budget."""
+    """Print what a ledger guarantees, its debits, and how much of its budget was spent.
+
+    Returns:
+        What --json prints.
+    """
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         debits = list(ledger.history().values())
         book = ledger.book
@@ -469,7 +480,7 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 
 def _print_guarantee(ledger: Ledger, console: Console) -> None:
-    """Say whose data a ledger protects, and within which budget."""
+    """Print which population a ledger protects, and its budget."""
     population = ledger.population
     names = dict.fromkeys(table.name for table in ledger.book.tables.values())
     tables = ", ".join(names) or (
@@ -489,7 +500,7 @@ def _print_guarantee(ledger: Ledger, console: Console) -> None:
 
 
 def _debit_fields(debit: Debit) -> dict[str, Any]:
-    """Return a debit for --json."""
+    """Return what --json prints about a debit."""
     return {
         "entry": debit.entry.number,
         "time": debit.entry.time,
@@ -500,7 +511,7 @@ def _debit_fields(debit: Debit) -> dict[str, Any]:
 
 
 def _print_debits(debits: list[Debit], console: Console) -> None:
-    """Say the last debits as a table."""
+    """Print a table of the last debits."""
     count = len(debits)
     title = "spent on"
     if count > MAX_DEBITS_SHOWN:
@@ -521,12 +532,12 @@ def _print_debits(debits: list[Debit], console: Console) -> None:
 
 
 def _describe_spent(spent_eps: float, further_releases: int | None, total_eps: float) -> str:
-    """Return in words what was spent of a budget.
+    """Return a sentence on how much of a budget was spent.
 
     Args:
         spent_eps: eps that was spent so far.
-        further_releases: how many further releases like the last one the rest pays for; None: there
-            was none.
+        further_releases: how many more releases with the last one's guarantee the remaining budget
+            allows; None: nothing was released yet.
         total_eps: of the whole budget.
     """
     if further_releases is None:
@@ -544,7 +555,7 @@ def _describe_spent(spent_eps: float, further_releases: int | None, total_eps: f
 
 
 def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Check a ledger's whole chain and all costs."""
+    """Check a ledger's whole chain, compute the cost of each debit again, and print the result."""
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         book = ledger.verify(config.noted_head)
         entries = book.last.number

@@ -1,7 +1,8 @@
-"""agt measure: ranges, lists, classes and a size that nobody knows in public, from the records
-with noise, once.
+"""agt measure: estimate ranges, lists of values, classes and the size of a table from its records,
+with noise, where no public values are known.
 
-What is measured is written to a dataset configuration, with the price that it cost.
+The estimates are written to a dataset configuration, together with the privacy budget that they
+cost.
 """
 
 import re
@@ -43,13 +44,13 @@ from agt_cli.runs.prepare import RunSettings, data_files, read_settings
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """A table, and what measuring it may spend.
+    """The table to measure, the mechanism and the file to write.
 
     Attributes:
-        config: of a training on it; resolved, as plain containers.
-        settings: the same, validated.
-        table: its source.
-        mechanism: how it is measured.
+        config: a training configuration with this table, resolved, as plain containers.
+        settings: the validated configuration.
+        table: reads the table.
+        mechanism: adds the noise, within its budget.
         target: the dataset file that is written.
     """
 
@@ -60,7 +61,7 @@ class MeasureSettings:
     target: Path
 
     def check_classes(self, values: TableValues) -> None:
-        """Tell the owner, before anything is spent, that two classes would hardly be found.
+        """Check, before budget is spent, that at least two classes will probably be found.
 
         Only the owner may read this, because it depends on the records.
 
@@ -86,7 +87,8 @@ class MeasureSettings:
 
     @property
     def unknown_values(self) -> tuple[str, ...]:
-        """What nobody declared public: columns, and the words classes and size."""
+        """The values that are not declared public: names of columns, and ``CLASSES`` and ``SIZE``.
+        """
         table = self.table
         not_public = {*table.from_data}
         not_public |= {name for name, limits in table.numeric.items() if limits is None}
@@ -124,7 +126,7 @@ class MeasureSettings:
         """Return the content of the dataset file.
 
         Args:
-            measured: what was found in spite of the noise.
+            measured: the noisy estimates.
 
         Raises:
             ConfigError: no column, or fewer than two classes were found.
@@ -177,7 +179,9 @@ class MeasureSettings:
 
     @property
     def price_sentence(self) -> str:
-        """The price of the measurement, in words."""
+        """A sentence on the guarantee of the measurement, and for which neighbouring datasets it
+        holds.
+        """
         return sentences.price(
             str(self.mechanism.guarantee), describe_neighbours(self.settings.relation)
         )
@@ -235,7 +239,12 @@ def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
 
 
 def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Say on disk what is spent, measure, and write the dataset file.
+    """Pay for the measurement, measure, write the dataset file and the record, and print the
+    result.
+
+    Returns:
+        What --json prints.
+
 
     Raises:
         ConfigError: what is found would hardly describe a data set.
@@ -292,13 +301,13 @@ def _write_record(
     measured: Mapping[str, Any],
     earlier_releases: Sequence[str],
 ) -> None:
-    """Write the record, and the dataset file of the user's.
+    """Write the record and the dataset file.
 
     Args:
         measure: the settings.
         record: the command's record.
         dataset: name of the table.
-        claimed: what the measurement may be claimed to guarantee.
+        claimed: the claim about the measurement.
         measured: the content of the dataset file.
         earlier_releases: lines about earlier releases that did not finish.
     """

@@ -43,10 +43,10 @@ FIGURE = "accuracy_by_queries"
 
 @keyword_schema
 class PlanConfig(PlanSettings):
-    """What is to be planned.
+    """The settings of ``agt plan``.
 
     Attributes:
-        trained: the run, and the queries.
+        trained: the training run and the queries.
     """
 
     trained: InstanceOf[TrainedRun]
@@ -63,7 +63,11 @@ def configure(config: Mapping[str, Any]) -> PlanConfig:
 
 
 def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Work the plan out, write the record, and return what the command prints with --json.
+    """Compute the plan, write the record and print the plan.
+
+    Returns:
+        What --json prints.
+
 
     Raises:
         DataError: the queries have no labels.
@@ -99,12 +103,12 @@ def _report_classes(
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
-    """Write the record of a plan of classes, and say what it expects.
+    """Write the record of a plan for answers that are classes, and print the plan.
 
     Args:
         config: the settings of the command.
         opened: the run and the queries.
-        planned: what was worked out.
+        planned: the plan.
         offers: ``offer_table``.
         labels: [n] the true labels of the queries.
         record: the command's record.
@@ -164,14 +168,14 @@ def _report_numbers(
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
-    """Write the record of a plan of numbers, and say what it expects.
+    """Write the record of a plan for answers that are numbers, and print the plan.
 
     Args:
         opened: the run and the queries.
-        planned: what was worked out.
+        planned: the plan.
         offers: ``offer_table``.
         labels: [n] the true numbers of the queries.
-        model: that answers.
+        model: the model that answers.
         record: the command's record.
         console: for results.
     """
@@ -217,7 +221,7 @@ def _report_numbers(
 
 
 def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Console) -> Plan:
-    """Work out the plan of the settings, with progress on the console."""
+    """Compute the plan, and show progress."""
     with ExitStack() as progress_bars:
         on_progress = progress_bars.enter_context(certification_progress(opened.model, console))
         weights_bars: list[Report] = []
@@ -246,7 +250,9 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
 
 
 def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
-    """Return what to use and what it gives; first of all, if nothing can be released, why."""
+    """Return sentences that recommend a mechanism; the first one says why nothing can be released,
+    if a condition is not met.
+    """
     advice = list[str]()
     failed = [condition for condition in opened.conditions if not condition.held]
     if failed:
@@ -315,8 +321,8 @@ def score_cells(
 
     Args:
         offers: ``offer_table``.
-        constant_name: of the constant answer.
-        format_score: writes a score.
+        constant_name: the name of the constant answer.
+        format_score: score -> its text in a cell.
     """
     evidence = planned.evidence
     grid = offers.pivot_table(
@@ -415,12 +421,12 @@ def plan_report(
 
 
 def _conditional_verdict(opened: OpenedRun, planned: Plan) -> str:
-    """Return the plan's verdict; conditional where nothing may be released from the run."""
+    """Return the plan's verdict, with the reason if nothing may be released from the run."""
     return _if_releases_allowed(plan_words.verdict(planned), opened)
 
 
 def _if_releases_allowed(sentence: str, opened: OpenedRun) -> str:
-    """Return a sentence about releases, after the refusal where nothing may be released."""
+    """Return a sentence about releases, preceded by the reason if nothing may be released."""
     unmet = describe_unmet_conditions(opened.conditions)
     if not unmet:
         return sentence
@@ -428,7 +434,8 @@ def _if_releases_allowed(sentence: str, opened: OpenedRun) -> str:
 
 
 def _describe_first_order(planned: Plan) -> str:
-    """Return which accuracies were worked out to first order in a mechanism's noise."""
+    """Return clauses that name the accuracies that were computed only to first order in the noise.
+    """
     offered = {offer.mechanism for offer in planned.releases}
     text = ""
     for name, method in planned.methods.items():

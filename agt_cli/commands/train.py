@@ -205,13 +205,13 @@ def _private_labels(
 ) -> Iterator[str]:
     """Yield the commands for private labels, as docs/start.md and ``agt start`` have them.
 
-    They name a ledger, which counts every release about these people.
+    The commands name a ledger, which counts every release about these people.
 
     Args:
         record: of the run, which is finished.
         settings: of the run.
-        model: that was trained; each condition of a privacy claim is met.
-        dataset_name: after which a new ledger is named.
+        model: the trained model; each condition of a privacy claim is met.
+        dataset_name: the name of the dataset, after which a new ledger is named.
     """
     # Ledgers and mechanisms take a third of a second to load, which only these lines cost.
     from agt.mechanisms.planning import releasable_heads
@@ -239,10 +239,10 @@ def _private_labels(
 def _print_reference_learners(
     source: object, loaded: Dataset, console: Console
 ) -> dict[str, float]:
-    """Show how good learners without privacy are on the same test records; they are not recorded.
+    """Print the scores of learners without privacy on the same test records; they are not recorded.
 
-    They are shown for vectors only: a table would have to be loaded again, without bins, and `agt
-    start` does that.
+    They are computed for vectors only, because a table would have to be loaded again without bins,
+    as `agt start` does.
 
     Args:
         source: where the dataset was loaded from.
@@ -250,7 +250,7 @@ def _print_reference_learners(
         console: where it is shown.
 
     Returns:
-        Name -> score, the first of those that are shown.
+        Name of a learner -> its first score.
     """
     scoring = scoring_of(loaded.target)
     if not isinstance(source, Embeddings):
@@ -271,15 +271,15 @@ def _print_reference_learners(
 def _advice_for_linear_head(
     settings: RunSettings, metrics: Mapping[str, Any], usual: Mapping[str, float]
 ) -> str:
-    """Return what to try where the plain linear head is far behind logistic regression.
+    """Return advice if a linear head is much less accurate than logistic regression; else empty.
 
-    It is empty where the gap is at most ``PROMISED_GAP``, and for any other model: one with a
-    feature map, an ensemble, or a model of numbers.
+    The gap must exceed ``PROMISED_GAP``. There is no advice for other models (with a feature map,
+    ensembles, or models of numbers).
 
     Args:
         settings: of the run.
         metrics: of the run.
-        usual: the score of each usual learner on the same test records, by name.
+        usual: name of a learner without privacy -> its score on the same test records.
     """
     certificate = settings.certificate
     is_linear_head = isinstance(certificate, StabilityConfig | ErmConfig)

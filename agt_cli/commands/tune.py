@@ -34,8 +34,8 @@ from agt_cli.runs.prepare import Prepared, RunSettings, encoder_settings, prepar
 from agt_cli.runs.tuning import SCORES, Candidate, choose_candidate, standard_error
 
 Changes = Mapping[str, Any]
-"""Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are
-changed alone.
+"""Key -> value: the changes that make a candidate of the given settings. Of a mapping only the
+given entries are changed.
 """
 
 _FACTORS = (0.25, 0.5, 2, 4)
@@ -47,8 +47,8 @@ class Choice:
 
     Attributes:
         changes: what is changed of the given settings, by dotted key.
-        config: the whole of them, resolved, as plain containers.
-        settings: the same, validated.
+        config: the changed configuration, resolved, as plain containers.
+        settings: the validated configuration.
     """
 
     changes: Changes
@@ -57,7 +57,7 @@ class Choice:
 
     @property
     def description(self) -> str:
-        """The changes, for a table's cell."""
+        """The changes as the text of a cell."""
         changes = [f"{key}={_format_setting(value)}" for key, value in self.changes.items()]
         return ", ".join(changes) or "as given"
 
@@ -71,7 +71,7 @@ def read_candidates(
         config: a training configuration, resolved, as plain containers.
         grid: as ``TuneConfig.grid``.
         public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them;
-            None: none of those.
+            None: no such rows.
 
     Raises:
         ConfigError: a key that is not there, or settings that are refused; by key.
@@ -152,7 +152,7 @@ def _with_changes(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
 
 
 def _format_setting(value: Any) -> str:
-    """Return a setting in few letters."""
+    """Return a value of a setting as a short text."""
     if isinstance(value, Mapping):
         return " ".join(f"{key} {_format_setting(entry)}" for key, entry in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -242,10 +242,10 @@ class PublicTuning:
     """A choice among candidates on public rows.
 
     Attributes:
-        tune: what is compared, by what.
+        tune: the settings of the comparison.
         total: the budget of the released weights that one score is about.
         choices: the candidates.
-        path: where the experiment goes.
+        path: the experiment file to write.
     """
 
     tune: TuneConfig
@@ -254,7 +254,11 @@ class PublicTuning:
     path: Path
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
-        """Score every candidate, choose, and write the record and the experiment."""
+        """Score every candidate, choose one, and write the record and the experiment.
+
+        Returns:
+            What --json prints.
+        """
         data = TuningData(self.tune.public, console)
         tried = [
             choice for choice in self.choices if self.tune.grid or data.has_landmark_rows(choice)
@@ -308,7 +312,7 @@ def configure(config: Mapping[str, Any]) -> PublicTuning:
 
 
 def run(tuning: PublicTuning, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Choose, write the record and the experiment, and say it."""
+    """Choose a candidate, write the record and the experiment, and return what --json prints."""
     return tuning.run(record, console)
 
 
@@ -341,14 +345,14 @@ def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
 def _print_result(
     table: pd.DataFrame, chosen: int, tuning: PublicTuning, data: TuningData, console: Console
 ) -> None:
-    """Say how all candidates scored, and which was chosen.
+    """Print the scores of all candidates, and which was chosen.
 
     Args:
         table: of the candidates.
         chosen: which row was chosen.
         tuning: the settings.
         data: the public rows.
-        console: where it is said.
+        console: prints it.
     """
     tune = tuning.tune
     eps = tuning.total.eps or DEFAULT_EPS

@@ -1,5 +1,5 @@
-"""agt unlearn: erasure requests in; the run's next state, and an account that can be checked,
-out.
+"""agt unlearn: carry out erasure requests: write the run's next state, and an account that others
+can check.
 """
 
 from collections.abc import Mapping
