@@ -17,7 +17,7 @@ from agt.facts import Fact
 from agt.fit_settings import DataSettings, FitSettings
 from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
-from agt.models.kinds import certificate_config, usual_certificate
+from agt.models.kinds import certificate_config, default_certificate
 from agt.models.votes_recipe import VotesRecipe, votes_recipe
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
@@ -176,7 +176,7 @@ def build_certificate(
     if settings.certificate or settings.learner is not None:
         certificate = _named_certificate(settings.certificate or "votes")
     else:
-        certificate = usual_certificate(head)
+        certificate = default_certificate(head)
     if settings.features is not None:
         certificate = certificate.with_features(build_features(settings.features))
     own_learner = None
@@ -239,7 +239,7 @@ def build_ensemble(
     if given.get("members") == 1 and size is not None:
         # 1 is the default of ``fit`` and means that the certificate decides.
         caution = training.get("caution", 1.0)
-        given["members"] = certificate.usual_members(size, caution, settings.relation, recipe)
+        given["members"] = certificate.recipe_members(size, caution, settings.relation, recipe)
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(

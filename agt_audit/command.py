@@ -10,16 +10,16 @@ from agt.settings import build, plain_of
 from agt_audit.early_checks import checked_confidence, checked_seed
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.page import lines, page
-from agt_cli.configuration import digest_of, only_keys
+from agt_cli.configuration import check_keys, read_digest_setting
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.findings import AUDIT_FILE, Audit
 from agt_cli.report.finished import Run
 from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import people
+from agt_cli.runs.erased import count_people
 from agt_cli.runs.pending import PendingErasures, StateMonitor
-from agt_cli.runs.queries import DIGESTS
+from agt_cli.runs.queries import DIGEST_NAMES
 
 KEYS = (
     "audit",
@@ -66,7 +66,7 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         ConfigError: a setting is wrong; or the run is not finished, was changed, or cannot be
             audited by this kind.
     """
-    only_keys(config, KEYS)
+    check_keys(config, KEYS)
     confidence = checked_confidence(config.get("confidence"))
     seed = checked_seed(config.get("seed"))
     kind = _built_kind(config.get("audit"))
@@ -75,7 +75,7 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     given = AuditInputs(
         config,
         folder,
-        digest_of(config, "digest"),
+        read_digest_setting(config, "digest"),
         confidence,
         seed,
         Path(str(config["output_dir"])),
@@ -148,9 +148,9 @@ def _check_no_pending_erasure(finished: Run) -> None:
     The run's model was trained on records that its data no longer has, so models that are trained
     on this data are not its neighbours.
     """
-    pending_units = PendingErasures.of(finished).units
+    pending_units = PendingErasures.from_run(finished).units
     if pending_units:
-        who = people(pending_units)
+        who = count_people(pending_units)
         raise ConfigError(
             f"run={finished.folder}: the model was trained on records of {who} who "
             "asked to be erased, so it cannot be compared with models trained on the remaining "
@@ -183,7 +183,7 @@ def _run_facts(finished: Run | None) -> dict[str, object]:
     """
     if finished is None:
         return {}
-    digests = {key: finished.environment.get(key) for key in (*DIGESTS, "dataset")}
+    digests = {key: finished.environment.get(key) for key in (*DIGEST_NAMES, "dataset")}
     return {
         "trained_run": str(finished.folder.resolve()),
         "trained_digest": finished.digest,

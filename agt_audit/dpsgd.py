@@ -993,7 +993,7 @@ class DpSgdAudit(AuditKind):
                 few trials to contradict its claim.
         """
         opened = given.open(record, console)
-        records = opened.kept.problem.dataset.train
+        records = opened.stored.problem.dataset.train
         shuffled = np.random.default_rng(given.seed).permutation(len(records))
         rows = np.sort(shuffled[: self.records])
         trainer = NoisyTraining.of(opened.model, records.take(rows))

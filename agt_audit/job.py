@@ -29,7 +29,8 @@ class AuditInputs:
     """The validated settings that all kinds of audit share.
 
     Attributes:
-        config: the whole configuration, from which ``TrainedRun.of`` and others read further keys.
+        config: the whole configuration, from which ``TrainedRun.from_config`` and others read
+            further keys.
         run: the folder of the audited run; None: none was given.
         digest: the digest that the run must have; None: any.
         confidence: the probability with which bounds hold, in [0.5, 1).
@@ -96,7 +97,7 @@ class AuditInputs:
             DataMissing: the records are missing.
             ConfigError: the records were changed.
         """
-        return TrainedRun.of(self.config).open(record, console)
+        return TrainedRun.from_config(self.config).open(record, console)
 
     def check_run(self, inputs: bool = False) -> TrainedRun:
         """Return the run of an audit that trains models on neighbouring datasets.
@@ -111,7 +112,7 @@ class AuditInputs:
                 take; or the training drew noise, which another training would draw anew.
         """
         self.need_run(inputs)
-        trained = TrainedRun.of(self.config)
+        trained = TrainedRun.from_config(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
                 f"run={self.run}: the training of this run used random noise, so models of "

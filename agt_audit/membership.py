@@ -42,7 +42,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
 from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import certifying
+from agt_cli.runs.prepare import certification_progress
 from agt_cli.runs.queries import OpenedRun
 
 LABELS = "labels"
@@ -166,7 +166,9 @@ class Membership(AuditKind):
             features=pool.records.features,
             distance=attacked.distance,
             ids=pool.records.ids,
-            why=_reason_labels_are_not_compared(opened.kept.problem, self.pairs, attacked.distance),
+            why=_reason_labels_are_not_compared(
+                opened.stored.problem, self.pairs, attacked.distance
+            ),
         )
         findings = (*attacked.score_findings(), labels_finding)
         tables = {
@@ -338,7 +340,7 @@ class AttackedModel:
         self.scores[LABELS] = label_scores(
             source.labels, records.features, records.labels, given.seed
         )
-        with certifying(model, console) as report:
+        with certification_progress(model, console) as report:
             self.distance = model.certify(records.features, on_progress=report).stable_distance
         self.two_sided = bool(pool.member.any() and not pool.member.all())
         self.rocs: dict[str, Roc] = {}

@@ -42,7 +42,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import certifying
+from agt_cli.runs.prepare import certification_progress
 
 TARGETS_AT_ONCE = 64  # targets whose influences are computed together, to limit memory
 
@@ -251,7 +251,7 @@ class Memorisation(AuditKind):
         shadows = trained_shadows(config, given, opened, pool, console)
         right = shadows.logits.argmax(axis=2) == pool.records.labels
         learnt = memorisation(shadows.included, right)
-        with certifying(opened.model, console) as report:
+        with certification_progress(opened.model, console) as report:
             certificates = opened.model.certify(pool.records.features, on_progress=report)
         distance = certificates.stable_distance
         members = np.flatnonzero(pool.member)
@@ -272,7 +272,7 @@ class Memorisation(AuditKind):
         captions = draw_histogram(
             record, learnt.value[members], distance[members] >= 1, opened.dataset.name
         )
-        if opened.kept.encoder is None:
+        if opened.stored.encoder is None:
             captions |= draw_most_memorised(
                 record, opened.dataset, pool.records.features[members], learnt.value[members]
             )

@@ -68,14 +68,14 @@ from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progr
 from agt_audit.mechanism import check_audited
 from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
-from agt_cli.command_settings.on_run import LINES
+from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import gone_of
+from agt_cli.runs.erased import erased_predicate
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
@@ -423,9 +423,14 @@ class ReleaseSandbox:
             run: the run's folder.
             digest: the digest that the run must have; None: any.
         """
-        config = {"run": str(run), "digest": digest, "inputs": str(LINES), "compute": self.compute}
+        config = {
+            "run": str(run),
+            "digest": digest,
+            "inputs": str(STANDARD_INPUT),
+            "compute": self.compute,
+        }
         with RunRecord(self._next_folder("open"), "predict", self.config) as record:
-            return TrainedRun.of(config).open(record, SILENT)
+            return TrainedRun.from_config(config).open(record, SILENT)
 
     def ask(
         self,
@@ -600,7 +605,7 @@ class PredictionAudit(AuditKind):
                 f"mechanism={config.kind.name}: `agt audit prediction` can only audit mechanisms "
                 f"that release labels. Give mechanism={label_mechanisms}"
             )
-        if str(given.config.get("inputs")) == str(LINES):
+        if str(given.config.get("inputs")) == str(STANDARD_INPUT):
             raise ConfigError(
                 "inputs=-: this audit chooses its own queries and does not read standard input. "
                 "Leave inputs=- out, or give inputs=FILE with typical queries"
@@ -624,7 +629,7 @@ class PredictionAudit(AuditKind):
             ConfigError: the data was changed, there are too few trials to contradict the claim, or
                 no neighbouring run can be trained.
         """
-        opened = TrainedRun.of({**given.config, "inputs": None}).open(record, console)
+        opened = TrainedRun.from_config({**given.config, "inputs": None}).open(record, console)
         queries = opened.queries.features
         if given.config.get("inputs") is not None:
             queries = given.open(record, console).queries.features
@@ -770,7 +775,7 @@ class _Audit:
         finished = self.opened.trained.finished
         with_unit = self.sandbox.open(finished.folder, finished.digest)
         records = self.opened.dataset.train
-        base = prepare(self.settings, SILENT, gone_of(finished))
+        base = prepare(self.settings, SILENT, erased_predicate(finished))
         pairs: list[tuple[OpenedRun, OpenedRun]] = []
         targets = self._rows_to_leave_out(records)
         with counted_progress(self.console, "neighbouring runs", "run", len(targets)) as report:
@@ -835,8 +840,8 @@ class _Audit:
         finished = self.opened.trained.finished
         settings = self.settings
         if RELATIONS[settings.relation.name].members_changed_per_edit > 1:
-            return self._train_on(base, edited(self.opened.kept.problem, records, row))
-        is_removed_before = gone_of(finished)
+            return self._train_on(base, edited(self.opened.stored.problem, records, row))
+        is_removed_before = erased_predicate(finished)
         unit = records.units[row]
 
         def is_removed(ids: np.ndarray, units: np.ndarray) -> np.ndarray:

@@ -575,7 +575,9 @@ class Replay(AuditKind):
             ConfigError: one of these is missing or must not be given; the error names the key.
         """
         super().check(given)
-        noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
+        noisy = (
+            TrainedRun.from_config({**given.config, "mechanism": None}).settings.noise is not None
+        )
         if noisy and given.config.get("mechanism") is not None:
             raise ConfigError(
                 f"mechanism=... cannot be given here: run={given.run} was trained with random "

@@ -453,4 +453,4 @@ def trained_shadows(
     count = config.models
     folder = given.output_dir / SHADOWS
     with counted_progress(console, f"training {count} shadow models", "model", count) as report:
-        return train_shadows(opened.kept.problem, pool, config, folder, report)
+        return train_shadows(opened.stored.problem, pool, config, folder, report)

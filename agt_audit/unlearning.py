@@ -61,7 +61,7 @@ from agt_cli.report.findings import Finding, Outcome, exact_finding
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import gone_of
+from agt_cli.runs.erased import erased_predicate
 from agt_cli.runs.pending import PendingErasures
 from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -988,7 +988,7 @@ class Unlearning(AuditKind):
         opened = trained.open(record, console)
         train = opened.dataset.train
         forget = ForgetSets(
-            train, copy_groups(opened.kept.source, train), self.records, self.trials, given.seed
+            train, copy_groups(opened.stored.source, train), self.records, self.trials, given.seed
         )
         plan = TrialPlan(self.releases, given.confidence)
         findings: list[Finding] = []
@@ -1028,7 +1028,7 @@ def _open_without_queries(given: AuditInputs) -> TrainedRun:
         ConfigError: no run is given, or it cannot be opened.
     """
     given.need_run(inputs=True)
-    return TrainedRun.of({**given.config, "inputs": None})
+    return TrainedRun.from_config({**given.config, "inputs": None})
 
 
 class MethodUnderTest:
@@ -1141,7 +1141,10 @@ class MethodUnderTest:
         """
         if not self.promises:
             return Promise(self.method, True, 0.0, 0.0, True, (Remark("as_promised"),))
-        choices = {self.opened.trained.settings.choices, self.opened.kept.problem.settings.choices}
+        choices = {
+            self.opened.trained.settings.choices,
+            self.opened.stored.problem.settings.choices,
+        }
         promises = []
         for promise in self.promises:
             assumptions = tuple(fact for fact in promise.assumptions if fact not in choices)
@@ -1171,7 +1174,7 @@ class MethodUnderTest:
         removal = Log.of(run).entries[-1].removal
         self.promises.append(removal.promise)
         if self.method == "certificate":
-            return self._answers(PendingErasures.of(run), self.opened.model)
+            return self._answers(PendingErasures.from_run(run), self.opened.model)
         model = load(self._prepared(self.removed_rows).problem(self.opened.trained.settings), run)
         how = str(removal.facts.get("removed_by", ""))
         if not how:
@@ -1185,7 +1188,7 @@ class MethodUnderTest:
             rows: of ``train``. Records that the run itself has erased are in its request log.
         """
         ids_removed = self.train.ids[rows]
-        is_removed_before = gone_of(self.run)
+        is_removed_before = erased_predicate(self.run)
 
         def is_removed(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
             return np.isin(ids, ids_removed) | is_removed_before(ids, units)
@@ -1248,7 +1251,7 @@ class MethodUnderTest:
             model: the trained model, from which nothing has been removed yet.
         """
         certificates = model.certify(self._queries(self.removed_rows))
-        answered = waiting.answered(certificates, model.problem.classes)
+        answered = waiting.answerable_queries(certificates, model.problem.classes)
         how = f"{int(answered.sum())} of {len(answered)} queries were answered"
         return ModelState(certificates.prediction, answered=answered, visible=model, how=how)
 

@@ -7,14 +7,14 @@ what it was said about: ``chosen_for``, a short hash of each part of the configu
 differs voids the declaration. Typed on the command line it is about the run that this very line
 starts, whatever else the line changes, and the run's record keeps the hashes.
 
-What ``agt tune`` chose is tied to the public rows, too: ``chosen_from`` says which, by digest;
-other rows in their place void the declaration once they are read. Public rows alone: they are the
-same for every neighbour of the data.
+What ``agt tune`` chose is tied to the public rows, too: ``declare_public_rows`` says which, by
+digest; other rows in their place void the declaration once they are read. Public rows alone: they
+are the same for every neighbour of the data.
 
 ``training.chosen_on: recipe`` says that the settings are the recipe's as it comes. That is checked,
-not believed: the hashes that ``RECIPE`` has are part of this code, so no file can claim to be the
-recipe. What the recipe cannot know are the columns that enter and how they are declared: these stay
-the owner's, and the fact says so.
+not believed: the hashes that ``RECIPE_HASHES`` has are part of this code, so no file can claim to
+be the recipe. What the recipe cannot know are the columns that enter and how they are declared:
+these stay the owner's, and the fact says so.
 
 The recipe of votes has versions (agt/models/votes_recipe.py). A new run is compared with the
 current one only, or the better of two could be taken by results on the records. Its ``chosen_for``
@@ -54,14 +54,23 @@ from agt.relations import RELATIONS
 from agt.settings import RECIPE as STRENGTH_BY_RECIPE, ChosenFrom, PublicRows
 from agt.store.atomic import write_atomic
 from agt.targets import current_name, is_own_code
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.configuration import chosen_options
 from agt_cli.places import TABLE
 from agt_cli.renamed import with_new_name
 from agt_cli.report.record import to_yaml
 
-PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")
-RECIPE = {
+CONFIGURATION_PARTS = (
+    "dataset",
+    "model",
+    "training",
+    "relation",
+    "kgrid",
+    "certificate",
+    "ensemble",
+    "noise",
+)
+RECIPE_HASHES = {
     "model": "h1c17e495c19",
     "training": "h38031a2e0a3",
     "relation": "h54fcc73cef0",
@@ -71,19 +80,19 @@ RECIPE = {
 """The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it
 must change this.
 """
-CERTIFICATES = {"stability": "hdba1ef0be08", "erm": "hfa284e529b3", "votes": "h8b79987844b"}
+CERTIFICATE_HASHES = {"stability": "hdba1ef0be08", "erm": "hfa284e529b3", "votes": "h8b79987844b"}
 """The same of the certificates that the recipe has numbers for, in front of which images may
 have scattering features. Of votes it is the hash with ``strength: recipe``.
 """
-VERSION = "recipe"
+VERSION_ENTRY = "recipe"
 """The entry of ``training.chosen_for`` that says about which version of the recipe of votes
 ``chosen_on: recipe`` is; without it, it is about the first.
 """
-CODES = {"bins": 20, "crosses": 0}
+RECIPE_CODING = {"bins": 20, "crosses": 0}
 """How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
-KEY = "training.chosen_on"
+CHOSEN_ON_KEY = "training.chosen_on"
 # by part, settings that came later, at values that are as before there were any
-_LATER: dict[str, dict[str, Any]] = {
+_LATER_SETTINGS: dict[str, dict[str, Any]] = {
     "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
     # order, weight: of records of earlier versions
     "features": {"root": 1.0, "order": 2, "weight": 1.0},
@@ -91,7 +100,7 @@ _LATER: dict[str, dict[str, Any]] = {
     "relation": {"radius": None},
 }
 _DECLARATION_KEYS = ("chosen_on", "chosen_for", "chosen_from")
-_ON_PUBLIC = f"{KEY}=public"
+_ON_PUBLIC = f"{CHOSEN_ON_KEY}=public"
 _ON_ROWS = {
     "settings_chosen_on_public": "settings_chosen_on_public_rows",
     "settings_of_recipe": "settings_of_recipe_on_rows",
@@ -99,7 +108,7 @@ _ON_ROWS = {
 """Code of a declaration -> that of the same one which names the public rows."""
 
 
-def hashes(config: Mapping[str, Any]) -> dict[str, str]:
+def hash_parts(config: Mapping[str, Any]) -> dict[str, str]:
     """Return a short hash of each part of a configuration to which a declaration can be tied.
 
     Where files lie, and settings that only affect speed, are not part of the hashes.
@@ -108,9 +117,9 @@ def hashes(config: Mapping[str, Any]) -> dict[str, str]:
         config: a resolved training configuration, as plain containers.
 
     Returns:
-        Part (one of ``PARTS``) -> hash.
+        Part (one of ``CONFIGURATION_PARTS``) -> hash.
     """
-    return {part: _hash(_declared_settings(part, config.get(part))) for part in PARTS}
+    return {part: _hash(_declared_settings(part, config.get(part))) for part in CONFIGURATION_PARTS}
 
 
 def with_votes_recipe(config: dict[str, Any]) -> dict[str, Any]:
@@ -131,11 +140,11 @@ def with_votes_recipe(config: dict[str, Any]) -> dict[str, Any]:
         config = {**config, "certificate": {**certificate, "strength": recipe.strength}}
     ensemble = config.get("ensemble")
     if isinstance(ensemble, Mapping) and ensemble.get("members") == 1:
-        members = _usual_members(config, recipe)
+        members = _recipe_members(config, recipe)
         config = {**config, "ensemble": {**ensemble, "members": members}}
     training = config.get("training")
     if isinstance(training, Mapping) and training.get("chosen_on") == "recipe":
-        config = bound(config, {VERSION: CURRENT_VERSION})
+        config = bind_to_settings(config, {VERSION_ENTRY: CURRENT_VERSION})
     return config
 
 
@@ -169,7 +178,7 @@ def _recipe_of_votes(config: Mapping[str, Any], version: str) -> VotesRecipe | N
     )
 
 
-def _usual_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
+def _recipe_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
     """Return the recipe's number of members; 1 without a declared number of records.
 
     Args:
@@ -183,7 +192,7 @@ def _usual_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
     caution = training.get("caution") if isinstance(training, Mapping) else None
     if not isinstance(caution, int | float):
         caution = 1.0
-    return VotesKind.usual_members(size, caution, config["relation"]["name"], recipe)
+    return VotesKind.recipe_members(size, caution, config["relation"]["name"], recipe)
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -195,12 +204,12 @@ def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[s
         config: resolved, as plain containers.
         overrides: the settings that were typed on the command line.
     """
-    if not declares(overrides):
+    if not declares_public_choices(overrides):
         return config
-    return bound({**config, "training": {**config["training"], "chosen_from": None}})
+    return bind_to_settings({**config, "training": {**config["training"], "chosen_from": None}})
 
 
-def declares(overrides: Sequence[str]) -> bool:
+def declares_public_choices(overrides: Sequence[str]) -> bool:
     """Return whether a command line declares that its settings were chosen on public data.
 
     The last override of ``training.chosen_on`` decides.
@@ -208,26 +217,29 @@ def declares(overrides: Sequence[str]) -> bool:
     values = [
         word.partition("=")[2].strip("'\"")
         for word in overrides
-        if word.partition("=")[0].lstrip("+") == KEY
+        if word.partition("=")[0].lstrip("+") == CHOSEN_ON_KEY
     ]
     return bool(values) and values[-1] == "public"
 
 
-def bound(config: dict[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:
+def bind_to_settings(
+    config: dict[str, Any], chosen_for_hashes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return a configuration whose declaration is tied to settings by their hashes.
 
     Args:
         config: a resolved training configuration, as plain containers; it is not changed.
-        about: what the declaration is about: part -> hash. None: the configuration's own settings.
+        chosen_for_hashes: what the declaration is about: part -> hash. None: the configuration's
+            own settings.
     """
-    chosen_for = dict(about or hashes(config))
+    chosen_for = dict(chosen_for_hashes or hash_parts(config))
     return {**config, "training": {**config["training"], "chosen_for": chosen_for}}
 
 
 def choices_fact(config: Mapping[str, Any]) -> Fact:
     """Return whether the settings were chosen without results on the records (condition e).
 
-    Only the settings are looked at. ``still_chosen`` looks at the public rows that they name.
+    Only the settings are compared. ``compare_public_rows`` compares the public rows that they name.
 
     Args:
         config: a resolved training configuration, as plain containers.
@@ -241,61 +253,63 @@ def choices_fact(config: Mapping[str, Any]) -> Fact:
         return _recipe_fact(config)
     if chosen_on != "public":
         return not_held("settings_chosen_on_results")
-    now = hashes(config)
-    if chosen_for == now:
+    present = hash_parts(config)
+    if chosen_for == present:
         return declared("settings_chosen_on_public", setting=_ON_PUBLIC)
-    declared_for = chosen_for or now
-    changed = tuple(part for part in PARTS if declared_for.get(part) != now[part])
+    declared_for = chosen_for or present
+    changed = tuple(part for part in CONFIGURATION_PARTS if declared_for.get(part) != present[part])
     if changed:
         return not_held("declared_for_other_settings", changed=changed, setting=_ON_PUBLIC)
     return not_held("declared_for_no_settings", setting=_ON_PUBLIC)
 
 
-def chosen_from(which: str, dataset: Dataset, source: DataSource) -> ChosenFrom:
+def declare_public_rows(rows_name: str, dataset: Dataset, source: DataSource) -> ChosenFrom:
     """Return the declaration that settings were chosen on public rows, with their present digest.
 
     Args:
-        which: the public rows, as in ``public_rows``.
+        rows_name: the public rows, as in ``public_rows``.
         dataset: the training run's data.
         source: where the data come from.
     """
-    return ChosenFrom(which, public_digest(public_rows(which, dataset, source), np.empty(0)))
+    return ChosenFrom(
+        rows_name, public_digest(public_rows(rows_name, dataset, source), np.empty(0))
+    )
 
 
-def public_rows(which: str, dataset: Dataset, source: DataSource) -> Records:
+def public_rows(rows_name: str, dataset: Dataset, source: DataSource) -> Records:
     """Return public rows of a dataset, or of a file.
 
     Args:
-        which: ``test`` or ``train``: the public records of that split; else the path of a file.
+        rows_name: ``test`` or ``train``: the public records of that split; else the path of a file.
         dataset: the training run's data.
         source: reads the file.
     """
-    if which in ("test", "train"):
-        return dataset.public_rows("test" if which == "test" else "train")
-    return source.load_queries(Path(which))
+    if rows_name in ("test", "train"):
+        return dataset.public_rows("test" if rows_name == "test" else "train")
+    return source.load_queries(Path(rows_name))
 
 
-def words_of(which: str) -> str:
+def describe_public_rows(rows_name: str) -> str:
     """Return what claims say of public rows, such as "the public test rows".
 
     Args:
-        which: as in ``public_rows``. Of a file only the name is said.
+        rows_name: as in ``public_rows``. Of a file only the name is returned, without its folder.
     """
-    return rows_in_words(_name_of_rows(which))
+    return rows_in_words(_name_of_rows(rows_name))
 
 
-def _name_of_rows(which: str) -> str:
+def _name_of_rows(rows_name: str) -> str:
     """Return ``test``, ``train`` or the name of a file, without its folder, which stays private.
 
     A file whose name is ``test`` or ``train`` is returned as ``./test`` or ``./train``.
     """
-    if which in get_args(PublicRows):
-        return which
-    name = PurePath(which).name
+    if rows_name in get_args(PublicRows):
+        return rows_name
+    name = PurePath(rows_name).name
     return f"./{name}" if name in get_args(PublicRows) else name
 
 
-def still_chosen(
+def compare_public_rows(
     fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource
 ) -> Fact:
     """Return the fact about choices after comparing the public rows that it is about.
@@ -312,10 +326,10 @@ def still_chosen(
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
     if about.rows in get_args(PublicRows) or Path(about.rows).is_file():
-        now = chosen_from(about.rows, dataset, source).digest
-        if now != about.digest:
+        present_digest = declare_public_rows(about.rows, dataset, source).digest
+        if present_digest != about.digest:
             rows = {"rows": _name_of_rows(about.rows), "digest": about.digest}
-            return not_held("chosen_on_other_rows", **rows, now=now, setting=_ON_PUBLIC)
+            return not_held("chosen_on_other_rows", **rows, now=present_digest, setting=_ON_PUBLIC)
     return with_public_rows(fact, about)
 
 
@@ -333,38 +347,57 @@ def with_public_rows(fact: Fact, about: ChosenFrom | None) -> Fact:
 
 
 def _recipe_fact(config: Mapping[str, Any]) -> Fact:
-    """Whether the settings are the recipe's.
+    """Return the fact about settings that are declared to be the recipe's, after comparing them.
 
-    Its grid is free, as a closed form has every k, and so is a unit's cap.
+    The grid of k is not compared, because a closed form covers every k; nor is the cap on a unit's
+    rows, which is a declaration about the data.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
     """
-    relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
-    relation.pop("unit_rows", None)  # a declaration about the data, like its size
-    ensemble, certificate = (
-        dict(config.get("ensemble") or {}),
-        dict(config.get("certificate") or {}),
-    )
-    version = str((config["training"].get("chosen_for") or {}).get(VERSION, FIRST_VERSION))
+    dataset = dict(config.get("dataset") or {})
+    certificate = dict(config.get("certificate") or {})
+    version = str((config["training"].get("chosen_for") or {}).get(VERSION_ENTRY, FIRST_VERSION))
     recipe = _recipe_of_votes(config, version)
-    if recipe is not None:
-        # Numbers of the recipe are compared as if they had not been replaced.
-        if ensemble.get("members") == _usual_members(config, recipe):
-            ensemble["members"] = 1
-        if certificate.get("strength") == recipe.strength:
-            certificate["strength"] = STRENGTH_BY_RECIPE
-    features = certificate.get("features")
-    if isinstance(features, Mapping) and features.get("map") == "scattering":
-        certificate["features"] = {**features, "map": "none"}
-    now = hashes({**config, "relation": relation, "ensemble": ensemble, "certificate": certificate})
-    known_as = RECIPE | {"certificate": CERTIFICATES.get(str(certificate.get("name")))}
-    changed = [part for part, known in known_as.items() if now[part] != known]
+    present = hash_parts(_with_recipe_placeholders(config, recipe))
+    certificate_hash = CERTIFICATE_HASHES.get(str(certificate.get("name")))
+    expected = {**RECIPE_HASHES, "certificate": certificate_hash}
+    changed = [part for part, recipe_hash in expected.items() if present[part] != recipe_hash]
     changed += [
-        f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known
+        f"dataset.{key}" for key, value in RECIPE_CODING.items() if dataset.get(key, value) != value
     ]
     if recipe is not None and version != FIRST_VERSION and not _is_known_kind(dataset):
         changed.append("dataset._target_")
     if changed:
         return not_held("differs_from_recipe", changed=tuple(changed), setting=_ON_PUBLIC)
     return declared("settings_of_recipe")
+
+
+def _with_recipe_placeholders(
+    config: Mapping[str, Any], recipe: VotesRecipe | None
+) -> dict[str, Any]:
+    """Return a configuration as ``RECIPE_HASHES`` and ``CERTIFICATE_HASHES`` were computed from it.
+
+    The recipe's numbers for votes are replaced by the settings that stand for them, and scattering
+    features, which the recipe allows, by none.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+        recipe: the recipe's numbers for votes on its data; None: there are none.
+    """
+    relation = dict(config.get("relation") or {})
+    ensemble = dict(config.get("ensemble") or {})
+    certificate = dict(config.get("certificate") or {})
+    relation.pop("unit_rows", None)
+    if recipe is not None:
+        if ensemble.get("members") == _recipe_members(config, recipe):
+            ensemble["members"] = 1
+        if certificate.get("strength") == recipe.strength:
+            certificate["strength"] = STRENGTH_BY_RECIPE
+    features = certificate.get("features")
+    if isinstance(features, Mapping) and features.get("map") == "scattering":
+        certificate["features"] = {**features, "map": "none"}
+    return {**config, "relation": relation, "ensemble": ensemble, "certificate": certificate}
 
 
 def _is_known_kind(dataset: Mapping[str, Any]) -> bool:
@@ -387,7 +420,7 @@ def _declared_settings(part: str, settings: Any) -> Any:
     The declaration itself, where files lie, and what training does not read are left out.
 
     Args:
-        part: one of ``PARTS``.
+        part: one of ``CONFIGURATION_PARTS``.
         settings: the value of the part; what is not a mapping is returned as it is.
     """
     if not isinstance(settings, Mapping):
@@ -402,7 +435,7 @@ def _declared_settings(part: str, settings: Any) -> Any:
         for key in ("path", "test"):
             if declared_about.get(key) is not None:
                 declared_about[key] = PurePath(str(declared_about[key])).name
-    if part in _LATER:
+    if part in _LATER_SETTINGS:
         declared_about = _without_later_settings(part, declared_about)
     features = declared_about.get("features")
     if part == "certificate" and isinstance(features, Mapping):
@@ -430,16 +463,20 @@ def _without_later_settings(part: str, settings: Mapping[str, Any]) -> dict[str,
     So the hash of settings stays the same when a version of agt adds a setting.
 
     Args:
-        part: a key of ``_LATER``.
+        part: a key of ``_LATER_SETTINGS``.
         settings: the settings of this part.
     """
-    return {key: value for key, value in settings.items() if value != _LATER[part].get(key, ...)}
+    return {
+        key: value
+        for key, value in settings.items()
+        if value != _LATER_SETTINGS[part].get(key, ...)
+    }
 
 
 # -- settings that have no effect: a user who gives one is warned
 # -----------------------------------------------
 
-_UNREAD: dict[UnreadReason, str] = {
+_REASONS: dict[UnreadReason, str] = {
     "minimum": (
         "this setting has no effect, because certificate={name} finds the minimum of its loss "
         "from any starting point"
@@ -524,9 +561,9 @@ def _reasons_without_effect(config: Mapping[str, Any]) -> dict[str, str]:
                 "this setting has no effect, because the ensemble has only one member "
                 "(ensemble.members=1)"
             )
-    own = certificate_config(config.get("certificate"))
-    for key, reason in own.unread_settings.items():
-        reasons[key] = _UNREAD[reason].format(name=own.name)
+    certificate = certificate_config(config.get("certificate"))
+    for key, reason in certificate.unread_settings.items():
+        reasons[key] = _REASONS[reason].format(name=certificate.name)
     return reasons
 
 
@@ -536,7 +573,7 @@ def _reasons_without_effect(config: Mapping[str, Any]) -> dict[str, str]:
 EXPERIMENTS = Path("conf/experiment")  # of the working directory
 
 
-def free_path(name: str) -> Path:
+def new_experiment_path(name: str) -> Path:
     """Return the path for a new experiment file.
 
     Args:
@@ -567,13 +604,13 @@ def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> Non
     overrides: list[str] = []
     body: dict[str, Any] = {"defaults": []}
     for group, option in chosen_options().items():
-        if group.partition("/")[0] in PARTS:
+        if group.partition("/")[0] in CONFIGURATION_PARTS:
             overrides.append(f"{group}={option}")
             body["defaults"].append({f"override /{group}": option})
     body["defaults"].append("_self_")
-    of_options = composed("train", overrides, complete=False)
-    for part in PARTS:
-        settings = _difference(of_options.get(part), config[part])
+    option_settings = compose_command("train", overrides, complete=False)
+    for part in CONFIGURATION_PARTS:
+        settings = _difference(option_settings.get(part), config[part])
         if part == "dataset":
             settings.pop("data_dir", None)
         if settings:

@@ -17,18 +17,18 @@ import agt_cli
 from agt.errors import AgtError, ConfigError, naming_settings, nearest
 from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
-    command_line,
     drop_output,
     end_with_torchrun,
     is_stdout_dropped,
     raising_terminated,
     rank,
+    recorded_command_line,
     visible,
     world_size,
     write_any_text,
 )
 from agt_cli.renamed import CommandNames, check_given_once, with_old_names
-from agt_cli.typed_ranges import RANGE_KEYS, check_points
+from agt_cli.typed_ranges import RANGE_KEYS, check_no_ambiguous_points
 
 if TYPE_CHECKING:
     from agt_cli.report.console import Console
@@ -48,7 +48,7 @@ PARALLEL_COMMANDS = ("train", "certify", "plan", "predict")
 """Commands that can divide their work among several processes."""
 
 
-def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
+def main(arguments: Sequence[str] | None = None, is_first: bool = False) -> int:
     """Run one command line, and return the exit code.
 
     If torchrun started several processes, they do the command together.
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     Args:
         arguments: the command line without the program's name; None: that of this process. A
             program may give a setting twice, of which the last counts; a person may not.
-        leads: True: this is the first of several processes, and the others wait for its tasks.
+        is_first: True: this is the first of several processes, and the others wait for its tasks.
 
     Returns:
         The exit code (agt/errors.py). It is 1 as well if the reader of the output went away.
@@ -65,11 +65,11 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     # turns the collector on again).
     if arguments is None:
         gc.disable()
-        atexit.register(_collect_nothing)
+        atexit.register(_skip_garbage_collection)
     write_any_text()
     try:
-        if world_size() > 1 and not leads:
-            return _one_of_several(arguments)
+        if world_size() > 1 and not is_first:
+            return _run_in_team(arguments)
         with raising_terminated():
             words = sys.argv[1:] if arguments is None else list(arguments)
             code = _dispatch(words, by_person=arguments is None)
@@ -78,17 +78,17 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
         drop_output("stdout")
         code = AgtError.exit_code
     except KeyboardInterrupt as error:
-        return _complain(str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
+        return _print_error(str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
     except AgtError as error:
-        return _complain(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
         drop_output("stdout")
         reason = error.strerror or error
-        return _complain(f"agt cannot write to standard output ({reason})", AgtError.exit_code)
+        return _print_error(f"agt cannot write to standard output ({reason})", AgtError.exit_code)
     return code or AgtError.exit_code * is_stdout_dropped()
 
 
-def _collect_nothing() -> None:
+def _skip_garbage_collection() -> None:
     """Skip the collection of garbage at the end of a process that ran no command.
 
     Python would search everything that was imported, which takes a tenth of the time that a mistake
@@ -98,7 +98,7 @@ def _collect_nothing() -> None:
         gc.freeze()
 
 
-def _one_of_several(arguments: Sequence[str] | None) -> int:
+def _run_in_team(arguments: Sequence[str] | None) -> int:
     """Run the command line in the first of several processes, or do its tasks in another one.
 
     Returns:
@@ -107,10 +107,10 @@ def _one_of_several(arguments: Sequence[str] | None) -> int:
     end_with_torchrun()
     from agt_cli import team, worker
 
-    return worker.work() if rank() else team.lead(lambda: main(arguments, leads=True))
+    return worker.work() if rank() else team.lead(lambda: main(arguments, is_first=True))
 
 
-def _complain(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     """Print an error on standard error, if that can be written to, and return the exit code."""
     with suppress(OSError):
         print(f"agt: error: {visible(text)}", file=sys.stderr, flush=True)
@@ -129,14 +129,14 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
         AgtError, KeyboardInterrupt: raised before there was a console that could report it.
     """
     words = [word for word in arguments if word not in VERBOSITY]
-    code = _answer_at_once(arguments, words)
+    code = _print_static_answer(arguments, words)
     if code is not None:
         return code
     from agt_cli.report.console import Console
 
     console = Console(**{VERBOSITY[word]: True for word in arguments if word in VERBOSITY})
     name, *rest = words
-    listed: dict[str, Any] = {}  # the jobs of a sweep, which are listed if it fails as well
+    job_fields: dict[str, Any] = {}  # the jobs of a sweep, which are listed if it fails as well
     try:
         with naming_settings(CommandNames(name)):
             settings = with_old_names(name, _checked_settings(name, rest))
@@ -146,26 +146,28 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
             from agt_cli import configuration
 
             command = usage.COMMANDS[name]
-            overrides = usage.settings_of_sweep(rest) if command.recorded else rest
+            overrides = usage.with_sweep_folder(rest) if command.recorded else rest
             options = configuration.parse_options(overrides, command.config)
             if options.cfg:
-                configuration.show(options)
+                configuration.print_configuration(options)
                 return 0
             if options.multirun:
-                return _sweep(name, rest, options, console, listed)
+                return _sweep(name, rest, options, console, job_fields)
             result = _run_one(name, rest, options, console)
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", INTERRUPTED)
-        return _fail(console, str(error) or "interrupted", code, listed)
+        return _report_error(console, str(error) or "interrupted", code, job_fields)
     except BrokenPipeError:
         raise
     except Exception as error:
-        from agt_cli.errors import failure
+        from agt_cli.errors import error_fields
 
         config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
         settings = [word for word in rest if not word.startswith("-")]
-        failed = failure(error, config, settings, console.verbose)
-        return _fail(console, failed.pop("error"), failed.pop("exit_code"), {**listed, **failed})
+        fields = error_fields(error, config, settings, console.verbose)
+        return _report_error(
+            console, fields.pop("error"), fields.pop("exit_code"), {**job_fields, **fields}
+        )
     console.emit({**result, "exit_code": 0})
     return 0
 
@@ -184,16 +186,17 @@ def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -
     composed = configuration.compose_with_hydra(options.config_name, options.overrides)
     recorded = usage.COMMANDS[name].recorded
     folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
-    with command_line((f"agt {name}", *rest)):
-        settings = configuration.plain(composed)
+    overrides = composed.hydra.overrides.task
+    with recorded_command_line((f"agt {name}", *rest)):
+        settings = configuration.to_plain_containers(composed)
         # Imported only now, because it loads the classes of settings: an unknown or missing key is
         # found without them.
         from agt_cli import jobs
 
-        return jobs.run_job(name, settings, folder, console, composed.hydra.overrides.task)
+        return jobs.run_job(name, settings, folder, console, overrides)
 
 
-def _answer_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:
+def _print_static_answer(arguments: Sequence[str], words: Sequence[str]) -> int | None:
     """Print help, the version or what completion asks for, if the command line asks for one.
 
     Args:
@@ -250,7 +253,7 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
         command_line = shlex.join([later, *(word for word in (name, *rest) if word != later)])
         raise ConfigError(f"the name of the command must come first: type agt {command_line}")
     for owner, command in usage.COMMANDS.items():
-        if any(name in word.choices for word in command.words):
+        if any(name in positional.choices for positional in command.positionals):
             command_line = shlex.join([owner, name, *rest])
             raise ConfigError(
                 f"'{name}' is not a command, but an action of agt {owner}: type agt {command_line}"
@@ -275,9 +278,9 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     """
     _check_command(name, rest)
     for word in rest:
-        if instead := usage.instead_of(name, word):
-            raise ConfigError(f"{word}: {instead}")
-    rest = usage.settings_from_words(name, rest)
+        if replacement := usage.replacement_of(name, word):
+            raise ConfigError(f"{word}: {replacement}")
+    rest = usage.settings_from_positionals(name, rest)
     for word in rest:
         _check_setting(name, word)
         if name == "train" and word.startswith(("model=", "network=")):
@@ -290,10 +293,12 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
             f"-m: agt {name} does not support sweeps: leave out -m, and type the command once "
             "for each value"
         )
-    from agt_cli.places import check_places  # loads how records are read, which help does not need
+    from agt_cli.places import (
+        check_named_files,  # loads how records are read, which help does not need
+    )
 
     typed = dict(word.split("=", 1) for word in rest if _PLAIN_SETTING.fullmatch(word))
-    check_places(name, {key.lstrip("+"): value.strip("'") for key, value in typed.items()})
+    check_named_files(name, {key.lstrip("+"): value.strip("'") for key, value in typed.items()})
     processes = world_size()
     if processes > 1 and name not in PARALLEL_COMMANDS:
         commands = ", ".join(PARALLEL_COMMANDS)
@@ -324,13 +329,15 @@ def _check_setting(command: str, word: str) -> None:
             f"{word}: the name of a folder is missing: give one (a dot for the current "
             "folder), or leave the setting out to use the folder named outputs"
         )
-    if value.startswith("[") and key in config_files.groups(usage.COMMANDS[command].config):
-        options = nearest(value.strip("[] "), config_files.options(key))
+    if value.startswith("[") and key in config_files.groups_of_command(
+        usage.COMMANDS[command].config
+    ):
+        options = nearest(value.strip("[] "), config_files.options_of_group(key))
         raise ConfigError(
             f"{word}: the setting {key}=... needs the name of one of its options{options}"
         )
     if key in RANGE_KEYS:
-        check_points(key, value)
+        check_no_ambiguous_points(key, value)
     if key == "hydra/sweeper":
         raise ConfigError(
             f"{word}: agt has its own sweeper and supports no other: leave this setting out"
@@ -338,7 +345,7 @@ def _check_setting(command: str, word: str) -> None:
 
 
 def _sweep(
-    name: str, rest: Sequence[str], options: Any, console: "Console", listed: dict[str, Any]
+    name: str, rest: Sequence[str], options: Any, console: "Console", job_fields: dict[str, Any]
 ) -> int:
     """Run a sweep, print its table, and return the exit code.
 
@@ -347,7 +354,7 @@ def _sweep(
         rest: the other words of the command line, for the jobs' records.
         options: the result of ``configuration.parse_options``.
         console: prints progress and the table.
-        listed: is filled with the jobs for --json, even if an exception ends the sweep.
+        job_fields: is filled with the jobs for --json, even if an exception ends the sweep.
     """
     from agt_cli.sweeps import Sweep
 
@@ -355,25 +362,27 @@ def _sweep(
     try:
         sweep.run()
     finally:
-        listed |= sweep.table.as_json() if sweep.table else {}
+        job_fields |= sweep.table.as_json() if sweep.table else {}
     table = sweep.table
     assert table is not None  # ``run`` returned, so it has set the table
     table.print_to(console)
     if table.summary:
-        return _fail(console, table.summary, table.exit_code, {"command": name, **listed})
-    console.emit({"command": name, **listed, "exit_code": 0})
+        return _report_error(
+            console, table.summary, table.exit_code, {"command": name, **job_fields}
+        )
+    console.emit({"command": name, **job_fields, "exit_code": 0})
     return 0
 
 
-def _fail(console: "Console", text: str, code: int, more: Mapping[str, Any]) -> int:
+def _report_error(console: "Console", text: str, code: int, fields: Mapping[str, Any]) -> int:
     """Print an error as text or, with --json, as an object; and return the exit code.
 
     Args:
         console: prints it.
         text: the message.
         code: the exit code.
-        more: further entries of the object.
+        fields: further entries of the object.
     """
     console.error(text)
-    console.emit({"error": text, **more, "exit_code": code})
+    console.emit({"error": text, **fields, "exit_code": code})
     return code

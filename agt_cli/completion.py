@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from agt.errors import ConfigError, nearest
-from agt_cli.config_files import groups, options
-from agt_cli.usage import COMMANDS, OPTIONS, words_of
+from agt_cli.config_files import groups_of_command, options_of_group
+from agt_cli.usage import COMMANDS, OPTIONS, match_positionals
 
 SCRIPTS = {
     "bash": r"""# Completes agt in bash. Put this into ~/.bashrc: eval "$(agt completion bash)"
@@ -103,19 +103,19 @@ def candidates(words: Sequence[str]) -> list[str]:
     """
     *before, typed = words
     line = [word for word in before if word not in ("-q", "-v", "--quiet", "--verbose", "--json")]
-    known: Iterable[str] = ()
+    possible: Iterable[str] = ()
     if typed.startswith("-"):
-        known = OPTIONS
+        possible = OPTIONS
     elif not line or line == ["help"]:
-        known = COMMANDS if line else (*COMMANDS, "help", "completion")
+        possible = COMMANDS if line else (*COMMANDS, "help", "completion")
     elif line == ["completion"]:
-        known = SCRIPTS
+        possible = SCRIPTS
     elif line[0] in COMMANDS:
-        known = _open_settings(line[0], line[1:], typed)
-    return [word for word in known if word.startswith(typed)]
+        possible = _possible_continuations(line[0], line[1:], typed)
+    return [word for word in possible if word.startswith(typed)]
 
 
-def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
+def _possible_continuations(name: str, words: Sequence[str], typed: str) -> Iterator[str]:
     """Yield what may follow in the command line of a command.
 
     These are the options of a group, if its name was typed; else the words that the command still
@@ -123,16 +123,16 @@ def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str
 
     Args:
         name: the name of the command.
-        before: the complete words after it.
+        words: the complete words after it.
         typed: the last word, as far as it was typed.
     """
-    known = groups(COMMANDS[name].config)
+    group_names = groups_of_command(COMMANDS[name].config)
     group, equals, _ = typed.partition("=")
-    _, missing = words_of(name, before)
+    _, missing = match_positionals(name, words)
     if equals:
-        if group in known:
-            yield from (f"{group}={option}" for option in options(group))
+        if group in group_names:
+            yield from (f"{group}={option}" for option in options_of_group(group))
     elif missing is None:
-        yield from (f"{key}=" for key in known)
-    elif not missing.free:
-        yield from missing.known
+        yield from (f"{key}=" for key in group_names)
+    elif not missing.placeholder:
+        yield from missing.allowed

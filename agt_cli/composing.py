@@ -6,12 +6,14 @@ from typing import Any
 from hydra import compose
 
 from agt_cli import usage
-from agt_cli.configuration import library, plain
+from agt_cli.configuration import initialized_hydra, to_plain_containers
 from agt_cli.errors import explain
 from agt_cli.renamed import with_old_names
 
 
-def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
+def compose_command(
+    command: str, overrides: Sequence[str], complete: bool = True
+) -> dict[str, Any]:
     """Return the resolved configuration of a command, as plain containers.
 
     Args:
@@ -25,8 +27,8 @@ def composed(command: str, overrides: Sequence[str], complete: bool = True) -> d
     """
     config_name = usage.COMMANDS[command].config
     try:
-        with library():
+        with initialized_hydra():
             config = compose(config_name, with_old_names(command, overrides))
     except Exception as error:
         raise explain(error, config_name, list(overrides)) or error from None
-    return plain(config, complete)
+    return to_plain_containers(config, complete)

@@ -43,7 +43,7 @@ def _folder(name: str) -> Path:
     return inside if inside.is_dir() else package.parent / name
 
 
-def groups(config: str) -> list[str]:
+def groups_of_command(config: str) -> list[str]:
     """Return the groups from which a primary file chooses an option, except Hydra's own.
 
     The groups of a file that it includes come first, and groups inside a group
@@ -52,10 +52,12 @@ def groups(config: str) -> list[str]:
     Args:
         config: the name of the primary file, such as ``train``.
     """
-    of_included = [group for name in included_files(config) for group in groups(name)]
+    of_included = [group for name in included_files(config) for group in groups_of_command(name)]
     keys = [entry.partition(":")[0] for entry in _defaults(config) if ":" in entry]
     own = [key for key in keys if key != "hydra"]
-    inside = [group for key in own for group in sorted(packed()) if group.startswith(f"{key}/")]
+    inside = [
+        group for key in own for group in sorted(packed_groups()) if group.startswith(f"{key}/")
+    ]
     return [*of_included, *own, *inside]
 
 
@@ -76,7 +78,7 @@ def _defaults(config: str) -> list[str]:
 
 
 @cache
-def packed() -> dict[str, dict[str, str]]:
+def packed_groups() -> dict[str, dict[str, str]]:
     """Return the options of each group that is one file, groups/GROUP.yaml in conf/ or
     experiments/conf/.
 
@@ -115,7 +117,7 @@ def _unpack(text: str) -> dict[str, str]:
     return unpacked
 
 
-def options(group: str) -> dict[str, str]:
+def options_of_group(group: str) -> dict[str, str]:
     """Return the options of a group, agt's and the user's: name -> YAML text, by name.
 
     Where both have an option of the same name, it is agt's.
@@ -124,7 +126,7 @@ def options(group: str) -> dict[str, str]:
     for folder in (user_conf(), config_dir()):
         for path in (folder / group).glob("*.yaml") if folder else ():
             texts[path.stem] = path.read_text(encoding="utf-8", errors="replace")
-    return dict(sorted({**texts, **packed().get(group, {})}.items()))
+    return dict(sorted({**texts, **packed_groups().get(group, {})}.items()))
 
 
 def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
@@ -142,7 +144,7 @@ def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
         if key == "hydra.searchpath":
             folders += [Path(folder) for folder in re.findall(r"file://([^\]'\",]+)", value)]
         if key == "experiment":
-            names += [name for name in value.split(",") if not is_own("experiment", name)]
+            names += [name for name in value.split(",") if not is_builtin("experiment", name)]
     paths = [folder / "experiment" / f"{name}.yaml" for folder in folders for name in names]
     return [path for path in paths if path.is_file() and not _names_package(path)]
 
@@ -153,17 +155,20 @@ def _names_package(path: Path) -> bool:
     return re.match(r"(#.*\n|[^\S\n]*\n)*# @package", text) is not None
 
 
-def is_own(group: str, option: str) -> bool:
+def is_builtin(group: str, option: str) -> bool:
     """Return whether agt itself has an option of a group.
 
     Args:
         group: the group; empty: agt's primary files.
         option: the name of the option, or of the primary file.
     """
-    return option in packed().get(group, {}) or (config_dir() / group / f"{option}.yaml").exists()
+    return (
+        option in packed_groups().get(group, {})
+        or (config_dir() / group / f"{option}.yaml").exists()
+    )
 
 
-def summary(text: str) -> str:
+def first_sentence(text: str) -> str:
     """Return the first sentence of the comment at the beginning of a configuration file.
 
     It is empty if there is no such comment.

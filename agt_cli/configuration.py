@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from agt.errors import ConfigError, nearest
 from agt.store.manifest import read_digest
 from agt_cli import config_files, usage
-from agt_cli.networks import missing_words
+from agt_cli.networks import missing_settings
 
 
 class PackedGroups(ConfigSource):
@@ -48,7 +48,7 @@ class PackedGroups(ConfigSource):
         if not self.is_config(config_path):
             raise ConfigLoadError(f"no option {config_path}")
         group, _, name = config_path.rpartition("/")
-        text = config_files.packed()[group][name.removesuffix(".yaml")]
+        text = config_files.packed_groups()[group][name.removesuffix(".yaml")]
         return ConfigResult(
             provider=self.provider,
             path=f"packed://{group}",
@@ -63,13 +63,13 @@ class PackedGroups(ConfigSource):
     def is_group(self, config_path: str) -> bool:
         """Return whether a path is a group, or contains one; the empty path does."""
         return not config_path or any(
-            f"{group}/".startswith(f"{config_path}/") for group in config_files.packed()
+            f"{group}/".startswith(f"{config_path}/") for group in config_files.packed_groups()
         )
 
     def is_config(self, config_path: str) -> bool:
         """Return whether a path GROUP/OPTION, with or without the suffix .yaml, is an option."""
         group, _, name = config_path.rpartition("/")
-        return name.removesuffix(".yaml") in config_files.packed().get(group, {})
+        return name.removesuffix(".yaml") in config_files.packed_groups().get(group, {})
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Return the names of the options of a group, and of the groups inside it.
@@ -81,9 +81,9 @@ class PackedGroups(ConfigSource):
         start = f"{config_path}/" if config_path else ""
         names: set[str] = set()
         if results_filter != ObjectType.GROUP:
-            names |= config_files.packed().get(config_path, {}).keys()
+            names |= config_files.packed_groups().get(config_path, {}).keys()
         if results_filter != ObjectType.CONFIG:
-            for group in config_files.packed():
+            for group in config_files.packed_groups():
                 if group.startswith(start):
                     names.add(group.removeprefix(start).partition("/")[0])
         return sorted(names)
@@ -145,7 +145,7 @@ def _without_dashes(option: str) -> str:
 def _first_keys(config: str) -> list[str]:
     """Return the first parts of the keys of a primary configuration, read from its file."""
     text = "\n".join(config_files.primary_lines(config))
-    return [*config_files.groups(config), *re.findall(r"^(\w+):", text, re.MULTILINE)]
+    return [*config_files.groups_of_command(config), *re.findall(r"^(\w+):", text, re.MULTILINE)]
 
 
 def parse_options(rest: Sequence[str], name: str) -> Namespace:
@@ -188,7 +188,7 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
 
 
 @contextmanager
-def library() -> Iterator[Hydra]:
+def initialized_hydra() -> Iterator[Hydra]:
     """Yield Hydra, set up for agt's configuration folder; within the context, it can compose."""
     with initialize_config_dir(str(config_files.config_dir()), version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
@@ -215,21 +215,21 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
             f"{path}: the first line of an experiment file must be '# @package _global_', because "
             "without it agt does not find the file's settings: add this line"
         )
-    with library():
+    with initialized_hydra():
         config = compose(config_name, list(overrides), return_hydra_config=True)
     # Interpolations ${hydra:...} in a user's own files are resolved with this configuration.
     HydraConfig.instance().set_config(config)
     return config
 
 
-def show(options: Namespace) -> None:
+def print_configuration(options: Namespace) -> None:
     """Print the configuration that ``--cfg`` asks for.
 
     Args:
         options: the result of ``parse_options``.
     """
     logging.raiseExceptions = False  # Hydra logs; that the output's reader is gone is no error
-    with library() as hydra:
+    with initialized_hydra() as hydra:
         hydra.show_cfg(
             options.config_name, options.overrides, options.cfg, options.package, options.resolve
         )
@@ -237,12 +237,12 @@ def show(options: Namespace) -> None:
 
 def compose_unresolved(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Return a configuration as plain containers, without resolving its interpolations."""
-    with library():
+    with initialized_hydra():
         node = OmegaConf.to_container(compose(config_name, list(overrides)), resolve=False)
     return {str(key): value for key, value in node.items()} if isinstance(node, dict) else {}
 
 
-def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
+def to_plain_containers(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     """Return a configuration as plain containers, without ``hydra``, interpolations resolved.
 
     Args:
@@ -255,12 +255,12 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        shown = {
+        typed_forms = {
             "run": "run=latest (or the folder of a run, run=FOLDER)",
             "model._target_": "model._target_=MODULE.FUNCTION",
         }
-        settings = [shown.get(key, f"{key}=VALUE") for key in missing]
-        settings += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
+        settings = [typed_forms.get(key, f"{key}=VALUE") for key in missing]
+        settings += missing_settings(cast(dict[str, Any], OmegaConf.to_container(task)))
         first = missing[0]
         required = " ".join(settings)
         raise ConfigError(f"{first}: this setting is required: give {required}")
@@ -270,7 +270,7 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
+def sweep_combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the overrides of each job of a sweep, one job for each combination of values.
 
     Args:
@@ -283,18 +283,18 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     choices: dict[str, list[str]] = {}
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.get_key_element()
-        given = override.input_line
+        typed = override.input_line
         if not override.is_sweep_override():
             choices[key] = [f"{key}={override.get_value_element_as_str()}"]
         elif override.is_hydra_override():
             raise ConfigError(
-                f"{given}: a sweep cannot vary a setting of Hydra itself: give one value"
+                f"{typed}: a sweep cannot vary a setting of Hydra itself: give one value"
             )
         elif override.is_discrete_sweep():
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
             raise ConfigError(
-                f"{given}: agt cannot list the values of this sweep: give them as "
+                f"{typed}: agt cannot list the values of this sweep: give them as "
                 f"{key}=1,2,3, or with range(...) or choice(...)"
             )
     return [*product(*choices.values())]
@@ -306,22 +306,22 @@ def chosen_options() -> dict[str, str]:
     return {str(group): str(option) for group, option in chosen.items() if option is not None}
 
 
-def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def check_keys(config: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
     """Raise ConfigError if a configuration has a top-level key that its command does not read.
 
     Such a key was added by +KEY=VALUE.
 
     Args:
         config: the configuration.
-        known: the keys that the command reads. ``trust`` is always allowed, because
+        allowed: the keys that the command reads. ``trust`` is always allowed, because
             ``jobs.run_job`` reads it.
     """
     for key in config:
-        if key not in (*known, "trust"):
-            raise ConfigError(f"unknown key '{key}'{nearest(key, known)}")
+        if key not in (*allowed, "trust"):
+            raise ConfigError(f"unknown key '{key}'{nearest(key, allowed)}")
 
 
-def digest_of(config: Mapping[str, Any], key: str) -> str | None:
+def read_digest_setting(config: Mapping[str, Any], key: str) -> str | None:
     """Return the digest that a setting gives; None: the setting is not there or null.
 
     Args:

@@ -23,7 +23,7 @@ _RULE_FOR_NAMES = (
     "1]}. Names with letters outside ASCII can only be given in a file "
     "conf/dataset/NAME.yaml, which agt data inspect FILE writes"
 )
-_KEY_FOR_NAME = {
+_KEY_FOR_ARGUMENT = {
     "k": "kgrid.max",
     "ks": "kgrid.max",
     "network": "model.hidden",
@@ -32,7 +32,7 @@ _KEY_FOR_NAME = {
     "delta": "noise.delta",
 }
 """Keys that Python's arguments or other tools suggest, and nearly no key of agt resembles."""
-_OF_OTHER_TOOLS = {
+_KEYS_OF_OTHER_TOOLS = {
     "learning_rate": "training.lr",
     "batch_size": "training.batch.count",
     "exclude": "drop",
@@ -45,7 +45,7 @@ _WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
 """A number with a decimal comma; it may be two whole numbers of a list as well. What may be a comma
 for thousands (1,000) is none.
 """
-MEMORY = (
+LESS_MEMORY = (
     "lower compute.memory_mb=... (or compute.fragment=...). If that does not help, use a "
     "smaller model, or fewer values of k (kgrid.max=...)"
 )
@@ -61,11 +61,11 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     """
     if isinstance(error, AgtError):
         return error
-    mistake = _broken_file(error) or _hydra_mistake(error, config, overrides)
+    mistake = _explain_broken_file(error) or _explain_hydra_error(error, config, overrides)
     if mistake:
         return ConfigError(mistake)
     if _out_of_memory(error):
-        return AgtError(f"this machine does not have enough memory for this command: {MEMORY}")
+        return AgtError(f"this machine does not have enough memory for this command: {LESS_MEMORY}")
     if isinstance(error, OSError):
         problem = error.strerror or str(error)
         if error.filename:
@@ -75,7 +75,7 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     return None
 
 
-def failure(
+def error_fields(
     error: Exception, config: str, overrides: Sequence[str], verbose: bool
 ) -> dict[str, Any]:
     """Return what --json prints about an error.
@@ -89,10 +89,10 @@ def failure(
     Returns:
         The message as ``error``, the ``exit_code``, and the results of a check that failed.
     """
-    known = explain(error, config, overrides)
-    if known is not None:
-        results = known.result if isinstance(known, CheckError) else {}
-        return {**results, "error": str(known), "exit_code": known.exit_code}
+    explained = explain(error, config, overrides)
+    if explained is not None:
+        results = explained.result if isinstance(explained, CheckError) else {}
+        return {**results, "error": str(explained), "exit_code": explained.exit_code}
     if verbose:
         traceback.print_exception(error)
     class_name = type(error).__name__
@@ -129,7 +129,7 @@ def _out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
-def _broken_file(error: BaseException) -> str | None:
+def _explain_broken_file(error: BaseException) -> str | None:
     """Return the message about a configuration file that is not valid YAML; None: another error."""
     from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
@@ -163,27 +163,29 @@ def _is_text(path: Path) -> bool:
     return all(letter.isprintable() or letter.isspace() for letter in text)
 
 
-def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) -> str | None:
+def _explain_hydra_error(error: BaseException, config: str, overrides: Sequence[str]) -> str | None:
     """Return the message about settings that Hydra or OmegaConf refused; None: another error."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
     if isinstance(error, MissingConfigException):
-        return _missing_option(error)
+        return _explain_missing_option(error)
     if isinstance(error, OverrideParseException):
-        return _malformed_override(error.override, config, overrides)
+        return _explain_malformed_override(error.override, config, overrides)
     if isinstance(error, HydraException):
-        return _removed_group(error, overrides) or _refused_override(error, config, overrides)
+        return _explain_removed_group(error, overrides) or _explain_refused_override(
+            error, config, overrides
+        )
     if isinstance(error, OmegaConfBaseException):
         interpolated = [word.partition("=")[0] for word in overrides if "${" in word]
         key = error.full_key or "".join(interpolated[:1])
         return f"{key}: {_one_line(error)}" if key else _one_line(error)
     if isinstance(error, ValueError) and _raised_in(error, "hydra"):
-        return _no_choice(error, config, overrides)
+        return _explain_value_error(error, config, overrides)
     return None
 
 
-def _malformed_override(override: str, config: str, overrides: Sequence[str]) -> str:
+def _explain_malformed_override(override: str, config: str, overrides: Sequence[str]) -> str:
     """Return the message about a word of a command line that Hydra's grammar does not accept.
 
     Args:
@@ -193,14 +195,14 @@ def _malformed_override(override: str, config: str, overrides: Sequence[str]) ->
     """
     key, equals, value = override.partition("=")
     if equals and not key.isascii():
-        hint = _known_key(key, with_new_names(config, _keys(config, overrides)))
+        hint = _suggest_key(key, with_new_names(config, _all_keys(config, overrides)))
         return f"'{override}' cannot be read, because names of settings are ASCII{hint}"
     if not equals or not key.strip("+~"):
         suggestion = ""
         if "=" in overrides:
-            suggestion = _without_blanks(overrides)
+            suggestion = _suggest_without_blanks(overrides)
         elif not equals:
-            suggestion = _did_you_mean(key, config, overrides)
+            suggestion = _suggest_setting(key, config, overrides)
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if key in RANGE_KEYS:
         return malformed_range(key, value)
@@ -214,7 +216,7 @@ def _malformed_override(override: str, config: str, overrides: Sequence[str]) ->
     )
 
 
-def _without_blanks(overrides: Sequence[str]) -> str:
+def _suggest_without_blanks(overrides: Sequence[str]) -> str:
     """Return a clause that says how to write KEY = VALUE, with blanks, as one word.
 
     Args:
@@ -226,7 +228,7 @@ def _without_blanks(overrides: Sequence[str]) -> str:
     return f", without blanks around the equals sign: type {key}={value}"
 
 
-def _removed_group(error: Exception, overrides: Sequence[str]) -> str:
+def _explain_removed_group(error: Exception, overrides: Sequence[str]) -> str:
     """Return the message about a removed group (~GROUP) that others refer to; empty: none was."""
     removed = next((word for word in overrides if word.startswith("~")), "")
     if not removed or "Error resolving interpolation" not in str(error):
@@ -237,7 +239,7 @@ def _removed_group(error: Exception, overrides: Sequence[str]) -> str:
     )
 
 
-def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
+def _explain_refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
     """Return the message about an override that is well-formed, but wrong in this configuration.
 
     Args:
@@ -247,22 +249,22 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     """
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
-        return _unknown_key(key[1], str(error), config, overrides)
+        return _explain_unknown_key(key[1], str(error), config, overrides)
     comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
         setting, value = comma.groups()
-        return _comma_in_value(setting, value, config)
+        return _explain_comma(setting, value, config)
     return _one_line(error)
 
 
-def _comma_in_value(setting: str, value: str, config: str) -> str:
+def _explain_comma(setting: str, value: str, config: str) -> str:
     """Return the message about a value with a comma, which only a sweep may have.
 
     It says what to type if the comma is part of a number, a list, a range or a text.
     """
     if setting == "ids":
         return f"ids=...: {usage.IDS_NEED_A_FILE}"
-    if setting in config_files.groups(config):
+    if setting in config_files.groups_of_command(config):
         first = value.partition(",")[0]
         return (
             f"{setting}={value}: give one name, such as {setting}={first}; to run one job for "
@@ -283,7 +285,7 @@ def _comma_in_value(setting: str, value: str, config: str) -> str:
     )
 
 
-def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
+def _explain_value_error(error: Exception, config: str, overrides: Sequence[str]) -> str:
     """Return the message about what Hydra reports as a plain ValueError.
 
     That is a setting without a key, or a group without the name of an option.
@@ -294,13 +296,13 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
         if not group:
             return f"'{word}' is not a setting: write settings as KEY=VALUE"
         no_name = value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
-        if about_group and no_name and group in config_files.groups(config):
-            options = nearest("", config_files.options(group))
+        if about_group and no_name and group in config_files.groups_of_command(config):
+            options = nearest("", config_files.options_of_group(group))
             return f"{word}: the setting {group}=... needs the name of one of its options{options}"
     return _one_line(error)
 
 
-def _did_you_mean(word: str, config: str, overrides: Sequence[str]) -> str:
+def _suggest_setting(word: str, config: str, overrides: Sequence[str]) -> str:
     """Return a clause that suggests what to type for a word that is not a setting.
 
     Args:
@@ -311,18 +313,18 @@ def _did_you_mean(word: str, config: str, overrides: Sequence[str]) -> str:
     Returns:
         The clause, with the punctuation before it; empty: there is no suggestion.
     """
-    groups = config_files.groups(config)
+    groups = config_files.groups_of_command(config)
     if word in groups:
-        options = nearest("", config_files.options(word))
+        options = nearest("", config_files.options_of_group(word))
         return f"; did you mean '{word}=NAME'?{options}"
     left, colon, right = word.partition(":")
-    if colon and right and left in (*groups, *_keys(config, overrides)):
+    if colon and right and left in (*groups, *_all_keys(config, overrides)):
         return f"; did you mean '{left}={right}'?"
-    choices = [group for group in groups if word in config_files.options(group)]
+    choices = [group for group in groups if word in config_files.options_of_group(group)]
     if choices:
         group = "dataset" if "dataset" in choices else choices[0]
         return f"; did you mean '{group}={word}'?"
-    keys = with_new_names(config, _keys(config, overrides))
+    keys = with_new_names(config, _all_keys(config, overrides))
     if word in keys:
         return f"; did you mean '{word}=VALUE'?"
     if word == "latest" and "run" in keys:
@@ -335,10 +337,10 @@ def _did_you_mean(word: str, config: str, overrides: Sequence[str]) -> str:
         if key in keys:
             return f"; did you mean '{key}={word}'?"
         return f"; if this file is a table, type agt data inspect {word} to describe it"
-    return _known_key(word, keys)
+    return _suggest_key(word, keys)
 
 
-def _missing_option(error: Any) -> str:
+def _explain_missing_option(error: Any) -> str:
     """Return the message about an option of a group that does not exist.
 
     Args:
@@ -347,11 +349,11 @@ def _missing_option(error: Any) -> str:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
         return _one_line(error)
-    if message := _path_for_name(group, option):
+    if message := _explain_path_for_name(group, option):
         return message
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
         return instead
-    known = nearest(option, error.options or config_files.options(group))
+    known = nearest(option, error.options or config_files.options_of_group(group))
     # The option may have been chosen by dataset=NAME, with a dataset file of the user's own.
     if group == "training":
         return (
@@ -362,7 +364,7 @@ def _missing_option(error: Any) -> str:
     return f"unknown {group} '{option}'{known}"
 
 
-def _path_for_name(group: str, option: str) -> str:
+def _explain_path_for_name(group: str, option: str) -> str:
     """Return the message about a path that was given as an option; empty: it is not a path.
 
     Hydra takes the folders of the path for groups inside the group.
@@ -372,7 +374,11 @@ def _path_for_name(group: str, option: str) -> str:
         option: the last part of the path.
     """
     first, _, folders = group.partition("/")
-    known = config_files.options(first) if first in ("dataset", "experiment", "training") else ()
+    known = (
+        config_files.options_of_group(first)
+        if first in ("dataset", "experiment", "training")
+        else ()
+    )
     path = Path(folders, option)
     stem = option.partition(".")[0]
     if not known or (not folders and path.suffix in ("", ".yaml")):
@@ -388,7 +394,7 @@ def _path_for_name(group: str, option: str) -> str:
     return f"{typed}: {first}=... needs a name, and not a path{nearest(stem, known)}"
 
 
-def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
+def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
     """Return the message about a key that Hydra does not find in the configuration.
 
     It may exist: Hydra also refuses new entries of a mapping, as in KEY={...}.
@@ -399,19 +405,19 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
         config: the command's primary configuration.
         overrides: the settings that were typed on the command line.
     """
-    recorded = _keys(config, overrides)
+    recorded = _all_keys(config, overrides)
     keys = with_new_names(config, recorded)
     if key in recorded:
         with_plus = message.rpartition("to your config use ")[2]
         return (
             f"new entries of the setting '{key}' must be given with a plus sign: type '{with_plus}'"
         )
-    if "/" in key and key in config_files.groups(config):
+    if "/" in key and key in config_files.groups_of_command(config):
         return (
             f"{key}: this setting needs a linear model: add model=linear certificate=stability "
             "(or model=linear certificate=erm)"
         )
-    if "run" in recorded and key in _keys(usage.COMMANDS["train"].config, ()):
+    if "run" in recorded and key in _all_keys(usage.COMMANDS["train"].config, ()):
         typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
         return (
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
@@ -423,24 +429,24 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
             "categorical in the dataset file, or write the file again with agt data inspect FILE "
             "drop=[COLUMN] force=true"
         )
-    suggestion = _group_within(key, config, overrides) or _known_key(key, keys)
-    if not suggestion and _KEY_FOR_NAME.get(key) in recorded:
-        suggestion = f"; did you mean '{_KEY_FOR_NAME[key]}'?"
+    suggestion = _suggest_inner_group(key, config, overrides) or _suggest_key(key, keys)
+    if not suggestion and _KEY_FOR_ARGUMENT.get(key) in recorded:
+        suggestion = f"; did you mean '{_KEY_FOR_ARGUMENT[key]}'?"
     # A name of another tool may be misspelt, too.
-    similar = get_close_matches(key.rpartition(".")[2], _OF_OTHER_TOOLS, n=1, cutoff=0.8)
-    elsewhere = _OF_OTHER_TOOLS[similar[0]] if similar else None
-    if elsewhere in recorded:
-        suggestion = f"; did you mean '{elsewhere}'?"
+    similar = get_close_matches(key.rpartition(".")[2], _KEYS_OF_OTHER_TOOLS, n=1, cutoff=0.8)
+    own_key = _KEYS_OF_OTHER_TOOLS[similar[0]] if similar else None
+    if own_key in recorded:
+        suggestion = f"; did you mean '{own_key}'?"
     return f"unknown key '{key}'{suggestion}"
 
 
-def _group_within(key: str, config: str, overrides: Sequence[str]) -> str:
+def _suggest_inner_group(key: str, config: str, overrides: Sequence[str]) -> str:
     """Return a clause that suggests a group inside another one for an unknown key; else empty.
 
     Such a group is typed with a slash: ``certificate/features=relu``, and not ``features=relu`` or
     ``certificate.features=relu``.
     """
-    for group in config_files.groups(config):
+    for group in config_files.groups_of_command(config):
         if "/" in group and key in (group.rpartition("/")[2], group.replace("/", ".")):
             typed = [word.partition("=") for word in overrides]
             value = next((value for name, _, value in typed if name.lstrip("+") == key), "NAME")
@@ -448,7 +454,7 @@ def _group_within(key: str, config: str, overrides: Sequence[str]) -> str:
     return ""
 
 
-def _known_key(key: str, keys: Sequence[str]) -> str:
+def _suggest_key(key: str, keys: Sequence[str]) -> str:
     """Return a clause that suggests a key for an unknown one; empty: none is similar.
 
     It is one with the same last part, if there is one; else a similar one of the same mapping; else
@@ -456,7 +462,7 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
 
     Args:
         key: the unknown key.
-        keys: all keys (``_keys``), by their names for users.
+        keys: all keys (``_all_keys``), by their names for users.
     """
     prefix, _, name = key.rpartition(".")
     siblings = []
@@ -473,7 +479,7 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
     return f"; did you mean '{similar[0]}'?" if similar else ""
 
 
-def _keys(config: str, overrides: Sequence[str]) -> list[str]:
+def _all_keys(config: str, overrides: Sequence[str]) -> list[str]:
     """Return every key of a configuration, and every mapping and group, as dotted keys.
 
     Args:
@@ -486,7 +492,7 @@ def _keys(config: str, overrides: Sequence[str]) -> list[str]:
     """
     from agt_cli.configuration import compose_unresolved
 
-    groups = config_files.groups(config)
+    groups = config_files.groups_of_command(config)
     choices = [word for word in overrides if word.partition("=")[0] in groups and "," not in word]
     try:
         leaves = flatten_keys(compose_unresolved(config, choices))

@@ -8,13 +8,19 @@ from shutil import get_terminal_size
 from textwrap import TextWrapper
 
 from agt.errors import ConfigError, nearest
-from agt_cli.config_files import groups, included_files, options, primary_lines, summary
+from agt_cli.config_files import (
+    first_sentence,
+    groups_of_command,
+    included_files,
+    options_of_group,
+    primary_lines,
+)
 from agt_cli.renamed import with_new_name
-from agt_cli.usage import COMMANDS, FLAGS, Word, words_of
+from agt_cli.usage import COMMANDS, FLAGS, PositionalArgument, match_positionals
 
-PARTS = ("training", "certificate", "dataset", "model", "relation", "kgrid", "compute")
+DOCUMENTED_GROUPS = ("training", "certificate", "dataset", "model", "relation", "kgrid", "compute")
 """Groups whose keys the help of a command points to."""
-_FIRST = ("generic", "default", "table")
+_COMPLETE_OPTIONS = ("generic", "default", "table")
 """Options that list all keys of their group, with their meaning."""
 
 DESCRIPTION = (
@@ -80,7 +86,7 @@ def overview() -> str:
 def command_help(name: str, rest: Sequence[str] = ()) -> str:
     """Return the text of ``agt COMMAND --help``: purpose, examples, groups, settings.
 
-    If the command line names a group, the text is that of ``part_help``.
+    If the command line names a group, the text is that of ``group_help``.
 
     Args:
         name: the name of the command.
@@ -89,27 +95,29 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     """
     command = COMMANDS[name]
     for word in rest:
-        if word in _parts(name):
-            return part_help(name, word, rest)
+        if word in _help_topics(name):
+            return group_help(name, word, rest)
     lines = [f"agt {name}: {command.help}"]
-    if command.words:
+    if command.positionals:
         lines.append("")
-        for words in _word_orders(command.words):
+        for words in _positional_orders(command.positionals):
             lines.append(f"usage: agt {name} {words} [KEY=VALUE ...] [options]")
     lines += ["", "examples:", *(f"  {line}" for line in command.examples)]
-    own_groups = groups(command.config)
+    own_groups = groups_of_command(command.config)
     for group in own_groups:
-        summaries = [(option, summary(text)) for option, text in options(group).items()]
+        summaries = [
+            (option, first_sentence(text)) for option, text in options_of_group(group).items()
+        ]
         lines += _section(f"{group}=", summaries)
     lines += _section("settings", _with_new_names(name, _primary_settings(command.config)))
     pages = [
         (f"agt help {name} {group}", f"lists the settings {group}.* and their meaning")
         for group in own_groups
-        if group in PARTS
+        if group in DOCUMENTED_GROUPS
     ]
     lines += _section("settings of a group", pages)
     for group, option in _chosen_options(name, rest):
-        keys = _with_new_names(name, _keys_of(name, group, option))
+        keys = _with_new_names(name, _settings_of_option(name, group, option))
         rows = keys or [("", "this option of the group has no settings")]
         lines += _section(f"settings of {group}={option}", rows)
     combining = (*HYDRA, *SWEEPS) if command.recorded else HYDRA
@@ -129,11 +137,11 @@ def check_topics(name: str, rest: Sequence[str]) -> None:
         rest: what follows it, without the words that ask for help.
     """
     command = COMMANDS[name]
-    parts = _parts(name)
-    topics = {*parts, *(known for word in command.words for known in word.known)}
-    for word in set(rest) & parts:
-        topics |= options(word).keys()
-    if any(word.free for word in command.words):
+    groups = _help_topics(name)
+    topics = {*groups, *(word for argument in command.positionals for word in argument.allowed)}
+    for word in set(rest) & groups:
+        topics |= options_of_group(word).keys()
+    if any(argument.placeholder for argument in command.positionals):
         return
     for before, word in pairwise(["", *rest]):
         is_topic = word in topics or "=" in word
@@ -144,37 +152,39 @@ def check_topics(name: str, rest: Sequence[str]) -> None:
             )
 
 
-def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
+def group_help(name: str, group: str, rest: Sequence[str] = ()) -> str:
     """Return the text of ``agt help COMMAND GROUP``: the keys of each option of a group.
 
     Args:
         name: the name of the command.
-        part: a group, or a setting that is a mapping.
+        group: a group, or a setting that is a mapping.
         rest: the other words of the command line. If they name options of the group
             (``certificate=erm``, ``erm``), only these are shown.
     """
     settings = _primary_settings(COMMANDS[name].config)
-    own = [row for row in settings if re.split(r"[=.]", row[0])[0] == part]
-    lines = [f"agt {name}: the settings of the group {part}"]
-    if part not in groups(COMMANDS[name].config):
-        return "\n".join([*lines, *_section("settings", _with_new_names(name, own))])
-    texts = options(part)
-    wanted = {word.removeprefix(f"{part}=") for word in rest} & set(texts)
+    settings_outside = [row for row in settings if re.split(r"[=.]", row[0])[0] == group]
+    lines = [f"agt {name}: the settings of the group {group}"]
+    if group not in groups_of_command(COMMANDS[name].config):
+        return "\n".join([*lines, *_section("settings", _with_new_names(name, settings_outside))])
+    texts = options_of_group(group)
+    chosen = {word.removeprefix(f"{group}=") for word in rest} & set(texts)
     shown: list[str] = []  # keys; one that several options have is shown once
-    for option in sorted(wanted or texts, key=lambda option: (option not in _FIRST, option)):
-        rows = _keys_of(name, part, option)
-        if not wanted:
+    for option in sorted(
+        chosen or texts, key=lambda option: (option not in _COMPLETE_OPTIONS, option)
+    ):
+        rows = _settings_of_option(name, group, option)
+        if not chosen:
             rows = [row for row in rows if not _is_shown(row[0], shown)]
         if rows:
-            about = summary(texts[option])
-            lines += ["", f"{part}={option}: {about}", *_rows(_with_new_names(name, rows))]
+            about = first_sentence(texts[option])
+            lines += ["", f"{group}={option}: {about}", *_rows(_with_new_names(name, rows))]
             shown += [setting.partition("=")[0] for setting, _ in rows]
     if shown:
         lines += ["", f"To change a setting, type for example agt {name} {shown[0]}=VALUE"]
     names = ", ".join(texts)
     lines += [
-        f"To choose an option of the group, type agt {name} {part}=NAME. The names of the options: "
-        f"{names}"
+        f"To choose an option of the group, type agt {name} {group}=NAME. The names of the "
+        f"options: {names}"
     ]
     return "\n".join(lines)
 
@@ -195,11 +205,11 @@ def _is_shown(setting: str, shown: Iterable[str]) -> bool:
     return any(f"{key}.".startswith(f"{known}.") for known in shown)
 
 
-def _parts(name: str) -> set[str]:
+def _help_topics(name: str) -> set[str]:
     """Return the groups of a command, and its other settings up to their first point."""
     config = COMMANDS[name].config
     keys = {re.split(r"[=.]", setting)[0] for setting, _ in _primary_settings(config)}
-    return keys | set(groups(config))
+    return keys | set(groups_of_command(config))
 
 
 def _primary_settings(config: str) -> list[tuple[str, str]]:
@@ -211,7 +221,7 @@ def _primary_settings(config: str) -> list[tuple[str, str]]:
     return [*of_included, *_settings(primary_lines(config))]
 
 
-def _keys_of(name: str, group: str, option: str) -> list[tuple[str, str]]:
+def _settings_of_option(name: str, group: str, option: str) -> list[tuple[str, str]]:
     """Return (KEY=VALUE, meaning) for each key of an option of a group.
 
     Keys of the options that it includes come first. A key that the option sets again without a
@@ -225,13 +235,13 @@ def _keys_of(name: str, group: str, option: str) -> list[tuple[str, str]]:
     Returns:
         The rows; none if the option sets keys of other groups (``# @package``).
     """
-    text = options(group)[option]
+    text = options_of_group(group)[option]
     if "# @package" in text:
         return []
     rows: dict[str, tuple[str, str]] = {}
     for included in _included(text):
-        if included in options(group) and included != option:
-            for setting, about in _keys_of(name, group, included):
+        if included in options_of_group(group) and included != option:
+            for setting, about in _settings_of_option(name, group, included):
                 rows[setting.partition("=")[0]] = (setting, about)
     prefix = f"{group}.".replace("/", ".")
     without_first_comment = re.sub(r"\A(#.*\n)*", "", text)
@@ -250,14 +260,15 @@ def _included(text: str) -> list[str]:
     return [word.strip() for word in line[1].split(",")] if line else []
 
 
-def _word_orders(words: Sequence[Word]) -> list[str]:
+def _positional_orders(words: Sequence[PositionalArgument]) -> list[str]:
     """Return the possible sequences of a command's words, as help shows them.
 
-    There is one for each word that further words depend on (``Word.after``), or only one.
+    There is one for each word that further words depend on (``PositionalArgument.after``), or only
+    one.
     """
     orders = []
     for first in [word.after for word in words if word.after] or [""]:
-        order = [word.known for word in words if word.after in ("", first)]
+        order = [word.allowed for word in words if word.after in ("", first)]
         shown = [first if first in known else "|".join(known) for known in order]
         orders.append(" ".join(shown))
     return orders
@@ -273,11 +284,11 @@ def _chosen_options(name: str, rest: Sequence[str]) -> Iterator[tuple[str, str]]
         rest: the other words of the command line.
     """
     chosen = dict(word.split("=", 1) for word in rest if "=" in word)
-    words, _ = words_of(name, rest)
+    words, _ = match_positionals(name, rest)
     chosen |= {word.key: given for word, given in words}
-    for group in groups(COMMANDS[name].config):
+    for group in groups_of_command(COMMANDS[name].config):
         option = chosen.get(group, "")
-        if option in options(group):
+        if option in options_of_group(group):
             yield group, option
 
 

@@ -19,7 +19,8 @@ from functools import cache
 from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -37,6 +38,9 @@ from agt_cli.report.finished import manifest_digest
 from agt_cli.report.found import resolve_latest
 from agt_cli.report.opening import open_run
 from agt_cli.report.replaced import check_not_replaced, output_folders_of
+
+if TYPE_CHECKING:  # loads pandas and pyarrow
+    from agt_cli.report.record import RunRecord
 
 
 def resolve_settings(
@@ -86,7 +90,7 @@ def run_job(
     Args:
         command: the name of the command.
         settings: composed, as plain containers. Code that they name may be imported, because the
-            user chose it; further code is named by ``TRUST``.
+            user chose it; further code is named by ``TRUST_SETTING``.
         folder: the folder of the record; None: the command writes no record.
         console: prints progress and results.
         overrides: the settings that were typed on the command line.
@@ -106,36 +110,69 @@ def run_job(
         gc.enable()
     if folder is None:
         return {"command": command, **task.run(task.configure(settings), console)}
+    with trusting(trusted_code(settings)):
+        settings = {key: value for key, value in settings.items() if key != TRUST_SETTING}
+        settings = resolve_settings(command, settings, overrides, console)
+        record, result = _run_recorded(
+            task, command, settings, folder, console, overrides, sweep=sweep
+        )
+    if "digest" not in result:
+        # Answers to queries on standard input go to standard output, and nothing else may.
+        answers_on_stdout = str(settings.get("inputs")) == "-"
+        print_line = console.note if answers_on_stdout else console.say
+        print_line(f"digest: {record.digest}")
+    report = record.folder / "report.html"
+    console.note(f"report (open it in a browser): {report}")
+    return {"command": command, "run": str(record.folder), "digest": record.digest, **result}
 
+
+def _run_recorded(
+    task: ModuleType,
+    command: str,
+    settings: dict[str, Any],
+    folder: Path,
+    console: Console,
+    overrides: Sequence[str],
+    *,
+    sweep: bool,
+) -> tuple["RunRecord", dict[str, Any]]:
+    """Run a command that writes a record, and return the record and the command's result.
+
+    Args:
+        task: the module of the command.
+        command: the name of the command.
+        settings: the result of ``resolve_settings``. A resumed run uses its own ones instead.
+        folder: the folder of the record. A resumed run uses its own one instead.
+        console: prints progress and results.
+        overrides: the settings that were typed on the command line.
+        sweep: True: this is a job of a sweep.
+    """
     from agt_cli.report.record import RunRecord
 
-    with ExitStack() as stack:
-        stack.enter_context(trusting(trusted_by(settings)))
-        settings = {key: value for key, value in settings.items() if key != TRUST}
-        settings = resolve_settings(command, settings, overrides, console)
-        # A cluster may queue a killed job again, but the record may say what was already drawn.
-        if sweep and (folder / "status.json").exists():
-            raise ConfigError(
-                f"{folder}: this job of a sweep was stopped before it finished, so it has no "
-                "result. Type the same command again: agt moves this folder aside and runs "
-                "the job again"
-            )
-        resumed = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
-        if resumed:
-            folder = resumed.folder
-            settings = resumed.config
-        record = RunRecord(folder, command, settings, resumed)
+    # A cluster may queue a killed job again, but the record may say what was already drawn.
+    if sweep and (folder / "status.json").exists():
+        raise ConfigError(
+            f"{folder}: this job of a sweep was stopped before it finished, so it has no "
+            "result. Type the same command again: agt moves this folder aside and runs "
+            "the job again"
+        )
+    resumed = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
+    if resumed:
+        folder = resumed.folder
+        settings = resumed.config
+    record = RunRecord(folder, command, settings, resumed)
+    with ExitStack() as contexts:
         # Entering the record makes its folder. That of a sweep's job is there before the settings
         # are checked, so that it says why they were refused.
         if sweep:
-            stack.enter_context(record)
+            contexts.enter_context(record)
             own_signature = signature_or_empty(command, settings)
             record.environment(overrides=list(overrides), signature=own_signature)
         configured = task.configure(settings)
         if not sweep:
-            stack.enter_context(record)
-        if shared := current_team.get():
-            record.environment(processes=shared.described)
+            contexts.enter_context(record)
+        if team := current_team.get():
+            record.environment(processes=team.description)
         if command == "train":
             from agt_cli.choices import ineffective_settings
 
@@ -148,35 +185,34 @@ def run_job(
             if command == "unlearn" and not sweep and error.exit_code != AgtError.exit_code:
                 record.leave_nothing()
             raise
-    if "digest" not in result:
-        # Answers to queries on standard input go to standard output, and nothing else may.
-        answers_on_stdout = str(settings.get("inputs")) == "-"
-        show = console.note if answers_on_stdout else console.say
-        show(f"digest: {record.digest}")
-    report = folder / "report.html"
-    console.note(f"report (open it in a browser): {report}")
-    return {"command": command, "run": str(folder), "digest": record.digest, **result}
+    return record, result
 
 
-def trusted_by(settings: Mapping[str, Any]) -> set[str]:
+def trusted_code(settings: Mapping[str, Any]) -> set[str]:
     """Return the names of the code that records may import during a command.
 
-    These are the names in the command's own settings, in ``TRUST``, and in the user's ./conf.
+    These are the names in the command's own settings, in ``TRUST_SETTING``, and in the user's
+    ./conf.
 
     Args:
         settings: of the present command line, composed. They must not be a record's, because
             whoever made the record would choose which code is imported.
 
     Raises:
-        ConfigError: the value of ``TRUST`` is not a list.
+        ConfigError: the value of ``TRUST_SETTING`` is not a list.
     """
-    named = settings.get(TRUST) or []
-    if not isinstance(named, list):
+    trusted = settings.get(TRUST_SETTING) or []
+    if not isinstance(trusted, list):
         raise ConfigError(
-            f"{TRUST}={named}: this is not a list: give a list of the full Python names of the "
-            f"code that you trust, for example {TRUST}=[my_net.Net]"
+            f"{TRUST_SETTING}={trusted}: this is not a list: give a list of the full Python names "
+            f"of the code that you trust, for example {TRUST_SETTING}=[my_net.Net]"
         )
-    return {ENCODED_HEAD, *map(str, named), *targets_of(settings), *targets_of([*_user_settings()])}
+    return {
+        ENCODED_HEAD,
+        *map(str, trusted),
+        *targets_of(settings),
+        *targets_of([*_user_settings()]),
+    }
 
 
 def _user_settings() -> Iterator[object]:
@@ -198,17 +234,17 @@ def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
 # -- signatures
 # --------------------------------------------------------------------------------------------------
 
-SPEED = ("compute",)
+SPEED_SETTINGS = ("compute",)
 """Settings that only affect speed."""
-PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
+PLACE_SETTINGS = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
 """Settings that only say where results and data lie."""
 ENCODED_HEAD = "agt_cli._experiments.encoder.EncodedHead"
 """A class that records of the papers' experiments name."""
-TRUST = "trust"
+TRUST_SETTING = "trust"
 """The setting that names code which records may import. It is in no signature, because the records'
 own settings say which code they use.
 """
-NAMES = ("ledger",)
+NAME_SETTINGS = ("ledger",)
 """Settings whose file the job itself changes, so that its name goes into a signature as it is."""
 
 
@@ -224,7 +260,9 @@ def signature(command: str, config: Mapping[str, Any], state: str | None = None)
         AgtError: the code that a ``_target_`` names was not found.
         OSError: a file that a setting names cannot be read.
     """
-    settings = {key: value for key, value in config.items() if key not in (*SPEED, TRUST)}
+    settings = {
+        key: value for key, value in config.items() if key not in (*SPEED_SETTINGS, TRUST_SETTING)
+    }
     settings = _with_digests(settings, Path())
     if state is not None:
         settings["run"] = ContentDigest(file=state.removeprefix("sha256:"))
@@ -234,7 +272,7 @@ def signature(command: str, config: Mapping[str, Any], state: str | None = None)
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def erasing(command: str, config: Mapping[str, Any]) -> bool:
+def erases_records(command: str, config: Mapping[str, Any]) -> bool:
     """Return whether a job erases records from the run that it names, and so changes it.
 
     Args:
@@ -269,8 +307,8 @@ class ContentDigest(dict[str, str]):
 def _with_digests(settings: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:
     """Return settings with the digest of its content in place of each path that exists.
 
-    Settings that only say where things lie (``PLACES``) are left out. ``data_dir`` is kept if the
-    settings name a class but no existing path, because that class then finds its files in
+    Settings that only say where things lie (``PLACE_SETTINGS``) are left out. ``data_dir`` is kept
+    if the settings name a class but no existing path, because that class then finds its files in
     ``data_dir`` by itself.
 
     Args:
@@ -281,7 +319,7 @@ def _with_digests(settings: Mapping[str, Any], data_dir: Path) -> dict[str, Any]
     replaced = {
         str(key): _with_digest(key, value, data_dir)
         for key, value in settings.items()
-        if key not in PLACES
+        if key not in PLACE_SETTINGS
     }
     names_path = any(isinstance(value, ContentDigest) for value in replaced.values())
     if "_target_" in settings and "data_dir" in settings and not names_path:
@@ -293,7 +331,7 @@ def _with_digest(key: str, value: Any, data_dir: Path) -> Any:
     """Return the value of one setting as ``_with_digests`` has it.
 
     Args:
-        key: of the setting; one of ``NAMES`` keeps its value.
+        key: of the setting; one of ``NAME_SETTINGS`` keeps its value.
         value: text, a number, or a list or mapping of values.
         data_dir: where relative paths are looked for.
     """
@@ -301,7 +339,7 @@ def _with_digest(key: str, value: Any, data_dir: Path) -> Any:
         return _with_digests(value, data_dir)
     if isinstance(value, list | tuple):
         return [_with_digest(key, item, data_dir) for item in value]
-    if key in NAMES or not isinstance(value, str):
+    if key in NAME_SETTINGS or not isinstance(value, str):
         return value
     return _digest_of_path(value, data_dir) or value
 

@@ -11,8 +11,8 @@ from agt_cli.process import typed_words
 
 # These two repeat what other modules say, because those load PyTorch. A test compares them.
 NETWORK_CERTIFICATE = "box"
-"""The default certificate of a network (``agt.models.kinds.usual_certificate``)."""
-NEEDED = ("epochs", "lr", "clip")
+"""The default certificate of a network (``agt.models.kinds.default_certificate``)."""
+REQUIRED_TRAINING_SETTINGS = ("epochs", "lr", "clip")
 """Training settings without a default (``missing_training_settings`` of that certificate)."""
 SEQUENTIAL = (
     "A network of your own must be an nn.Sequential of layers that have a rule (docs/extending.md)"
@@ -33,7 +33,7 @@ NO_DEFAULTS = (
 )
 
 
-def missing_words(config: Mapping[str, Any]) -> list[str]:
+def missing_settings(config: Mapping[str, Any]) -> list[str]:
     """Return the settings that a network still needs, as they are typed.
 
     Settings whose value is ``recipe`` are missing, because the recipe computes them for linear
@@ -61,7 +61,7 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
     if isinstance(certificate, Mapping) and certificate.get("name") != NETWORK_CERTIFICATE:
         words.append("certificate=box")
     words.append("training=generic")
-    for name in NEEDED:
+    for name in REQUIRED_TRAINING_SETTINGS:
         if training.get(name) == RECIPE or name == "clip":
             words.append(FORM[name])
     return words
@@ -72,7 +72,7 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
 
     Args:
         typed: the words of the command line without the program's name.
-        needed: the missing settings, as ``missing_words`` returns them.
+        needed: the missing settings, as ``missing_settings`` returns them.
         own: the network's function; None: it is a network of agt.
     """
     words = [*needed]
@@ -100,21 +100,21 @@ def linear_line(typed: Sequence[str]) -> str:
     return shlex.join(["agt", *kept, "model=linear", "certificate=stability", "training=recipe"])
 
 
-def check_network(config: Mapping[str, Any], also: str = "") -> None:
+def check_network(config: Mapping[str, Any], other_problem: str = "") -> None:
     """Raise ConfigError if a network lacks settings, or its function is not where it is named.
 
     The message names everything that is missing, and the command line to type.
 
     Args:
-        config: as in ``missing_words``.
-        also: what else is wrong with the network, as a clause; empty: nothing.
+        config: as in ``missing_settings``.
+        other_problem: what else is wrong with the network, as a clause; empty: nothing.
     """
     model = config.get("model")
     if not isinstance(model, Mapping):
         return
-    own = None if _is_ours(_target_of(model)) else OwnNetwork.of_model(model)
+    own = None if _is_own_class(_target_of(model)) else OwnNetwork.of_model(model)
     sentences = [] if own is None else [*own.problems()]
-    words = missing_words(config)
+    words = missing_settings(config)
     if not words and not sentences:
         return
     named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
@@ -124,8 +124,8 @@ def check_network(config: Mapping[str, Any], also: str = "") -> None:
         sentences.append(NO_DEFAULTS)
     if words and own is not None:
         sentences.append(SEQUENTIAL)
-    if also:
-        sentences.append(f"Also, {also}")
+    if other_problem:
+        sentences.append(f"Also, {other_problem}")
     text = ". ".join(sentences)
     meaning = f" {FORM_MEANING}" if words else ""
     raise ConfigError(f"{named}: {text}. Type: {network_line(typed_words(), words, own)}{meaning}")
@@ -139,7 +139,7 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
         typed: the settings of the command line.
     """
     value = word.partition("=")[2]
-    if value in config_files.options("model") or not is_code(value):
+    if value in config_files.options_of_group("model") or not is_code(value):
         return
     own = OwnNetwork(value)
     other_words = [each for each in typed if each != word]
@@ -157,7 +157,7 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
     raise ConfigError(f"{word}: {text}. Type: {line} {FORM_MEANING}")
 
 
-def message_of_error(check: Callable[[], object]) -> str:
+def error_message(check: Callable[[], object]) -> str:
     """Return the message of the ConfigError that a function raises; empty: it raises none."""
     try:
         check()
@@ -176,7 +176,7 @@ def _is_network(model: object) -> bool:
     if not isinstance(model, Mapping):
         return False
     layers = model.get("hidden") or model.get("channels")
-    return bool(layers) or not _is_ours(_target_of(model))
+    return bool(layers) or not _is_own_class(_target_of(model))
 
 
 def _target_of(model: object) -> str:
@@ -184,6 +184,6 @@ def _target_of(model: object) -> str:
     return str(model.get("_target_", "agt.")) if isinstance(model, Mapping) else "agt."
 
 
-def _is_ours(target: str) -> bool:
+def _is_own_class(target: str) -> bool:
     """Return whether a class is agt's own, by its full name."""
     return target.startswith(("agt.", "agt_cli."))

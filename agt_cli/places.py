@@ -22,49 +22,49 @@ from agt_cli.report.found import LATEST, newest_run
 from agt_cli.report.opening import STATUS_FILE, check_usable
 from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
 
-UNSET = ("", "null")
-LINES = "-"
+UNSET_VALUES = ("", "null")
+STANDARD_INPUT = "-"
 """``inputs`` and ``ids`` that come on standard input."""
-PAYING = ("predict", "measure", "ledger")
+COMMANDS_WITH_LEDGER = ("predict", "measure", "ledger")
 """Commands that open the ledger that is named, whatever else was typed."""
 TABLE = "agt.data.table.Table"
 LOG_OF_REQUESTS = "unlearning/log.jsonl"
 """In a run's folder: the requests for erasure (``agt_cli.unlearn.log``, which loads NumPy)."""
 
 
-def check_places(command: str, typed: Mapping[str, str]) -> None:
+def check_named_files(command: str, typed: Mapping[str, str]) -> None:
     """Raise ConfigError or DataMissing where what a setting names is not there.
 
     Args:
         command: its name.
         typed: setting -> value, of settings whose value needs no composing.
     """
-    given = {key: value for key, value in typed.items() if value not in UNSET}
-    if "output_dir" in given:
-        check_output_folder(given["output_dir"])
-    if "path" in given:
-        check_verified_path(Path(given["path"]), Path(given.get("output_dir", "outputs")))
-    if "release" in given:
-        check_release(Path(given["release"]))
+    settings = {key: value for key, value in typed.items() if value not in UNSET_VALUES}
+    if "output_dir" in settings:
+        check_output_folder(settings["output_dir"])
+    if "path" in settings:
+        check_verified_path(Path(settings["path"]), Path(settings.get("output_dir", "outputs")))
+    if "release" in settings:
+        check_release(Path(settings["release"]))
         # a run says where else its queries may lie
-        if given.get("inputs", LINES) != LINES:
-            locate(Path(given["inputs"]), Path("data"), "inputs")
-    if "answers" in given and command == "start":
-        check_answers(Path(given["answers"]))
-    if "ledger" in given and command in PAYING:
-        check_ledger_file(command, given)
-    if given.get("run", LATEST) != LATEST:
-        check_run(command, Path(given["run"]), given)
-    data_dir = Path(given.get("data_dir", os.environ.get("AGT_DATA", "data")))
+        if settings.get("inputs", STANDARD_INPUT) != STANDARD_INPUT:
+            locate(Path(settings["inputs"]), Path("data"), "inputs")
+    if "answers" in settings and command == "start":
+        check_answers(Path(settings["answers"]))
+    if "ledger" in settings and command in COMMANDS_WITH_LEDGER:
+        check_ledger_file(command, settings)
+    if settings.get("run", LATEST) != LATEST:
+        check_run(command, Path(settings["run"]), settings)
+    data_dir = Path(settings.get("data_dir", os.environ.get("AGT_DATA", "data")))
     # or a file that says where data are
-    elsewhere = "dataset.data_dir" in given or "experiment" in given
-    trains_on_file = given.get("dataset") in ("table", "embeddings") and not elsewhere
-    if trains_on_file and "dataset.path" in given:
-        _check_table(Path(given["dataset.path"]), data_dir, "dataset.path or data_dir")
-    if "file" in given:
-        _check_table(Path(given["file"]), data_dir, "the file or data_dir")
-        if Path(given["file"]).is_dir():
-            raise ConfigError(folder_for_file(Path(given["file"])))
+    has_other_data_dir = "dataset.data_dir" in settings or "experiment" in settings
+    trains_on_file = settings.get("dataset") in ("table", "embeddings") and not has_other_data_dir
+    if trains_on_file and "dataset.path" in settings:
+        _check_table(Path(settings["dataset.path"]), data_dir, "dataset.path or data_dir")
+    if "file" in settings:
+        _check_table(Path(settings["file"]), data_dir, "the file or data_dir")
+        if Path(settings["file"]).is_dir():
+            raise ConfigError(folder_for_file(Path(settings["file"])))
 
 
 def check_output_folder(name: str) -> None:
@@ -125,10 +125,10 @@ def check_verified_path(path: Path, outputs: Path) -> None:
     """
     if not path.exists():
         run = newest_run(outputs / "train", "train")
-        instead = f"; the newest finished train run is {run.folder}" if run else ""
+        suggestion = f"; the newest finished train run is {run.folder}" if run else ""
         raise ConfigError(
             f"{path}: this file or folder does not exist: give the path of a run's or a release's "
-            f"folder, or of a ledger's file{instead}"
+            f"folder, or of a ledger's file{suggestion}"
         )
     if path.is_file() and not is_ledger(path):
         raise ConfigError(
@@ -147,18 +147,20 @@ def check_release(folder: Path) -> None:
         raise ConfigError(
             f"release={folder}: this folder does not exist: give the folder of a release"
         )
-    of_run = (folder / STATUS_FILE).exists()
-    if (folder / MANIFEST_FILE).exists() and not of_run:
+    is_run = (folder / STATUS_FILE).exists()
+    if (folder / MANIFEST_FILE).exists() and not is_run:
         return
     if (folder / "release" / MANIFEST_FILE).exists():  # of the run that released it
         return
-    below = [path.parent for path in _manifests_of_releases(folder)]
-    instead = "; give the folder release/ in the folder of the agt predict that made the release"
-    if below:
-        newest_release = max(below, key=lambda path: path.parent.name)
-        instead = f"; did you mean release={newest_release}?"
-    reason = "it is the folder of a run" if of_run else f"{MANIFEST_FILE} is missing"
-    raise ConfigError(f"release={folder}: this is not the folder of a release ({reason}){instead}")
+    releases = [path.parent for path in _manifests_of_releases(folder)]
+    suggestion = "; give the folder release/ in the folder of the agt predict that made the release"
+    if releases:
+        newest_release = max(releases, key=lambda path: path.parent.name)
+        suggestion = f"; did you mean release={newest_release}?"
+    reason = "it is the folder of a run" if is_run else f"{MANIFEST_FILE} is missing"
+    raise ConfigError(
+        f"release={folder}: this is not the folder of a release ({reason}){suggestion}"
+    )
 
 
 def _manifests_of_releases(folder: Path) -> Iterator[Path]:
@@ -176,25 +178,25 @@ def check_answers(path: Path) -> None:
         )
 
 
-def check_ledger_file(command: str, given: Mapping[str, str]) -> None:
+def check_ledger_file(command: str, settings: Mapping[str, str]) -> None:
     """Raise ConfigError where a ledger is not there, or a new one has no place.
 
     Args:
         command: its name.
-        given: as in ``check_places``; ``ledger`` is among it.
+        settings: as in ``check_named_files``; ``ledger`` is among it.
     """
-    name = given["ledger"]
+    name = settings["ledger"]
     if command != "ledger":
         if name != NO_LEDGER:
             existing_ledger(name)
         return
-    if given.get("action") == "init":
+    if settings.get("action") == "init":
         check_suffix_of_ledger(ledger_path(name))
         check_free(ledger_path(name))
     else:
         existing_ledger(name)
-    head = given.get("head")
-    if head and given.get("action") in ("init", "admit"):
+    head = settings.get("head")
+    if head and settings.get("action") in ("init", "admit"):
         check_head_folder(head)
 
 
@@ -223,21 +225,23 @@ def check_head_folder(head: str) -> None:
         )
 
 
-def check_run(command: str, folder: Path, given: Mapping[str, str]) -> None:
+def check_run(command: str, folder: Path, settings: Mapping[str, str]) -> None:
     """Raise ConfigError or DataMissing where a run, or what is asked of it, is not there.
 
     Args:
         command: its name.
         folder: the value of ``run``.
-        given: the other settings, as in ``check_places``.
+        settings: the other settings, as in ``check_named_files``.
     """
     check_usable(folder, "train")
     run = Run.at(folder)
-    inputs = given.get("inputs", LINES)
-    if command != "audit" and inputs != LINES:  # each kind of audit says which inputs it takes
+    inputs = settings.get("inputs", STANDARD_INPUT)
+    if (
+        command != "audit" and inputs != STANDARD_INPUT
+    ):  # each kind of audit says which inputs it takes
         check_inputs(Path(inputs), run)
-    if command == "unlearn" and given.get("ids", LINES) != LINES:
-        check_file_of_ids(given["ids"])
+    if command == "unlearn" and settings.get("ids", STANDARD_INPUT) != STANDARD_INPUT:
+        check_file_of_ids(settings["ids"])
 
 
 def check_inputs(path: Path, run: Run) -> None:
@@ -259,8 +263,8 @@ def check_inputs(path: Path, run: Run) -> None:
         if is_own:
             require(path, "inputs")
         return  # of the user's own, which may keep its files elsewhere
-    found = run.environment.get("data_files")
-    recorded = found.get("data_dir") if isinstance(found, Mapping) else None
+    data_files = run.environment.get("data_files")
+    recorded = data_files.get("data_dir") if isinstance(data_files, Mapping) else None
     data_dir = Path(str(dataset["data_dir"]))
     if isinstance(recorded, Mapping) and Path(str(recorded.get("path"))).exists():
         data_dir = Path(str(recorded["path"]))

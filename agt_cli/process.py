@@ -30,7 +30,7 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 @contextmanager
-def command_line(arguments: Sequence[str]) -> Iterator[None]:
+def recorded_command_line(arguments: Sequence[str]) -> Iterator[None]:
     """Replace sys.argv, which records keep, by the command line that the user typed.
 
     In a process that a launcher started, sys.argv is the launcher's.
@@ -44,7 +44,7 @@ def command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def typed_words() -> list[str]:
-    """Return the command line within ``command_line``, without its first word: command, settings.
+    """Return the command and its settings within ``recorded_command_line``, without "agt".
 
     It is ["train"] alone where no command line was typed.
     """

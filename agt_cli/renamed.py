@@ -15,7 +15,7 @@ TRAINING = ("train", "tune", "measure", "reproduce")
 
 
 @dataclass(frozen=True)
-class Renamed:
+class RenamedSetting:
     """A setting with two names.
 
     Attributes:
@@ -31,29 +31,29 @@ class Renamed:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-RENAMED = (
-    Renamed("accounting", "unproved", values={"refuse": "rigorous", "allow": "paper"}),
-    Renamed("lot", "reserve", ("predict",)),
-    Renamed("seed", "simulate", ("predict",)),
-    Renamed("total.leaks", "total.delta_share", ("ledger",)),
-    Renamed("training.decay", "training.lr_decay", TRAINING),
-    Renamed("training.decay_mode", "training.weight_decay_mode", TRAINING),
+RENAMED_SETTINGS = (
+    RenamedSetting("accounting", "unproved", values={"refuse": "rigorous", "allow": "paper"}),
+    RenamedSetting("lot", "reserve", ("predict",)),
+    RenamedSetting("seed", "simulate", ("predict",)),
+    RenamedSetting("total.leaks", "total.delta_share", ("ledger",)),
+    RenamedSetting("training.decay", "training.lr_decay", TRAINING),
+    RenamedSetting("training.decay_mode", "training.weight_decay_mode", TRAINING),
     # which of the two it is depends on the certificate
-    Renamed("training.clip", "training.clip_elementwise", TRAINING),
-    Renamed("training.clip", "training.clip_derivative", TRAINING),
-    Renamed("training.batch.key", "training.batch.hash_salt", TRAINING),
-    Renamed("ensemble.key", "ensemble.hash_salt", TRAINING),
-    Renamed("dataset.split_key", "dataset.split_salt", TRAINING),
-    Renamed("dataset.keep_key", "dataset.keep_salt", TRAINING),
-    Renamed("rehearse", "dry_run", ("unlearn",)),
-    Renamed("fresh", "new_seeds", ("unlearn",)),
-    Renamed("relation", "relation", values={"replace_one": "substitute"}),
+    RenamedSetting("training.clip", "training.clip_elementwise", TRAINING),
+    RenamedSetting("training.clip", "training.clip_derivative", TRAINING),
+    RenamedSetting("training.batch.key", "training.batch.hash_salt", TRAINING),
+    RenamedSetting("ensemble.key", "ensemble.hash_salt", TRAINING),
+    RenamedSetting("dataset.split_key", "dataset.split_salt", TRAINING),
+    RenamedSetting("dataset.keep_key", "dataset.keep_salt", TRAINING),
+    RenamedSetting("rehearse", "dry_run", ("unlearn",)),
+    RenamedSetting("fresh", "new_seeds", ("unlearn",)),
+    RenamedSetting("relation", "relation", values={"replace_one": "substitute"}),
     # one word of the field in two spellings, both of which are accepted everywhere
-    Renamed("noise.epsilon", "noise.eps"),
-    Renamed("total.eps", "total.epsilon"),
-    Renamed("mechanism.eps", "mechanism.epsilon"),
-    Renamed("certificate.eps", "certificate.epsilon"),
-    Renamed("eps", "epsilon"),
+    RenamedSetting("noise.epsilon", "noise.eps"),
+    RenamedSetting("total.eps", "total.epsilon"),
+    RenamedSetting("mechanism.eps", "mechanism.epsilon"),
+    RenamedSetting("certificate.eps", "certificate.epsilon"),
+    RenamedSetting("eps", "epsilon"),
 )
 
 _SPELLINGS_OF_EPS = ("eps", "epsilon")
@@ -69,10 +69,12 @@ def with_old_names(command: str, words: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a new name has a value that does not exist.
     """
-    entries = [entry for entry in RENAMED if not entry.commands or command in entry.commands]
+    entries = [
+        entry for entry in RENAMED_SETTINGS if not entry.commands or command in entry.commands
+    ]
     translated = []
     for word in words:
-        plus, key, equals, value = _parts(word)
+        plus, key, equals, value = _split_setting(word)
         for entry in entries:
             if equals and key == entry.new:
                 key = entry.old
@@ -95,7 +97,7 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
     word_of: dict[str, str] = {}
     for word in words:
         (setting,) = with_old_names(command, [word])
-        _, key, equals, _ = _parts(setting)
+        _, key, equals, _ = _split_setting(setting)
         if not equals or key.startswith(("~", "-")):
             continue
         if key in word_of:
@@ -106,14 +108,14 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
         word_of[key] = word
 
 
-def _parts(word: str) -> tuple[str, str, str, str]:
+def _split_setting(word: str) -> tuple[str, str, str, str]:
     """Return the plus signs, the key, the equals sign and the value of a word."""
     key, equals, value = word.partition("=")
-    bare = key.lstrip("+")
-    return key[: len(key) - len(bare)], bare, equals, value
+    without_plus = key.lstrip("+")
+    return key[: len(key) - len(without_plus)], without_plus, equals, value
 
 
-def _translated_values(entry: Renamed, value: str) -> str:
+def _translated_values(entry: RenamedSetting, value: str) -> str:
     """Return a value, or the values of a sweep, by the names of records.
 
     Raises:
@@ -141,7 +143,7 @@ def with_new_name(command: str, setting: str) -> str:
     key, equals, value = setting.partition("=")
     entries = [
         entry
-        for entry in RENAMED
+        for entry in RENAMED_SETTINGS
         if entry.old == key and (not entry.commands or command in entry.commands)
     ]
     if len(entries) != 1 or key.rpartition(".")[2] in _SPELLINGS_OF_EPS:
@@ -158,17 +160,17 @@ def with_new_names(command: str, keys: Sequence[str]) -> list[str]:
         command: its name.
         keys: by their names in records.
     """
-    shown: dict[str, None] = {}
+    user_names: dict[str, None] = {}
     for key in keys:
-        several = [
+        new_names = [
             entry.new
-            for entry in RENAMED
+            for entry in RENAMED_SETTINGS
             if entry.old == key and entry.new.rpartition(".")[2] not in _SPELLINGS_OF_EPS
             if command in entry.commands
         ]
-        names = several if len(several) > 1 else [with_new_name(command, key)]
-        shown.update(dict.fromkeys(names))
-    return list(shown)
+        names = new_names if len(new_names) > 1 else [with_new_name(command, key)]
+        user_names.update(dict.fromkeys(names))
+    return list(user_names)
 
 
 @dataclass(frozen=True)

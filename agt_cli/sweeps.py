@@ -33,16 +33,16 @@ from agt.store.atomic import write_atomic
 from agt.store.dotted_keys import flatten_keys
 from agt.store.lock import Lock, is_locked
 from agt_cli import SWEEP_SUFFIX, config_files, usage
-from agt_cli.configuration import combinations, compose_with_hydra, plain
-from agt_cli.errors import failure
+from agt_cli.configuration import compose_with_hydra, sweep_combinations, to_plain_containers
+from agt_cli.errors import error_fields
 from agt_cli.jobs import (
-    erasing,
+    erases_records,
     resolve_settings,
     run_job,
     signature_or_empty,
     signatures_on_earlier_states,
 )
-from agt_cli.process import VISIBLE_GPUS, command_line, raising_terminated, visible_gpus
+from agt_cli.process import VISIBLE_GPUS, raising_terminated, recorded_command_line, visible_gpus
 from agt_cli.report.by_signature import finished_record, may_be_running, move_aside
 from agt_cli.report.console import Console, format_cell
 from agt_cli.report.finished import LOCK_FILE, Run
@@ -54,7 +54,7 @@ LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
 TABLE_FILE = "sweep.csv"
 TABLE_HEADER = b"run,job,state,before,"  # with which the table's first line begins
 STANDARD_INPUT = "-"  # the value of ids and inputs that means standard input
-DYING_SECONDS = 5.0  # how long processes may take to end after their launcher has ended
+MAX_DYING_SECONDS = 5.0  # how long processes may take to end after their launcher has ended
 MAIN_METRICS = (
     "test_accuracy",
     "accuracy",
@@ -90,8 +90,8 @@ class Job:
         compute: a hash of the settings ``compute``, which are in no signature.
         differs: the overrides that not all jobs of the call have.
         run: its record; None: there is none.
-        before: True: this call does not run it, because it was done before, or another process is
-            running it.
+        is_skipped: True: this call does not run it, because it was done before, or another process
+            is running it.
         result: what the process that ran it returned; empty: nothing was returned.
     """
 
@@ -103,15 +103,15 @@ class Job:
     signature: str = ""
     finished_as: frozenset[str] = frozenset()
     compute: str = ""
-    differs: tuple[str, ...] = ()
+    differing_overrides: tuple[str, ...] = ()
     run: Run | None = None
-    before: bool = False
+    is_skipped: bool = False
     result: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """The job's number and the settings that differ, for messages."""
-        settings = " ".join(self.differs)
+        settings = " ".join(self.differing_overrides)
         return f"job {self.number} ({settings})" if settings else f"job {self.number}"
 
     @property
@@ -168,10 +168,10 @@ class Job:
             about["job"] = self.number
         about["run"] = str(self.folder)
         about["state"] = self.state
-        about["settings"] = dict(map(_key_and_value, self.differs))
+        about["settings"] = dict(map(_key_and_value, self.differing_overrides))
         if self.error or self.run is None:
             return {**self.result, **about, "error": self.error, "exit_code": self.exit_code}
-        about["done_before"] = self.before
+        about["done_before"] = self.is_skipped
         recorded = {
             "metrics": self.run.metrics,
             "data_digest": self.run.environment.get("data_digest"),
@@ -181,7 +181,7 @@ class Job:
         return {**about, **self.result}
 
 
-def _as_it_ended(job: Job, result: Mapping[str, Any]) -> Job:
+def _with_result(job: Job, result: Mapping[str, Any]) -> Job:
     """Return a job with its record, if there is one, and with what its process returned.
 
     Args:
@@ -198,7 +198,7 @@ def _key_and_value(override: str) -> tuple[str, str]:
     return key.lstrip("+~"), value
 
 
-def _differing(jobs: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+def _differing_overrides(jobs: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Return for each job, given by its overrides, the overrides that not all jobs have."""
     common = set.intersection(*map(set, jobs)) if jobs else set()
     return [tuple(text for text in overrides if text not in common) for overrides in jobs]
@@ -216,9 +216,9 @@ class Sweep:
 
     Attributes:
         jobs: the jobs of this call.
-        kind: the name of the launcher's class, a key of ``LAUNCH``.
+        kind: the name of the launcher's class, a key of ``LAUNCHERS``.
         launcher: the settings of the launcher.
-        elsewhere: True: jobs run in other processes.
+        in_other_processes: True: jobs run in other processes.
         threads: how many threads each job has, if several share a machine; None: not set.
         gpus: a GPU for each of the jobs that run at the same time; none: they need no GPU.
         batch: how many jobs are given to the launcher at once; None: all.
@@ -242,16 +242,18 @@ class Sweep:
         self.console = console
         self.config_name = config_name
         self.table: JobTable | None = None
-        lines = combinations(overrides)
+        lines = sweep_combinations(overrides)
         hydra = compose_with_hydra(config_name, [*lines[0], "hydra.job.num=0"]).hydra
         params = hydra.sweeper.params
         if params:  # values to try that a configuration file lists
-            lines = combinations([*(f"{key}={value}" for key, value in params.items()), *overrides])
+            lines = sweep_combinations(
+                [*(f"{key}={value}" for key, value in params.items()), *overrides]
+            )
         self.launcher_name = str(hydra.runtime.choices["hydra/launcher"])
         self.launcher = dict(OmegaConf.to_container(hydra.launcher, resolve=True))  # type: ignore[arg-type]
         launcher_class = str(self.launcher.pop("_target_", ""))
         self.kind = launcher_class.rpartition(".")[2]
-        if self.kind not in LAUNCH:
+        if self.kind not in LAUNCHERS:
             raise ConfigError(
                 f"hydra/launcher={self.launcher_name}: this launcher is not supported: give "
                 "hydra/launcher=joblib, submitit_local, submitit_slurm or slurm"
@@ -261,7 +263,7 @@ class Sweep:
                 f"hydra/launcher={self.launcher_name}: the package submitit is not installed: "
                 "type pip install 'submitit>=1.5,<2'"
             )
-        self.elsewhere = self.kind != "BasicLauncher"
+        self.in_other_processes = self.kind != "BasicLauncher"
         self.threads: int | None = None
         self.gpus: tuple[str, ...] = ()
         self.batch = hydra.sweeper.max_batch_size
@@ -278,7 +280,7 @@ class Sweep:
         """
         _check_own_table(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = _take_lock(self.folder, self.console)
+        lock = _acquire_sweep_lock(self.folder, self.console)
         try:
             self._divide_machine()
             jobs = [plan_job(job, self.command, self.console.note) for job in self.jobs]
@@ -293,17 +295,17 @@ class Sweep:
         """
         results: dict[Path, Mapping[str, Any]] = {}
         try:
-            self._run([job for job in jobs if not job.before], results)
+            self._run([job for job in jobs if not job.is_skipped], results)
         finally:
             ended = [
-                job if job.before else _as_it_ended(job, results.get(job.folder, {}))
+                job if job.is_skipped else _with_result(job, results.get(job.folder, {}))
                 for job in jobs
             ]
             self.table = JobTable(self.folder, self.command, ended)
             self.table.write()
         for job in ended:
-            # A job that failed in this process has already printed its error (``perform``).
-            if job.error and (self.elsewhere or job.state != "failed"):
+            # A job that failed in this process has already printed its error (``run_in_launcher``).
+            if job.error and (self.in_other_processes or job.state != "failed"):
                 self.console.error(f"{job.label}: {job.error}")
 
     def _compose(self, lines: Sequence[tuple[str, ...]]) -> list[Job]:
@@ -317,9 +319,11 @@ class Sweep:
         """
         jobs = [self._job(number, line) for number, line in enumerate(lines)]
         _check_inputs(self.command, jobs)
-        differing = _differing([job.overrides for job in jobs])
-        labelled = [replace(job, differs=own) for job, own in zip(jobs, differing, strict=True)]
-        return _in_folders(labelled, self.folder, self.console.note)
+        differing = _differing_overrides([job.overrides for job in jobs])
+        labelled = [
+            replace(job, differing_overrides=own) for job, own in zip(jobs, differing, strict=True)
+        ]
+        return _with_folders(labelled, self.folder, self.console.note)
 
     def _job(self, number: int, line: Sequence[str]) -> Job:
         """Compose one job. Its folder is still that of the sweep.
@@ -330,10 +334,12 @@ class Sweep:
         """
         config = compose_with_hydra(self.config_name, [*line, f"hydra.job.num={number}"])
         overrides = tuple(map(str, config.hydra.overrides.task))
-        settings = resolve_settings(self.command, plain(config), overrides, Console(quiet=True))
+        settings = resolve_settings(
+            self.command, to_plain_containers(config), overrides, Console(quiet=True)
+        )
         signature = signature_or_empty(self.command, settings)
         finished_as = frozenset({signature} - {""})
-        if erasing(self.command, settings) and signature:
+        if erases_records(self.command, settings) and signature:
             finished_as = signatures_on_earlier_states(self.command, settings)
         compute = json.dumps(settings.get("compute"), sort_keys=True)
         return Job(
@@ -385,7 +391,7 @@ class Sweep:
             self.launcher["n_jobs"] = at_once
         else:
             self.batch = at_once
-        self.threads = threads_of_each(at_once)
+        self.threads = threads_per_job(at_once)
 
     def _run(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
         """Launch jobs in batches, and launch those again that a broken launcher did not start.
@@ -404,7 +410,7 @@ class Sweep:
             try:
                 self._launch(batch, results)
             except Exception as error:
-                _wait_for_dying(batch)
+                _wait_for_ending_jobs(batch)
                 not_started = [job for job in batch if not (job.folder / "status.json").exists()]
                 first_line = f"{type(error).__name__}: {str(error).partition('.')[0].strip()}"
                 if len(not_started) == len(batch):
@@ -420,20 +426,22 @@ class Sweep:
 
     def _launch(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
         """Let the launcher run one batch of jobs, and add what they return to ``results``."""
-        if self.elsewhere:
+        if self.in_other_processes:
             all_jobs = counted(len(jobs), "job")
             self.console.note(f"{all_jobs} started with hydra/launcher={self.launcher_name}")
-        task = partial(perform, self.command, self.line, self.console, self.threads, os.getpid())
+        task = partial(
+            run_in_launcher, self.command, self.line, self.console, self.threads, os.getpid()
+        )
         gpus = self.gpus or ("",)
         tasks = [partial(task, gpu, job) for gpu, job in zip(cycle(gpus), jobs, strict=False)]
         if self.gpus and self.kind == "JoblibLauncher":
             returned = _run_in_queues(self.launcher, tasks, len(self.gpus))
         else:  # a batch of submitit_local has at most as many jobs as there are GPUs
-            returned = LAUNCH[self.kind](self.launcher, tasks)
+            returned = LAUNCHERS[self.kind](self.launcher, tasks)
         results.update(zip((job.folder for job in jobs), returned, strict=True))
 
 
-def threads_of_each(jobs: int) -> int | None:
+def threads_per_job(jobs: int) -> int | None:
     """Return the number of threads of each of several jobs that run at the same time.
 
     None: an environment variable sets it.
@@ -441,7 +449,7 @@ def threads_of_each(jobs: int) -> int | None:
     return None if os.environ.get(THREAD_VARIABLES[0]) else max(1, cpu_count() // jobs)
 
 
-def take_share(settings: Mapping[str, Any], threads: int | None, gpu: str) -> None:
+def set_resources(settings: Mapping[str, Any], threads: int | None, gpu: str) -> None:
     """Set this process's number of threads and its GPU, before a library reads them.
 
     Args:
@@ -458,7 +466,7 @@ def take_share(settings: Mapping[str, Any], threads: int | None, gpu: str) -> No
         os.environ[VISIBLE_GPUS] = gpu
 
 
-def perform(
+def run_in_launcher(
     command: str,
     line: tuple[str, ...],
     console: Console,
@@ -475,32 +483,34 @@ def perform(
         command: the name of the command.
         line: the command line as typed, for the record.
         console: prints how the job begins and ends.
-        threads: as in ``take_share``; used if the job runs in another process.
+        threads: as in ``set_resources``; used if the job runs in another process.
         process: the number of the process that the user started.
-        gpu: as in ``take_share``; used if the job runs in another process.
+        gpu: as in ``set_resources``; used if the job runs in another process.
         job: the job.
 
     Returns:
         What --json prints about the job; if it failed, with its error.
     """
-    elsewhere = os.getpid() != process
+    in_other_process = os.getpid() != process
     console.note(f"-- {job.label}")
     try:
         # A process of a launcher does not handle signals yet.
-        with command_line(line), raising_terminated():
-            if elsewhere:
-                take_share(job.settings, threads, gpu)
+        with recorded_command_line(line), raising_terminated():
+            if in_other_process:
+                set_resources(job.settings, threads, gpu)
             HydraConfig.instance().set_config(job.config)
-            of_job = Console(json=True, quiet=True) if elsewhere else console
-            result = run_job(command, job.settings, job.folder, of_job, job.overrides, sweep=True)
+            job_console = Console(json=True, quiet=True) if in_other_process else console
+            result = run_job(
+                command, job.settings, job.folder, job_console, job.overrides, sweep=True
+            )
     except Exception as error:
-        failed = failure(error, usage.COMMANDS[command].config, (), console.verbose)
-        if elsewhere:
+        failed = error_fields(error, usage.COMMANDS[command].config, (), console.verbose)
+        if in_other_process:
             console.note(f"{job.label}: failed, {job.folder}")
         else:
             console.error(f"{job.label}: {failed['error']}")
         return {"command": command, "run": str(job.folder), **failed}
-    if elsewhere:  # jobs that run at the same time print one line each
+    if in_other_process:  # jobs that run at the same time print one line each
         console.note(f"{job.label}: done, {job.folder}")
     return result
 
@@ -537,20 +547,20 @@ def _run_by_joblib(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[d
 
 
 def _run_in_queues(
-    settings: Mapping[str, Any], tasks: Sequence[Task], cards: int
+    settings: Mapping[str, Any], tasks: Sequence[Task], gpus: int
 ) -> list[dict[str, Any]]:
     """Run tasks by joblib, in one process for each GPU, and return their results in the same order.
 
     Args:
         settings: not used by the tasks' processes.
-        tasks: the jobs to run; task n runs in process n modulo ``cards``.
-        cards: how many GPUs there are.
+        tasks: the jobs to run; task n runs in process n modulo ``gpus``.
+        gpus: how many GPUs there are.
     """
-    queues = [partial(_run_here, settings, tasks[card::cards]) for card in range(cards)]
-    results = Parallel(n_jobs=cards, backend="loky")(delayed(queue)() for queue in queues)
+    queues = [partial(_run_here, settings, tasks[gpu::gpus]) for gpu in range(gpus)]
+    results = Parallel(n_jobs=gpus, backend="loky")(delayed(queue)() for queue in queues)
     # CUDA reads only once which GPUs a process may use, so the next batch needs new processes.
     get_reusable_executor().shutdown(wait=True)
-    return [results[index % cards][index // cards] for index in range(len(tasks))]
+    return [results[index % gpus][index // gpus] for index in range(len(tasks))]
 
 
 def _run_by_submitit(
@@ -571,7 +581,7 @@ def _run_by_submitit(
     from submitit.core.utils import UncompletedJobError
 
     # The parameters of every kind of cluster are those of a single machine.
-    options = config_files.packed()["hydra/launcher"]
+    options = config_files.packed_groups()["hydra/launcher"]
     common = re.findall(r"^(\w+):", options["submitit_local"], re.MULTILINE)
     parameters = {
         key if key in common else f"{cluster}_{key}": value for key, value in settings.items()
@@ -599,7 +609,7 @@ def _run_by_submitit(
     return results
 
 
-LAUNCH: dict[str, Callable[[Mapping[str, Any], Sequence[Task]], list[dict[str, Any]]]] = {
+LAUNCHERS: dict[str, Callable[[Mapping[str, Any], Sequence[Task]], list[dict[str, Any]]]] = {
     "BasicLauncher": _run_here,
     "JoblibLauncher": _run_by_joblib,
     "LocalLauncher": partial(_run_by_submitit, "local"),
@@ -622,7 +632,7 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
             for done.
     """
     erased_runs = Counter(
-        str(job.settings["run"]) for job in jobs if erasing(command, job.settings)
+        str(job.settings["run"]) for job in jobs if erases_records(command, job.settings)
     )
     repeated_runs = [run for run, count in erased_runs.items() if count > 1]
     if repeated_runs:
@@ -658,7 +668,7 @@ def _check_own_table(sweep: Path) -> None:
         )
 
 
-def _take_lock(sweep: Path, console: Console) -> Lock:
+def _acquire_sweep_lock(sweep: Path, console: Console) -> Lock:
     """Acquire and return the lock of a sweep, which keeps other processes from running it.
 
     If the file system has no locks, the user is warned instead.
@@ -680,12 +690,12 @@ def _take_lock(sweep: Path, console: Console) -> Lock:
     return lock
 
 
-def _wait_for_dying(jobs: Sequence[Job]) -> None:
+def _wait_for_ending_jobs(jobs: Sequence[Job]) -> None:
     """Wait until no job's process is running any more, but at most DYING_SECONDS.
 
     Processes end soon after a launcher that stopped with an error.
     """
-    end = time.monotonic() + DYING_SECONDS
+    end = time.monotonic() + MAX_DYING_SECONDS
     while any(is_locked(job.folder / LOCK_FILE) for job in jobs) and time.monotonic() < end:
         time.sleep(0.05)
 
@@ -694,7 +704,7 @@ def _wait_for_dying(jobs: Sequence[Job]) -> None:
 # -------------------------------------------------------------
 
 
-def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -> list[Job]:
+def _with_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -> list[Job]:
     """Return jobs with the folders that their signatures name, without jobs that are repeated.
 
     Args:
@@ -703,18 +713,18 @@ def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -
         note: prints a line for each job that is left out.
     """
     counts = Counter(job.signature for job in jobs)
-    named: dict[str, Job] = {}
+    job_by_folder_name: dict[str, Job] = {}
     for job in jobs:
         # A job without a signature will fail, and is never taken for done.
         name = job.signature or f"job{job.number}"
         if job.signature and counts[job.signature] > 1:
             name = f"{name}-{job.compute}"
-        if name in named:
-            other_job = named[name].label
+        if name in job_by_folder_name:
+            other_job = job_by_folder_name[name].label
             note(f"{job.label} is left out, because it computes the same as {other_job}")
             continue
-        named[name] = replace(job, folder=sweep / name)
-    return list(named.values())
+        job_by_folder_name[name] = replace(job, folder=sweep / name)
+    return list(job_by_folder_name.values())
 
 
 def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
@@ -728,8 +738,8 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
         note: prints a line if there is an earlier run.
 
     Returns:
-        The job; with its record and ``before`` True if it is done, or another process is running
-        it.
+        The job; with its record and ``is_skipped`` True if it is done, or another process is
+        running it.
     """
     for signature in sorted(job.finished_as):
         folder = job.folder.with_name(job.folder.name.replace(job.signature, signature))
@@ -743,19 +753,19 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
             continue
         if run is not None:
             note(f"{job.label} was done before and is not run again; its result is in {folder}")
-            return replace(job, folder=folder, run=run, before=True)
+            return replace(job, folder=folder, run=run, is_skipped=True)
     if may_be_running(job.folder):
         note(
             f"{job.label} is not started, because another process is running this job, in "
             f"the folder {job.folder}"
         )
-        return replace(job, run=Run.at(job.folder), before=True)
+        return replace(job, run=Run.at(job.folder), is_skipped=True)
     state = Run.at(job.folder).state
-    aside = move_aside(job.folder)
-    if aside is not None:
+    moved_folder = move_aside(job.folder)
+    if moved_folder is not None:
         note(
             f"{job.label} runs again: its earlier run is {state}, and the folder of that run was "
-            f"moved to {aside}"
+            f"moved to {moved_folder}"
         )
     return job
 
@@ -834,19 +844,26 @@ class JobTable:
         A job that has the signature or the overrides of another one is the same job. Of its
         records, a finished one is taken if there is one, else the newest.
         """
-        seen: set[object] = set()
+        known_names: set[object] = set()
         for job in self.jobs:
-            seen |= {job.signature, frozenset(job.overrides)}
+            known_names |= {job.signature, frozenset(job.overrides)}
         earlier: list[Run] = []
         for run in sorted(
             jobs_of(self.sweep), key=lambda run: (run.state == "done", run.start_time), reverse=True
         ):
             names = {run.environment.get("signature"), frozenset(run.overrides)}
-            if run.command == self.command and run.overrides and not names & seen:
-                seen |= names
+            if run.command == self.command and run.overrides and not names & known_names:
+                known_names |= names
                 earlier.append(run)
         return [
-            Job(-1, run.overrides, run.folder, differs=run.overrides, run=run, before=True)
+            Job(
+                -1,
+                run.overrides,
+                run.folder,
+                differing_overrides=run.overrides,
+                run=run,
+                is_skipped=True,
+            )
             for run in sorted(earlier, key=lambda run: run.started)
         ]
 
@@ -857,7 +874,7 @@ class JobTable:
         seconds, the metrics, and error.
         """
         jobs = [*self.jobs, *self.earlier()]
-        differing = _differing([job.overrides for job in jobs])
+        differing = _differing_overrides([job.overrides for job in jobs])
         settings = [dict(map(_key_and_value, overrides)) for overrides in differing]
         keys = dict.fromkeys(key for row in settings for key in row)
         rows = []
@@ -866,7 +883,7 @@ class JobTable:
                 "run": job.folder.name,
                 "job": job.number if job.number >= 0 else "",
                 "state": job.state,
-                "before": job.before,
+                "before": job.is_skipped,
             }
             recorded = flatten_keys(job.run.config if job.run else {})
             for key in keys:

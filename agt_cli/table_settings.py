@@ -25,7 +25,7 @@ from agt_cli.usage import quoted
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 RESERVED_WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 """Words that YAML does not read as text."""
-GROUPS = ("ranges", "lists", "classes", "size")
+PUBLIC_GROUPS = ("ranges", "lists", "classes", "size")
 """Groups of values of a table, each of which may be public or not."""
 
 
@@ -109,10 +109,10 @@ class TableFile:
         suffixes = r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$"
         stem = self.name or re.sub(suffixes, "", self.file.name, flags=re.IGNORECASE)
         ascii = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
-        bare = re.sub(r"[^A-Za-z0-9_-]+", "_", ascii).strip("_-")
-        if PLAIN_NAME.fullmatch(bare) and bare.casefold() not in RESERVED_WORDS:
-            return bare
-        return f"table_{bare}".strip("_")
+        name_part = re.sub(r"[^A-Za-z0-9_-]+", "_", ascii).strip("_-")
+        if PLAIN_NAME.fullmatch(name_part) and name_part.casefold() not in RESERVED_WORDS:
+            return name_part
+        return f"table_{name_part}".strip("_")
 
     @property
     def dataset_file(self) -> Path:
@@ -137,7 +137,7 @@ class TableFile:
         in_source_tree = (
             self.force and self.dataset_file.exists() and config_files.user_conf() is None
         )
-        if config_files.is_own("dataset", self.dataset) and not in_source_tree:
+        if config_files.is_builtin("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(
                 f"dataset={self.dataset} is the name of one of agt's own data sets: give "
                 f"another name, such as name=my_{self.dataset}"
@@ -158,18 +158,23 @@ def read_groups(value: object) -> object:
             they are.
 
     Raises:
-        ConfigError: a name is not one of ``GROUPS``.
+        ConfigError: a name is not one of ``PUBLIC_GROUPS``.
     """
-    known: dict[object, tuple[str, ...]] = {"yes": GROUPS, True: GROUPS, "no": (), False: ()}
-    if isinstance(value, str | bool) and value in known:
-        return known[value]
+    groups_of_answer: dict[object, tuple[str, ...]] = {
+        "yes": PUBLIC_GROUPS,
+        True: PUBLIC_GROUPS,
+        "no": (),
+        False: (),
+    }
+    if isinstance(value, str | bool) and value in groups_of_answer:
+        return groups_of_answer[value]
     if isinstance(value, str):
         value = tuple(value.strip(" []").replace(",", " ").split())
     if not isinstance(value, list | tuple):
         return value
     for word in value:
-        if word not in GROUPS:
-            hint = nearest(str(word), ("yes", "no", *GROUPS))
+        if word not in PUBLIC_GROUPS:
+            hint = nearest(str(word), ("yes", "no", *PUBLIC_GROUPS))
             raise ConfigError(f"public: unknown value '{word}'{hint}")
     return value
 
@@ -185,8 +190,8 @@ def read_flag(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    known = {"yes": True, "true": True, "no": False, "false": False}
-    answer = known.get(value.strip().casefold())
+    flags = {"yes": True, "true": True, "no": False, "false": False}
+    answer = flags.get(value.strip().casefold())
     if answer is None:
         raise ConfigError(f"'{value}' is neither true nor false: give true or false")
     return answer

@@ -30,11 +30,15 @@ from agt.models.model import Model
 from agt.targets import trusted_names
 from agt_cli.process import current_team, ignore_signals
 
-FOREVER = 30 * 86400.0  # seconds: the others wait while the first reads data or draws figures
+MAX_WAIT_SECONDS = (
+    30 * 86400.0
+)  # seconds: the others wait while the first reads data or draws figures
 
-PATIENCE = 5.0  # seconds that others wait for the first process's exit code after it ended
+EXIT_CODE_WAIT_SECONDS = (
+    5.0  # seconds that others wait for the first process's exit code after it ended
+)
 
-OVER = "agt/over"
+END_TASK = "agt/over"
 """The name of the last task, and the key under which the exit code is published."""
 
 # Names of features that every process has read.
@@ -58,12 +62,12 @@ class Team:
     _waiting: bool = field(default=True, init=False)  # whether the others wait for a task
 
     @classmethod
-    def of(cls, group: Group) -> "Team":
+    def from_group(cls, group: Group) -> "Team":
         """Return the team of a group; every process must call this at the same time."""
         return cls(group, tuple(group.all_gather(socket.gethostname())))
 
     @contextmanager
-    def at(self, task: str, *arguments: Any) -> Iterator[None]:
+    def sharing_task(self, task: str, *arguments: Any) -> Iterator[None]:
         """Let the other processes do a task, while this process does the same within the context.
 
         Args:
@@ -92,34 +96,36 @@ class Team:
         # Not reached after an exception: the others may then still be at the task.
         self._waiting = True
 
-    def made(self, make: Callable[[], T]) -> T:
+    def call_in_all(self, function: Callable[[], T]) -> T:
         """Call a function in every process, and return its result if it fails in none.
 
         Every process must call this at the same time.
 
         Args:
-            make: the function.
+            function: the function.
 
         Raises:
-            Exception: what ``make`` raised in this process.
+            Exception: what ``function`` raised in this process.
             AgtError: it failed in another process, which the message names.
         """
-        failed: Exception | None = None
+        own_error: Exception | None = None
         try:
-            result = make()
+            result = function()
         except Exception as error:
-            failed = error
-        reasons = self.group.all_gather(None if failed is None else _as_sent(failed))
-        if failed:
-            raise failed
+            own_error = error
+        reasons = self.group.all_gather(
+            None if own_error is None else _message_and_exit_code(own_error)
+        )
+        if own_error:
+            raise own_error
         for rank, reason in enumerate(reasons):
             if reason:
                 problem, exit_code = reason
                 host = self.hosts[rank]
                 size = self.group.size
-                theirs = AgtError(f"process {rank} of {size}, on {host}: {problem}")
-                theirs.exit_code = exit_code
-                raise theirs
+                peer_error = AgtError(f"process {rank} of {size}, on {host}: {problem}")
+                peer_error.exit_code = exit_code
+                raise peer_error
         return result
 
     def end(self, code: int) -> None:
@@ -128,13 +134,13 @@ class Team:
         Only the first process calls this, as the last thing that it does.
         """
         with suppress(RuntimeError):  # torchrun is gone, and with it the board
-            self.group.board.set(OVER, str(code))
+            self.group.board.set(END_TASK, str(code))
         if self._waiting:
             with suppress(PeerLost):
-                self.group.broadcast((OVER, code))
+                self.group.broadcast((END_TASK, code))
 
     @property
-    def described(self) -> dict[str, object]:
+    def description(self) -> dict[str, object]:
         """The number of processes, their machines and the backend, for env.json."""
         return {"count": self.group.size, "hosts": list(self.hosts), "backend": dist.get_backend()}
 
@@ -147,8 +153,8 @@ def lead(command: Callable[[], int]) -> int:
             they are told the exit code, which is 1 if it raises an exception.
     """
     code = AgtError.exit_code
-    with together(FOREVER) as group, joined(ALONE):
-        team = Team.of(group)
+    with together(MAX_WAIT_SECONDS) as group, joined(ALONE):
+        team = Team.from_group(group)
         token = current_team.set(team)
         try:
             code = command()
@@ -158,22 +164,22 @@ def lead(command: Callable[[], int]) -> int:
     return code
 
 
-def word_of_the_first(group: Group) -> int:
+def published_exit_code(group: Group) -> int:
     """Return the exit code that the first process publishes within PATIENCE seconds; else 1.
 
     It is also 1 if the processes were never connected.
     """
-    until = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + EXIT_CODE_WAIT_SECONDS
     with suppress(RuntimeError):
-        while group.board is not None and time.monotonic() < until:
-            if group.board.check([OVER]):
-                return int(group.board.get(OVER))
+        while group.board is not None and time.monotonic() < deadline:
+            if group.board.check([END_TASK]):
+                return int(group.board.get(END_TASK))
             time.sleep(0.02)
     return AgtError.exit_code
 
 
 def share_answers(
-    model: Model, team: Team, known: Mapping[str, np.ndarray] = MappingProxyType({})
+    model: Model, team: Team, features_by_name: Mapping[str, np.ndarray] = MappingProxyType({})
 ) -> Model:
     """Return a copy of a model whose answers all processes of a team compute together.
 
@@ -183,45 +189,47 @@ def share_answers(
     Args:
         model: a model that every process of the team has.
         team: the processes.
-        known: features that the other processes have read, by the names that they use. Other arrays
-            are sent to them.
+        features_by_name: features that the other processes have read, by the names that they use.
+            Other arrays are sent to them.
     """
     shared = copy(model)
     for method in ("predict", "margins", "certify"):
-        object.__setattr__(shared, method, partial(_answer, team, known, getattr(model, method)))
+        object.__setattr__(
+            shared, method, partial(_answer, team, features_by_name, getattr(model, method))
+        )
     object.__setattr__(shared, "_unshared", model)
     return shared
 
 
 def _answer(
     team: Team,
-    known: Mapping[str, np.ndarray],
-    ask: Callable[..., Any],
+    features_by_name: Mapping[str, np.ndarray],
+    method: Callable[..., Any],
     features: Any,
-    *more: Any,
-    **named: Any,
+    *arguments: Any,
+    **keywords: Any,
 ) -> Any:
     """Call a method of a model in every process of a team.
 
     Args:
         team: the processes.
-        known: as in ``share_answers``.
-        ask: the method.
+        features_by_name: as in ``share_answers``.
+        method: the method.
         features: its first argument. If they are read from a file piece by piece, and the others do
             not know them, this process answers alone.
-        more: its other arguments. Functions among them, which report progress, are not sent.
-        named: its keyword arguments, which are not sent.
+        arguments: its other arguments. Functions among them, which report progress, are not sent.
+        keywords: its keyword arguments, which are not sent.
     """
-    name = next((name for name, array in known.items() if array is features), None)
+    name = next((name for name, array in features_by_name.items() if array is features), None)
     if name is None and not isinstance(features, np.ndarray):
-        return ask(features, *more, **named)
+        return method(features, *arguments, **keywords)
     sent = None if name else features
-    sendable = [argument for argument in more if not callable(argument)]
-    with team.at("answer", ask.__name__, name, sent, *sendable):
-        return ask(features, *more, **named)
+    sendable = [argument for argument in arguments if not callable(argument)]
+    with team.sharing_task("answer", method.__name__, name, sent, *sendable):
+        return method(features, *arguments, **keywords)
 
 
-def unshared(model: Model) -> Model:
+def without_sharing(model: Model) -> Model:
     """Return the model that only this process asks, of one that ``share_answers`` made.
 
     An error in its answers does not affect the other processes. Any other model is returned as it
@@ -230,7 +238,7 @@ def unshared(model: Model) -> Model:
     return vars(model).get("_unshared", model)
 
 
-def _as_sent(error: Exception) -> tuple[str, int]:
+def _message_and_exit_code(error: Exception) -> tuple[str, int]:
     """Return the message and the exit code of an error, which other processes report."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}", AgtError.exit_code

@@ -21,8 +21,8 @@ from agt.settings import (
 )
 from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
-from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, message_of_error, missing_words
+from agt_cli.configuration import check_keys
+from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_not_finished, check_resumed_folder
@@ -111,10 +111,10 @@ def check_training(config: Mapping[str, Any]) -> None:
             if run.command == "train":
                 check_not_finished(run)
         return
-    also = ""
-    if missing_words(config):
-        also = message_of_error(lambda: read_own_part(config.get("model"), "model"))
-    check_network(config, also)
+    other_problem = ""
+    if missing_settings(config):
+        other_problem = error_message(lambda: read_own_part(config.get("model"), "model"))
+    check_network(config, other_problem)
     check_parts(config)
     check_table_of_dataset(config.get("dataset"))
 
@@ -135,7 +135,7 @@ def check_feature_map(certificate: object) -> None:
 
 def check_parts(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of a training configuration, each part by itself."""
-    only_keys(config, TRAINING_KEYS)
+    check_keys(config, TRAINING_KEYS)
     check_feature_map(config.get("certificate"))
     read_parts(config)
     certificate = config.get("certificate")

@@ -32,7 +32,7 @@ def read_range(value: object) -> object:
     if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
         raise ConfigError(malformed_range("range", _typed(value)))
     if any(isinstance(end, str) for end in ends):
-        check_points("range", _typed(ends))
+        check_no_ambiguous_points("range", _typed(ends))
     try:
         [float(end) for end in ends]
     except (TypeError, ValueError, OverflowError):
@@ -40,7 +40,7 @@ def read_range(value: object) -> object:
     return tuple(ends)
 
 
-def check_points(setting: str, text: str) -> None:
+def check_no_ambiguous_points(setting: str, text: str) -> None:
     """Raise ConfigError if a point in a range may separate thousands, as in 20.000.
 
     Args:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import agt_cli
 from agt.errors import ConfigError, nearest
-from agt_cli.config_files import experiments_dir, options
+from agt_cli.config_files import experiments_dir, options_of_group
 
 IDS_NEED_A_FILE = (
     "ids cannot be listed on the command line. Write them into a file, one id per line, and give "
@@ -47,7 +47,7 @@ OPTIONS = (
     "--config-dir",
 )
 
-WITH_VALUE = (
+OPTIONS_WITH_VALUE = (
     "--cfg",
     "-c",
     "--package",
@@ -186,11 +186,11 @@ or GROUP=NAME, for which a command's word stands, too.
 _NAME = re.compile(r"\w[\w.-]*")
 
 # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
-_GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")
+_HYDRA_GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")
 
 QUOTES = "'\""
 
-PATHS = (
+PATH_SETTINGS = (
     "ledger",
     "run",
     "release",
@@ -207,10 +207,10 @@ PATHS = (
 
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 
-_FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
+_NEEDS_QUOTES = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
 
 
-def instead_of(command: str, word: str) -> str | None:
+def replacement_of(command: str, word: str) -> str | None:
     """Return what to type instead of a word that an earlier version took; None: it did not."""
     setting = word.lstrip("+")
     key, equals, _ = setting.partition("=")
@@ -221,32 +221,33 @@ def instead_of(command: str, word: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word that a command takes without a key (``agt data prepare imdb``).
+class PositionalArgument:
+    """An argument that a command takes without a key (``agt data prepare imdb``).
 
-    It becomes the setting KEY=WORD.
+    Its value becomes the setting KEY=VALUE.
 
     Attributes:
-        key: the configuration key or group that the word sets.
-        choices: the words that are allowed; empty: the options of the configuration group ``key``,
-            or, if the key is ``name``, the experiments in experiments/.
-        free: how help calls the word, if any word is allowed; empty: only ``known`` ones are.
-        after: the word that must come before it; empty: it is taken in any case.
+        key: the configuration key or group that the argument sets.
+        choices: the values that are allowed; empty: the options of the configuration group
+            ``key``, or, if the key is ``name``, the experiments in experiments/.
+        placeholder: the argument's name in help, if any value is allowed; empty: only the values
+            in ``allowed`` are.
+        after: the value that the previous argument must have; empty: any.
     """
 
     key: str
     choices: tuple[str, ...] = ()
-    free: str = ""
+    placeholder: str = ""
     after: str = ""
 
     @property
-    def known(self) -> tuple[str, ...]:
-        """The words that are allowed; if any is, only what help calls it."""
-        if self.free:
-            return (self.free,)
+    def allowed(self) -> tuple[str, ...]:
+        """The values that are allowed; if any value is, only the placeholder."""
+        if self.placeholder:
+            return (self.placeholder,)
         if self.key == "name":
             return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
-        return self.choices or tuple(options(self.key))
+        return self.choices or tuple(options_of_group(self.key))
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ class Command:
     config: str
     help: str
     examples: tuple[str, ...]
-    words: tuple[Word, ...] = ()
+    positionals: tuple[PositionalArgument, ...] = ()
     recorded: bool = True
 
     @property
@@ -286,7 +287,7 @@ COMMANDS: dict[str, Command] = {
             "agt start loans.csv label=default id=none public=yes purpose=both eps=1",
             "agt start loans.csv answers=answers.yaml eps=0.5",
         ),
-        (Word("file", free="FILE"),),
+        (PositionalArgument("file", placeholder="FILE"),),
         recorded=False,
     ),
     "train": Command(
@@ -388,7 +389,10 @@ COMMANDS: dict[str, Command] = {
             "agt ledger admit loans run=FOLDER             # adds the table of a run that is "
             "about the same people, so that both share the budget",
         ),
-        (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
+        (
+            PositionalArgument("action", ("init", "show", "verify", "admit")),
+            PositionalArgument("ledger", placeholder="NAME"),
+        ),
         recorded=False,
     ),
     "unlearn": Command(
@@ -422,7 +426,7 @@ COMMANDS: dict[str, Command] = {
             "one minute",
             "agt reproduce blobs only=[001_fig2,001_fig6]",
         ),
-        (Word("name"),),
+        (PositionalArgument("name"),),
     ),
     "data": Command(
         "agt_cli/commands/data",
@@ -437,9 +441,9 @@ COMMANDS: dict[str, Command] = {
             "agt data prepare amex data_dir=/mnt/large",
         ),
         (
-            Word("action", ("prepare", "inspect")),
-            Word("prepare", after="prepare"),
-            Word("file", free="FILE", after="inspect"),
+            PositionalArgument("action", ("prepare", "inspect")),
+            PositionalArgument("prepare", after="prepare"),
+            PositionalArgument("file", placeholder="FILE", after="inspect"),
         ),
     ),
     "verify": Command(
@@ -454,7 +458,7 @@ COMMANDS: dict[str, Command] = {
             "agt verify outputs/train/... page=audit.html  # also writes the result to a file",
             "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
-        (Word("path", free="PATH"),),
+        (PositionalArgument("path", placeholder="PATH"),),
         recorded=False,
     ),
     "audit": Command(
@@ -470,7 +474,7 @@ COMMANDS: dict[str, Command] = {
             "faults that are planted on purpose",
             "agt audit certificate --help                  # shows the settings of this audit",
         ),
-        (Word("audit"),),
+        (PositionalArgument("audit"),),
     ),
     "doctor": Command(
         "agt_cli/commands/doctor",
@@ -499,31 +503,67 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
-    """Return a command line with settings in place of the words that the command takes.
+def settings_from_positionals(name: str, rest: Sequence[str]) -> list[str]:
+    """Return a command line with settings in place of the command's positional arguments.
 
     Args:
         name: the name of the command.
-        rest: what follows it; the command's words may be anywhere among settings and options.
+        rest: what follows it; positional arguments may be anywhere among settings and options.
 
     Returns:
-        First the settings that words became, then the other settings, then the options.
+        First the settings that positional arguments became, then the other settings, then the
+        options.
 
     Raises:
-        ConfigError: a word is missing or unknown; the message names those that are allowed.
+        ConfigError: a positional argument is missing or unknown; the message names those that are
+            allowed.
     """
-    before = f"agt {name}"
-    found, missing = words_of(name, rest)
-    for word, given in found:
-        if not word.free and given not in word.known:
-            hint = nearest(given, word.known)
-            if "inspect" in word.known and os.path.exists(given):
-                hint = f"; to describe this table, type {before} inspect {given}"
-            unknown = f"unknown word '{given}' after `{before}`{hint}"
-            raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
-        before += f" {given}"
-    for given in rest if missing and missing.key == "path" else ():
-        key, equals, value = given.partition("=")
+    command_line = f"agt {name}"
+    matched, missing = match_positionals(name, rest)
+    settings = []
+    for positional, typed in matched:
+        _check_positional(positional, typed, command_line)
+        command_line += f" {typed}"
+        value = quoted(typed) if positional.placeholder else typed
+        settings.append(f"{positional.key}={value}")
+    if missing is not None:
+        if missing.key == "path":
+            _check_no_path_setting(name, rest)
+        possible = " or ".join(missing.allowed)
+        raise ConfigError(f"`{command_line}` is incomplete: add {possible}")
+    options = _option_indices(rest)
+    used = {*_positional_indices(rest)[: len(matched)], *options}
+    others = [word for index, word in enumerate(rest) if index not in used]
+    # Options come last, because Hydra's parser does not accept them between settings.
+    return [*settings, *map(_as_hydra_override, others), *(rest[index] for index in options)]
+
+
+def _check_positional(positional: PositionalArgument, typed: str, command_line: str) -> None:
+    """Raise ConfigError if a command does not allow what was typed as a positional argument.
+
+    Args:
+        positional: the argument.
+        typed: its value.
+        command_line: what was typed before it, for the message.
+    """
+    if positional.placeholder or typed in positional.allowed:
+        return
+    hint = nearest(typed, positional.allowed)
+    if "inspect" in positional.allowed and os.path.exists(typed):
+        hint = f"; to describe this table, type {command_line} inspect {typed}"
+    unknown = f"unknown word '{typed}' after `{command_line}`{hint}"
+    raise ConfigError(OLD_SPELLINGS.get(f"{positional.key}={typed}", unknown))
+
+
+def _check_no_path_setting(name: str, rest: Sequence[str]) -> None:
+    """Raise ConfigError if the path that a command takes without a key was given with one.
+
+    Args:
+        name: the name of the command, which has no setting for this path.
+        rest: what follows it.
+    """
+    for word in rest:
+        key, equals, value = word.partition("=")
         if equals and key in ("run", "release", "folder", "file"):
             # `latest` stands for a run where a setting run=... is read, and is no path here.
             folder = value if value not in ("", "latest") else "PATH"
@@ -531,44 +571,34 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
                 f"agt {name} has no setting {key}=..., because it takes the path without a key: "
                 f"type agt {name} {folder}"
             )
-    if missing:
-        possible = " or ".join(missing.known)
-        raise ConfigError(f"`{before}` is incomplete: add {possible}")
-    settings = []
-    for word, given in found:
-        value = quoted(given) if word.free else given
-        settings.append(f"{word.key}={value}")
-    options = _option_positions(rest)
-    taken = {*_bare_positions(rest)[: len(found)], *options}
-    others = [word for position, word in enumerate(rest) if position not in taken]
-    # Options come last, because Hydra's parser does not accept them between settings.
-    return [*settings, *map(_as_override, others), *(rest[position] for position in options)]
 
 
-def words_of(name: str, rest: Sequence[str]) -> tuple[list[tuple[Word, str]], Word | None]:
-    """Assign the words of a command line that are neither settings nor options.
+def match_positionals(
+    name: str, rest: Sequence[str]
+) -> tuple[list[tuple[PositionalArgument, str]], PositionalArgument | None]:
+    """Match what was typed with the positional arguments of a command, in their order.
 
     Args:
         name: the name of the command.
-        rest: what follows it.
+        rest: what follows it. Settings and options are skipped.
 
     Returns:
-        The words that the command takes, each with the word that was typed, as far as there are
-        some; and the first word that is missing, or None.
+        The positional arguments that were given, each with its value; and the first one that is
+        missing, or None.
     """
-    typed = [rest[position] for position in _bare_positions(rest)]
-    found: list[tuple[Word, str]] = []
-    before = ""
-    for word in COMMANDS[name].words:
-        if word.after in ("", before):
-            if len(found) == len(typed):
-                return found, word
-            before = typed[len(found)]
-            found.append((word, before))
-    return found, None
+    typed = [rest[index] for index in _positional_indices(rest)]
+    matched: list[tuple[PositionalArgument, str]] = []
+    previous = ""
+    for positional in COMMANDS[name].positionals:
+        if positional.after in ("", previous):
+            if len(matched) == len(typed):
+                return matched, positional
+            previous = typed[len(matched)]
+            matched.append((positional, previous))
+    return matched, None
 
 
-def settings_of_sweep(rest: Sequence[str]) -> list[str]:
+def with_sweep_folder(rest: Sequence[str]) -> list[str]:
     """Return a command line in which Hydra's setting of a sweep's folder replaces ``sweep=NAME``.
 
     Without ``sweep=NAME`` it is returned as it is.
@@ -576,26 +606,26 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: the name is not allowed, or the command line is not a sweep.
     """
-    named = [word for word in rest if word.partition("=")[0] == "sweep"]
-    if not named:
+    sweep_settings = [word for word in rest if word.partition("=")[0] == "sweep"]
+    if not sweep_settings:
         return list(rest)
-    name = named[-1].partition("=")[2].strip("'\"").removesuffix(agt_cli.SWEEP_SUFFIX)
-    given = named[-1]
+    name = sweep_settings[-1].partition("=")[2].strip("'\"").removesuffix(agt_cli.SWEEP_SUFFIX)
+    typed = sweep_settings[-1]
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{given}: the name of a sweep may contain only letters, digits, '.', '_' and '-', "
+            f"{typed}: the name of a sweep may contain only letters, digits, '.', '_' and '-', "
             "and must not start with '.' or '-': give another name"
         )
     if not is_sweep(rest):
         raise ConfigError(
-            f"{given}: only a sweep can have a name, but this command is not a sweep. Leave "
+            f"{typed}: only a sweep can have a name, but this command is not a sweep. Leave "
             "sweep=... out. For a sweep, add -m and the values to try, such as "
             "training.seed=0,1,2"
         )
     folder = (
         f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"
     )
-    return [folder, *(word for word in rest if word not in named)]
+    return [folder, *(word for word in rest if word not in sweep_settings)]
 
 
 def is_sweep(rest: Sequence[str]) -> bool:
@@ -603,9 +633,9 @@ def is_sweep(rest: Sequence[str]) -> bool:
     return bool({"-m", "--multirun"} & set(rest))
 
 
-def _bare_positions(rest: Sequence[str]) -> list[int]:
+def _positional_indices(rest: Sequence[str]) -> list[int]:
     """Return the positions of words that are neither settings, options nor values of options."""
-    options = _option_positions(rest)
+    options = _option_indices(rest)
     return [
         position
         for position, word in enumerate(rest)
@@ -613,16 +643,16 @@ def _bare_positions(rest: Sequence[str]) -> list[int]:
     ]
 
 
-def _option_positions(rest: Sequence[str]) -> list[int]:
+def _option_indices(rest: Sequence[str]) -> list[int]:
     """Return the positions of options, and of the words that are their values."""
     return [
         position
         for position, (before, word) in enumerate(pairwise(["", *rest]))
-        if word.startswith("-") or before in WITH_VALUE
+        if word.startswith("-") or before in OPTIONS_WITH_VALUE
     ]
 
 
-def _as_override(word: str) -> str:
+def _as_hydra_override(word: str) -> str:
     """Return a setting as Hydra reads it, whatever characters a file's name has.
 
     The value is put in quotes if Hydra's grammar does not allow it, unless it seems to be written
@@ -639,10 +669,10 @@ def _as_override(word: str) -> str:
     if value.startswith("~/"):
         value = os.path.expanduser(value)
         word = f"{key}={value}"
-    if "${" in value and key in PATHS:
+    if "${" in value and key in PATH_SETTINGS:
         return f"{key}={quoted(value.strip(QUOTES))}"
-    is_grammar = _GRAMMAR.search(value) or _FUNCTION.fullmatch(value)
-    if equals and not is_grammar and _FOREIGN.search(value):
+    is_grammar = _HYDRA_GRAMMAR.search(value) or _FUNCTION.fullmatch(value)
+    if equals and not is_grammar and _NEEDS_QUOTES.search(value):
         return f"{key}={quoted(value)}"
     return word
 

@@ -15,7 +15,7 @@ from agt.models.model import Model
 from agt.targets import trusting
 from agt_cli.errors import explain
 from agt_cli.report.console import Console
-from agt_cli.team import FOREVER, OVER, QUERIES, SPLITS, Team, word_of_the_first
+from agt_cli.team import END_TASK, MAX_WAIT_SECONDS, QUERIES, SPLITS, Team, published_exit_code
 
 
 def work() -> int:
@@ -31,9 +31,9 @@ def work() -> int:
     warnings.simplefilter("ignore")
     group = ALONE
     try:
-        with together(FOREVER) as joined:
+        with together(MAX_WAIT_SECONDS) as joined:
             group = joined
-            worker = Worker(Team.of(group))
+            worker = Worker(Team.from_group(group))
             code = None
             while code is None:
                 code = worker.do_next_task()
@@ -41,12 +41,12 @@ def work() -> int:
     except Exception as error:
         if explain(error, "", ()) is None:
             traceback.print_exc()
-    return word_of_the_first(group)
+    return published_exit_code(group)
 
 
 @dataclass
 class Worker:
-    """One of the other processes. ``TASKS`` lists the methods that are tasks.
+    """One of the other processes. ``TASK_METHODS`` lists the methods that are tasks.
 
     Attributes:
         team: all processes.
@@ -70,11 +70,11 @@ class Worker:
         """
         sent: tuple[Any, ...] = self.team.group.broadcast(())
         task, *arguments = sent
-        if task == OVER:
+        if task == END_TASK:
             return int(arguments[0])
         # The last argument names the code that the first process may import.
         with trusting(arguments.pop()):
-            TASKS[task](self, *arguments)
+            TASK_METHODS[task](self, *arguments)
         return None
 
     def prepare(self, config: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Worker:
             settings = settings_to_train(config)
             return settings, prepare(settings, Console(json=True, quiet=True))
 
-        self.settings, self.prepared = self.team.made(make)
+        self.settings, self.prepared = self.team.call_in_all(make)
         self.known = {split: getattr(self.prepared.dataset, split).features for split in SPLITS}
 
     def fit(self) -> None:
@@ -101,18 +101,18 @@ class Worker:
         """Read a finished run's model, and queries that are too many to be sent.
 
         Args:
-            config: as of ``TrainedRun.of``.
+            config: as of ``TrainedRun.from_config``.
         """
 
         from agt_cli.runs.queries import TrainedRun
 
         def make() -> tuple[Any, Any]:
-            trained = TrainedRun.of(config)
-            return trained, trained.read()
+            trained = TrainedRun.from_config(config)
+            return trained, trained.read_without_data()
 
-        trained, (self.model, queries) = self.team.made(make)
+        trained, (self.model, queries) = self.team.call_in_all(make)
         self.known = {QUERIES: queries.features}
-        trained.agree(self.team.group)
+        trained.check_group_agrees(self.team.group)
 
     def answer(
         self, method: str, name: str | None, features: np.ndarray | None, *more: Any
@@ -128,4 +128,6 @@ class Worker:
         getattr(self.model, method)(features if name is None else self.known[name], *more)
 
 
-TASKS = {task.__name__: task for task in (Worker.prepare, Worker.fit, Worker.open, Worker.answer)}
+TASK_METHODS = {
+    task.__name__: task for task in (Worker.prepare, Worker.fit, Worker.open, Worker.answer)
+}

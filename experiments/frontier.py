@@ -36,7 +36,7 @@ from agt.relations import RELATIONS
 from agt.settings import STRICT, Count, build
 from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.report.figures import SERIES_STYLES
 from agt_cli.report.sections_md import describe_edits
 
@@ -369,7 +369,7 @@ def _generate(folder: Path, rows: int) -> None:
             f"prepare.out={folder.name}",
             "prepare.data=train_data.parquet",
         ]
-        node = composed("data", overrides)["prepare"]
+        node = compose_command("data", overrides)["prepare"]
         with trusting(targets_of(node)):
             outcome = build(node, "prepare").run(lambda done, of: None, lambda line: None)
         outcome.folder.rename(folder)

@@ -28,7 +28,7 @@ from agt.store.locations import resolve
 from agt.store.reading import Broken, read_file
 from agt.store.sealed import unseal
 from agt_cli.command_settings.reproduce import ReproduceConfig, check_reproduce
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import escape_markdown, markdown_table, report_page
 from agt_cli.report.record import RunRecord
@@ -410,7 +410,7 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
     """
     keys = [word.split("=")[0].lstrip("+~") for word in request.overrides]
     if "dataset" in keys or "experiment" in keys:
-        config = composed("train", [*experiment.base, *common, *request.overrides])
+        config = compose_command("train", [*experiment.base, *common, *request.overrides])
         name = config["dataset"].get("name") or "data"
         data = f"{name}, chosen by an override: the settings and notes were written for other data"
         return replace(experiment, data=data)
@@ -438,7 +438,7 @@ def _is_there(overrides: Sequence[str]) -> bool:
 
 def _data_path(overrides: Sequence[str]) -> Path:
     """Return where the data of these overrides is."""
-    dataset = composed("train", overrides)["dataset"]
+    dataset = compose_command("train", overrides)["dataset"]
     file = dataset["path"] or f"{dataset['name']}.npz"  # no path: MedMNIST's official file
     return resolve(Path(file), Path(dataset["data_dir"]))
 

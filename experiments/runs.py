@@ -35,12 +35,19 @@ from agt.provenance import code_digest, default_threads, machine, targets
 from agt.relations import RELATIONS
 from agt.store.json_text import as_json
 from agt.targets import targets_of, trusting
-from agt_cli.choices import bound, declares, hashes, with_votes_recipe
-from agt_cli.composing import composed
+from agt_cli.choices import bind_to_settings, declares_public_choices, hash_parts, with_votes_recipe
+from agt_cli.composing import compose_command
 from agt_cli.report.by_signature import finished_record, may_be_running, move_aside
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, RunSettings, certifying, fit, prepare, settings_to_train
+from agt_cli.runs.prepare import (
+    Prepared,
+    RunSettings,
+    certification_progress,
+    fit,
+    prepare,
+    settings_to_train,
+)
 
 COMMAND = "reproduce"  # of these records
 RESULTS = "results.parquet"
@@ -152,10 +159,10 @@ class Runs:
         in the file: what the user overrides voids it. The user's own is about the settings at hand.
         """
         config = _settled((*overrides, *self.common))  # the user's own come last, and count
-        if declares(self.common):
-            config = bound(config)
-        elif declares(overrides):
-            config = bound(config, hashes(_settled(overrides)))
+        if declares_public_choices(self.common):
+            config = bind_to_settings(config)
+        elif declares_public_choices(overrides):
+            config = bind_to_settings(config, hash_parts(_settled(overrides)))
         # composed from the definition and from the user's own settings
         with trusting(targets_of(config)):
             return config, settings_to_train(config)
@@ -335,8 +342,8 @@ def _digest(queries: np.ndarray | None) -> str | None:
 
 @cache
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """As ``composed``, once for each run; nobody changes it."""
-    return composed("train", overrides)
+    """As ``compose_command``, once for each run; nobody changes it."""
+    return compose_command("train", overrides)
 
 
 @cache
@@ -362,7 +369,7 @@ def answers(
     Returns:
         ``Finished.frame`` and ``Finished.ks``.
     """
-    with certifying(model, console) as on_progress:
+    with certification_progress(model, console) as on_progress:
         certificates = model.certify(features, on_progress=on_progress)
     frame = pd.DataFrame(
         {"prediction": certificates.prediction, "distance": certificates.stable_distance}

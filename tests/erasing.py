@@ -15,7 +15,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.next_state import commit, run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
-from agt_cli.runs.erased import environment_facts, key_of, prepare_without
+from agt_cli.runs.erased import environment_facts, prepare_without, read_hash_key
 from agt_cli.runs.prepare import write_trained
 from agt_cli.runs.queries import TrainedRun
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, as_words
@@ -38,7 +38,11 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Era
     with run_lock(folder):
         run = open_run(folder, "train")
         config = {"run": folder, "compute": run.config["compute"]}
-        settings, log, key = TrainedRun.of(config).settings, Log.of(run), key_of(run)
+        settings, log, key = (
+            TrainedRun.from_config(config).settings,
+            Log.of(run),
+            read_hash_key(run),
+        )
         records, units = (
             as_words(key.names(np.array(ids, dtype=str), kind)) for kind in ("record", "unit")
         )

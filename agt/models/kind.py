@@ -187,7 +187,7 @@ class CertificateKind(CertificateConfig):
         return ()
 
     @classmethod
-    def usual_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
+    def recipe_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
         """Return the default number of ensemble members; 1, the default here, is no ensemble.
 
         Args:

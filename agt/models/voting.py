@@ -75,7 +75,7 @@ class VotingKind(ClosedFormKind):
         return False
 
     @classmethod
-    def usual_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
+    def recipe_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
         """Return the default number of members.
 
         Args:

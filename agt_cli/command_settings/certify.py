@@ -7,8 +7,8 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.settings import keyword_schema, validate
-from agt_cli.command_settings.on_run import LINES, ON_RUN, check_on_run
-from agt_cli.configuration import only_keys
+from agt_cli.command_settings.on_run import RUN_SETTINGS, STANDARD_INPUT, check_run_settings
+from agt_cli.configuration import check_keys
 
 
 @keyword_schema
@@ -34,13 +34,13 @@ def check_certify(config: Mapping[str, Any]) -> CertifySettings:
     Raises:
         ConfigError: by key.
     """
-    only_keys(config, (*ON_RUN, "map_resolution", "person", "tolerance"))
-    if str(config.get("inputs")) == str(LINES):
+    check_keys(config, (*RUN_SETTINGS, "map_resolution", "person", "tolerance"))
+    if str(config.get("inputs")) == str(STANDARD_INPUT):
         raise ConfigError(
             "inputs=-: agt certify cannot read queries from standard input. Give a file with "
             "inputs=FILE, or use agt predict"
         )
-    check_on_run(config)
+    check_run_settings(config)
     given = {
         "map_resolution": config.get("map_resolution"),
         "person": _ids_of_people(config.get("person")),

@@ -1,4 +1,4 @@
-"""What agt measure needs, as its settings alone tell."""
+"""Checks of the settings of agt measure that need no data."""
 
 from agt.errors import ConfigError
 

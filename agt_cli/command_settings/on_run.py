@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from agt.settings import ComputeConfig, validate
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 
-LINES = Path("-")
+STANDARD_INPUT = Path("-")
 """``inputs`` of queries that come as JSON lines on standard input."""
-ON_RUN = ("run", "digest", "inputs", "compute", "output_dir")
+RUN_SETTINGS = ("run", "digest", "inputs", "compute", "output_dir")
 """Settings of every command that answers queries with a finished run."""
 
 
-def check_on_run(config: Mapping[str, Any]) -> None:
+def check_run_settings(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a digest that is none, or a wrong setting of ``compute``."""
-    digest_of(config, "digest")
+    read_digest_setting(config, "digest")
     validate(ComputeConfig, config.get("compute"), "compute")

@@ -8,8 +8,8 @@ from pydantic import Field
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MECHANISM_FACTS
 from agt.settings import Counting, NonNegative, Positive, keyword_schema, validate
-from agt_cli.command_settings.on_run import ON_RUN, check_on_run
-from agt_cli.configuration import only_keys
+from agt_cli.command_settings.on_run import RUN_SETTINGS, check_run_settings
+from agt_cli.configuration import check_keys
 
 
 @keyword_schema
@@ -20,7 +20,8 @@ class PlanSettings:
         eps, delta: total budgets.
         queries: how many may share one.
         mechanisms: their names; None: all that the model can use.
-        published: where ``mechanisms`` is None, those that are kept to reproduce papers, too.
+        published: True: if ``mechanisms`` is None, mechanisms that only reproduce papers are
+            included.
 
     Raises:
         ConfigError: no such mechanism, or a value is listed twice.
@@ -55,6 +56,6 @@ def check_plan(config: Mapping[str, Any]) -> PlanSettings:
         ConfigError: by key.
     """
     keys = ("eps", "delta", "queries", "mechanisms", "published", "counting")
-    only_keys(config, (*keys, *ON_RUN))
-    check_on_run(config)
+    check_keys(config, (*keys, *RUN_SETTINGS))
+    check_run_settings(config)
     return validate(PlanSettings, {key: config.get(key) for key in keys}, "")

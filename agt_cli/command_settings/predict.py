@@ -14,8 +14,8 @@ from agt.release_settings import (
 )
 from agt.settings import Accounting, Counting, TotalConfig, keyword_schema, validate
 from agt.targets import current_name
-from agt_cli.command_settings.on_run import check_on_run
-from agt_cli.configuration import only_keys
+from agt_cli.command_settings.on_run import check_run_settings
+from agt_cli.configuration import check_keys
 
 
 @keyword_schema
@@ -25,7 +25,8 @@ class PredictSettings:
     Attributes:
         accounting, counting: as in ``agt.release.ReleaseTerms``.
         seed: of a simulation; None: the operating system draws.
-        ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
+        ledger: the name or path of the ledger that is charged; none: no ledger; None: the one that
+            AGT_LEDGER names, or no ledger.
         lot: how many questions of JSON lines are paid at once.
         force: release although it would hardly be worth its budget.
     """
@@ -52,7 +53,7 @@ def check_private_answers(config: Mapping[str, Any]) -> tuple[PredictSettings, T
         ConfigError: by key.
     """
     total = validate(TotalConfig, config.get("total"), "total")
-    check_on_run(config)
+    check_run_settings(config)
     given = {key: config.get(key) for key in PredictSettings.__dataclass_fields__}
     return validate(PredictSettings, given, ""), total
 
@@ -66,7 +67,7 @@ def check_predict(config: Mapping[str, Any]) -> None:
     Args:
         config: the composed settings of ``agt predict``.
     """
-    only_keys(config, PREDICT_KEYS)
+    check_keys(config, PREDICT_KEYS)
     if config.get("release") is None and config.get("run") is not None:
         _, total = check_private_answers(config)
         check_mechanism(config.get("mechanism"), total)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agt.settings import schema, validate
-from agt_cli.configuration import only_keys
+from agt_cli.configuration import check_keys
 
 
 @schema
@@ -20,7 +20,7 @@ class ReproduceConfig:
             first that is there.
         only: ids of artifacts; None: all.
         overrides: of agt train's configuration, for every run (where data lies, how to compute).
-        runs_dir: where finished runs are kept and found again.
+        runs_dir: the folder that stores finished runs, so that they are not repeated.
     """
 
     name: str
@@ -40,6 +40,6 @@ def check_reproduce(config: Mapping[str, Any]) -> ReproduceConfig:
     Raises:
         ConfigError: by key.
     """
-    only_keys(config, (*REPRODUCE_KEYS, "compute", "output_dir", "data_dir"))
+    check_keys(config, (*REPRODUCE_KEYS, "compute", "output_dir", "data_dir"))
     given = {key: config.get(key) for key in REPRODUCE_KEYS}
     return validate(ReproduceConfig, given, "reproduce")

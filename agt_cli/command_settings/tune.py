@@ -33,8 +33,8 @@ class TuneConfig:
     name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
 
     @property
-    def words(self) -> str:
-        """How the choice is made, in words."""
+    def rule(self) -> str:
+        """A clause that says how the candidate is chosen."""
         other = (
             "accuracy"
             if self.objective == "certified"

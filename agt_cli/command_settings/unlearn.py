@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from agt.errors import ConfigError, nearest
-from agt_cli.configuration import digest_of, only_keys
+from agt_cli.configuration import check_keys, read_digest_setting
 from agt_cli.renamed import with_new_name
 from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
 
@@ -21,7 +21,7 @@ UNLEARN_FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 def check_unlearn(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt unlearn, but for the run and the ids."""
-    only_keys(config, UNLEARN_KEYS)
+    check_keys(config, UNLEARN_KEYS)
     choices_of_keys = (
         ("method", METHOD_CHOICES, False),
         ("by", get_args(By), True),
@@ -40,4 +40,4 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
     if isinstance(config.get("ids"), list | dict):
         run = str(config.get("run") or "RUN")
         raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(run)}")
-    digest_of(config, "digest")
+    read_digest_setting(config, "digest")

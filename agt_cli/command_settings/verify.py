@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
-from agt_cli.configuration import digest_of, only_keys
+from agt_cli.configuration import check_keys, read_digest_setting
 
 VERIFY_KEYS = ("path", "digest", "page", "ledger", "head")
 PAGES = (".html", ".md")
@@ -13,7 +13,7 @@ PAGES = (".html", ".md")
 
 def check_verify(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong digest, or a page that cannot be written."""
-    only_keys(config, VERIFY_KEYS)
+    check_keys(config, VERIFY_KEYS)
     path = Path(str(config["path"])).expanduser()
     if config.get("page") is not None:
         page = Path(str(config["page"]))
@@ -30,4 +30,4 @@ def check_verify(config: Mapping[str, Any]) -> None:
                 f"page={page}: this file would be inside the folder that is verified: give a "
                 "file outside of that folder"
             )
-    digest_of(config, "digest")
+    read_digest_setting(config, "digest")

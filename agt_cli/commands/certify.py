@@ -4,13 +4,14 @@ report.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from pydantic import InstanceOf
 
+from agt.certificates.box import Certificates
 from agt.errors import ConfigError
 from agt.models.doubts import CertifiedCounts
 from agt.models.number_votes import NumberVotes
@@ -37,12 +38,12 @@ from agt_cli.report.number_md import (
     write_intervals_by_query,
 )
 from agt_cli.report.number_quality import evaluate_numbers
-from agt_cli.report.quality import Quality
+from agt_cli.report.quality import EvaluatedAnswers, Quality
 from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import describe_edits_up_to, describe_median_distance
-from agt_cli.runs.prepare import certifying
+from agt_cli.runs.prepare import certification_progress
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.person import PersonAnswers, compare_people
 from agt_cli.unlearn.person_md import (
@@ -52,6 +53,8 @@ from agt_cli.unlearn.person_md import (
     person_page,
     say_people,
 )
+
+CertificatesT = TypeVar("CertificatesT")
 
 
 @keyword_schema
@@ -71,11 +74,14 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
         ConfigError: a setting is wrong; the message begins with its key.
     """
     settings = check_certify(config)
-    return CertifyConfig(trained=TrainedRun.of(config), **vars(settings))
+    return CertifyConfig(trained=TrainedRun.from_config(config), **vars(settings))
 
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Certify the queries and write the record.
+    """Certify the queries, write the record and print the result.
+
+    Returns:
+        What --json prints.
 
     Raises:
         ConfigError: a setting that does not suit the kind of answers; or the run has changed.
@@ -106,28 +112,25 @@ def _certify_classes(
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
-    """Certify queries whose answers are classes, and write the record.
+    """Certify queries whose answers are classes, write the record and print the result.
 
     Args:
         config: the settings of the command.
         opened: the run and the queries.
-        people: whose answers are compared with and without their records; empty: nobody's.
+        people: the people for whom answers with and without their records are compared; empty:
+            none.
         record: the command's record.
         console: for progress and results.
+
+    Returns:
+        What --json prints.
     """
     trained = config.trained
-    model = opened.model
-    queries = opened.queries
-    started = time.perf_counter()
-    with certifying(model, console) as on_progress:
-        certificates = model.certify(queries.features, on_progress=on_progress)
-    seconds = time.perf_counter() - started
-    waiting = opened.waiting
-    answered = waiting.answered(certificates, model.problem.classes)
+    certificates, seconds = _certify(opened.model.certify, opened, console)
     table = pd.DataFrame(certificates.table(opened.labels))
     certification = LabelCertification(
         dataset=opened.dataset.name,
-        queries_description=trained.words,
+        queries_description=trained.queries_description,
         relation=trained.settings.relation,
         conditions=opened.conditions,
         classes=opened.dataset.classes,
@@ -135,40 +138,44 @@ def _certify_classes(
         labelled=opened.labels is not None,
         caveat=REDRAWN if trained.settings.noise else "",
     )
-    answers = evaluate_answers(
-        model,
-        queries,
-        trained.words,
-        opened.labels,
-        certificates.prediction,
-        certificates.stable_distance,
-        CertifiedCounts.from_certificates(certificates, trained.settings),
-        margins=model.certified_margins(queries.features, certificates),
-    )
-    deferred = waiting.record_deferred(answered, record)
-    answered_rows = answered if waiting.units else None
+    answers = _evaluate_certified(opened, certificates)
+    quality = Quality.from_answers(answers)
+    pending = opened.pending_erasures
+    answerable = pending.answerable_queries(certificates, opened.model.problem.classes)
+    pending_sentences = pending.record_deferred(answerable, record)
     least_stable = write_tables(
-        record, opened.dataset, queries, certificates, table, answers, answered_rows
+        record,
+        opened.dataset,
+        opened.queries,
+        certificates,
+        table,
+        answers,
+        answerable if pending.units else None,
     )
     record.conditions(opened.conditions)
     record.add_metrics(
         **certified_metrics(table, certificates, answers.grid_end),
-        n_queries=len(queries),
-        seconds_certifying=round(seconds, 4),
+        n_queries=len(opened.queries),
+        seconds_certifying=seconds,
     )
-    quality = Quality.from_answers(answers)
     write_quality(record, quality)
-    captions = _draw(config, record, opened, certification, table, console)
-    sections = (*deferred, *outside_section(queries))
-    finished = trained.finished
+    captions = _draw_figures(config, record, opened, certification, table, console)
     report = certify_report(
-        certification, table, least_stable, captions, finished, quality, sections, record
+        certification,
+        table,
+        least_stable,
+        captions,
+        trained.finished,
+        quality,
+        (*pending_sentences, *outside_section(opened.queries)),
+        record,
     )
     # before the report, so that no report is of a run that changed meanwhile
     opened.check_current()
     record.report(report)
-    _say(record, certification, table, quality, int(finished.metrics["n_train"]), console)
-    for line in deferred:
+    n_train = int(trained.finished.metrics["n_train"])
+    _print_result(record, certification, table, quality, n_train, console)
+    for line in pending_sentences:
         console.say(line)
     result = {
         "metrics": record.metrics,
@@ -178,10 +185,42 @@ def _certify_classes(
     if people:
         result["people"] = _write_people(people, record, certification, opened)
         say_people(people, record, console)
-    result["trained_run"] = str(finished.folder)
-    if deferred:
-        result["owed"] = deferred[0]
+    result["trained_run"] = str(trained.finished.folder)
+    if pending_sentences:
+        result["owed"] = pending_sentences[0]
     return result
+
+
+def _certify(
+    certify: Callable[..., CertificatesT], opened: OpenedRun, console: Console
+) -> tuple[CertificatesT, float]:
+    """Return certificates of the answers to the queries, and how many seconds they took.
+
+    Args:
+        certify: the method of the model that certifies answers, of classes or numbers.
+        opened: the run and the queries.
+        console: shows progress.
+    """
+    started = time.perf_counter()
+    with certification_progress(opened.model, console) as on_progress:
+        certificates = certify(opened.queries.features, on_progress=on_progress)
+    return certificates, round(time.perf_counter() - started, 4)
+
+
+def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> EvaluatedAnswers:
+    """Return the certified answers to the queries, with their labels and scores."""
+    model = opened.model
+    trained = opened.trained
+    return evaluate_answers(
+        model,
+        opened.queries,
+        trained.queries_description,
+        opened.labels,
+        certificates.prediction,
+        certificates.stable_distance,
+        CertifiedCounts.from_certificates(certificates, trained.settings),
+        margins=model.certified_margins(opened.queries.features, certificates),
+    )
 
 
 def certify_numbers(
@@ -200,47 +239,48 @@ def certify_numbers(
         record: the command's record.
         console: for progress and results.
 
+    Returns:
+        What --json prints.
+
     Raises:
-        ConfigError: requests to erase wait, which only labels of classes can answer around.
+        ConfigError: requests for erasure are pending, but only answers that are classes can be
+            given before they are carried out.
     """
     trained = opened.trained
-    opened.waiting.refuse("certifying numbers")
-    started = time.perf_counter()
-    with certifying(opened.model, console) as on_progress:
-        certificates = model.certify(opened.queries.features, on_progress=on_progress)
-    seconds = time.perf_counter() - started
+    labels = opened.labels
+    opened.pending_erasures.refuse("certifying numbers")
+    certificates, seconds = _certify(model.certify, opened, console)
     certification = NumberCertification(
         dataset=opened.dataset.name,
-        queries_description=trained.words,
+        queries_description=trained.queries_description,
         relation=trained.settings.relation,
         conditions=opened.conditions,
         certificates=certificates,
     )
-    distances = None if config.tolerance is None else certificates.within(config.tolerance)
-    labels, prediction = opened.labels, certificates.prediction
-    quality = evaluate_numbers(model, trained.words, opened.queries, labels, prediction)
+    distances = None
+    max_k = None
+    if config.tolerance is not None:
+        distances = certificates.within(config.tolerance)
+        max_k = distances.max_k
+    quality = evaluate_numbers(
+        model, trained.queries_description, opened.queries, labels, certificates.prediction
+    )
     table = interval_table(certification, distances)
-    max_k = None if distances is None else distances.max_k
     rows = list(number_rows(certification, opened.queries, labels, max_k))
     intervals_file = write_intervals_by_query(record, rows)
     record.table("intervals", table)
     record.conditions(opened.conditions)
-    widths = {
-        f"width_median_k{k}": float(width)
-        for k, width in zip(table["k"], table["width_median"], strict=True)
-    }
+    widths = zip(table["k"], table["width_median"], strict=True)
     record.add_metrics(
-        **widths,
+        **{f"width_median_k{k}": float(width) for k, width in widths},
         relation=certificates.relation,
         k_max=certificates.max_k,
         n_queries=len(opened.queries),
-        seconds_certifying=round(seconds, 4),
+        seconds_certifying=seconds,
     )
     if distances is not None:
-        record.add_metrics(
-            tolerance=distances.tolerance,
-            k_within_median=float(np.median(distances.max_k)),
-        )
+        median_k = float(np.median(distances.max_k))
+        record.add_metrics(tolerance=distances.tolerance, k_within_median=median_k)
     write_quality(record, quality)
     captions = figures.draw_intervals(record, certification, table, labels)
     sections = outside_section(opened.queries)
@@ -260,9 +300,8 @@ def certify_numbers(
         console.say(quality.verdict)
     print_intervals(console, certification, table, distances)
     quality.print_to(console)
-    console.say(
-        f"the interval of each query (for the data owner only): {record.folder / intervals_file}"
-    )
+    intervals_path = record.folder / intervals_file
+    console.say(f"the interval of each query (for the data owner only): {intervals_path}")
     console.say(f"run folder: {record.folder}")
     console.note(f"report: {record.folder / 'report.html'}")
     return {
@@ -279,7 +318,7 @@ def _write_people(
     certification: LabelCertification,
     opened: OpenedRun,
 ) -> list[dict[str, Any]]:
-    """Write the page about people and its fields; returns the fields."""
+    """Write the page about people and its fields, and return the fields."""
     answers = certification.certificates.prediction
     fields = person_fields(people, opened.queries, certification.classes, answers)
     record.add_metrics(**person_metrics(people))
@@ -291,7 +330,7 @@ def _write_people(
     return fields
 
 
-def _draw(
+def _draw_figures(
     config: CertifyConfig,
     record: RunRecord,
     opened: OpenedRun,
@@ -301,11 +340,11 @@ def _draw(
 ) -> dict[str, str]:
     """Draw the figures; return their captions by name.
 
-    Of features in a plane, a map of it is drawn, which takes certificates of its own.
+    If the features are a plane, a map of it is drawn, for which a grid of points is certified.
 
     Args:
         config: the settings of the command.
-        record: into which they are drawn.
+        record: the figures are written into it.
         opened: the run and the queries.
         certification: what was certified.
         table: certified counts by k.
@@ -319,7 +358,7 @@ def _draw(
         grid = figures.Grid.around(points, config.map_resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
         levels = figures.plane_map_ks(model.problem.settings.kgrid.ks)
-        with certifying(model, console, "map of the plane") as on_progress:
+        with certification_progress(model, console, "map of the plane") as on_progress:
             certificates = model.certify(features, levels, on_progress)
         margins = model.margins(features)
         captions |= figures.draw_plane_map(
@@ -328,7 +367,7 @@ def _draw(
     return captions | figures.draw_distance_histogram(record, certification, opened.labels)
 
 
-def _say(
+def _print_result(
     record: RunRecord,
     certification: LabelCertification,
     table: pd.DataFrame,
@@ -336,15 +375,15 @@ def _say(
     trained: int,
     console: Console,
 ) -> None:
-    """Say what was certified.
+    """Print what was certified.
 
     Args:
         record: the command's record.
         certification: what was certified.
         table: certified counts by k.
         quality: how good the model is.
-        trained: on how many records.
-        console: where it is said.
+        trained: the number of training records.
+        console: prints it.
     """
     if quality.verdict:
         console.say(quality.verdict)

@@ -1,7 +1,7 @@
-"""agt data inspect FILE: a table -> a dataset configuration; agt data prepare NAME: raw data -> a
-folder to train on.
+"""agt data: inspect FILE writes a dataset configuration for a table; prepare NAME converts raw data
+into a folder to train on.
 
-What was seen of a table is written as a configuration that its owner goes on from.
+What ``inspect`` writes is a proposal, which the owner of the table corrects and completes.
 """
 
 import resource
@@ -16,7 +16,7 @@ from agt.errors import ConfigError
 from agt.settings import build, validate
 from agt.store.atomic import write_atomic
 from agt.store.reading import file_sha256
-from agt_cli.configuration import only_keys
+from agt_cli.configuration import check_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
@@ -27,16 +27,19 @@ from agt_cli.runs.inspect import (
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC, InspectSettings
 from agt_cli.runs.ranges import number
 
-COMMON = ("action", "prepare", "output_dir")
-INSPECT = tuple(InspectSettings.__dataclass_fields__)
+COMMON_KEYS = ("action", "prepare", "output_dir")
+INSPECT_KEYS = tuple(InspectSettings.__dataclass_fields__)
+COLUMN_TITLES = ("column", "kind", "seen", "proposal")
+COLUMN_FIELDS = ("name", "kind", "distinct", "missing", "low", "high")
+"""What --json prints about each column."""
 
 
 def configure(config: Mapping[str, Any]) -> Any:
     """Validate the configuration (ConfigError), before any data is read."""
-    only_keys(config, (*COMMON, *INSPECT))
+    check_keys(config, (*COMMON_KEYS, *INSPECT_KEYS))
     if config.get("action") != "inspect":
         return build(config.get("prepare"), "prepare")
-    given = {key: config[key] for key in INSPECT if key in config}
+    given = {key: config[key] for key in INSPECT_KEYS if key in config}
     settings: InspectSettings = validate(InspectSettings, given, "")
     if settings.target == "numeric" and settings.range is None:
         raise ConfigError(
@@ -48,56 +51,51 @@ def configure(config: Mapping[str, Any]) -> Any:
 
 
 def run(settings: Any, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Inspect or prepare, write the record, and say what was made and how to train on it."""
+    """Inspect or prepare data, write the record, and print how to train on the result.
+
+    Returns:
+        What --json prints.
+    """
     if isinstance(settings, InspectSettings):
         return _inspect(settings, record, console)
     return _prepare(settings, record, console)
 
 
 def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Inspect a table, write a dataset configuration and the record, and print the columns.
+
+    Returns:
+        What --json prints.
+
+    Raises:
+        ConfigError: it is not clear which column is the label, or what labels are.
+    """
     started = time.perf_counter()
     inspection = settings.inspect()
     record.environment(
         file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path)
     )
     rows = [(c.name, c.kind, seen(c), proposal(c, inspection)) for c in inspection.columns]
-    console.table(
-        f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows
-    )
-    doubts = [doubt.sentence for doubt in inspection.doubts]
-    for sentence in doubts:
-        console.say(sentence)
-    if inspection.label is None:
-        likely = ", ".join(map(repr, inspection.labels[:5]))
-        hint = (
-            "no column looks like a label, because none has between 2 and 100 different values; "
-            "if the label is a number, give target=numeric as well"
-        )
-        if likely:
-            hint = f"likely: {likely}"
-        raise ConfigError(
-            "label is missing, so agt does not know which column to predict: give label=NAME "
-            f"({hint}). No dataset configuration was written"
-        )
-    if inspection.needs_target:
-        raise ConfigError(target_question(inspection))
+    console.table(f"{inspection.path}: {inspection.rows} rows", COLUMN_TITLES, rows)
+    warnings = [warning.sentence for warning in inspection.doubts]
+    for warning in warnings:
+        console.say(warning)
+    _check_label(inspection)
     text = dataset_yaml(inspection, settings.dataset)
     write_atomic(settings.dataset_file, text.encode())
     record.write("dataset.yaml", text.encode())
     record.add_metrics(
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
     )
-    table = markdown_table(("column", "kind", "seen", "proposal"), rows)
     name = escape_markdown(inspection.path.name)
     record.report(
         document(
             f"# Columns of the table {name} (only for the owner of the data)",
             f"Written: `{settings.dataset_file}`",
-            table,
-            [escape_markdown(sentence) for sentence in doubts],
+            markdown_table(COLUMN_TITLES, rows),
+            [escape_markdown(warning) for warning in warnings],
         )
     )
-    unsaid = from_data(inspection)
     command = f"agt train dataset={settings.dataset}"
     if inspection.numbers is not None:
         command += " certificate=votes dataset.declared_size=N"
@@ -108,45 +106,76 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         f"a record has {feature_count:,} features after its columns are coded: a network of your "
         f"own takes this many inputs, nn.Linear({feature_count}, ...)"
     )
-    features = len(inspection.features)
-    not_public = len([name for name in unsaid if name != CLASSES])
-    classes = "classes, and the " if inspection.classes else ""
-    console.say(
-        f"the {classes}ranges or values of {not_public} of {features} columns, were "
-        "read from your data, so they count as private. Replace them by public ones, or "
-        "declare them public, in the dataset configuration (its entry from_data)"
-    )
+    console.say(_private_constants_sentence(inspection))
     console.note(f"next: {command}")
     return {
         "dataset": str(settings.dataset_file),
-        "label": inspection.label,
-        "id": inspection.id,
-        "classes": list(inspection.classes),
+        **_inspection_fields(inspection),
         "range": settings.range,
-        "columns": [
-            {
-                **{
-                    key: getattr(column, key)
-                    for key in ("name", "kind", "distinct", "missing", "low", "high")
-                },
-                "values": dict(column.values),
-                "proposal": proposal(column, inspection),
-            }
-            for column in inspection.columns
-        ],
-        "doubts": [
-            {"code": doubt.code, "column": doubt.column, "sentence": doubt.sentence}
-            for doubt in inspection.doubts
-        ],
-        "from_data": list(unsaid),
         "features": feature_count,
         "metrics": record.metrics,
         "next": command,
     }
 
 
+def _check_label(inspection: Inspection) -> None:
+    """Raise ConfigError if the owner has to say which column is the label, or what labels are."""
+    if inspection.label is None:
+        hint = (
+            "no column looks like a label, because none has between 2 and 100 different values; "
+            "if the label is a number, give target=numeric as well"
+        )
+        if inspection.labels:
+            likely = ", ".join(map(repr, inspection.labels[:5]))
+            hint = f"likely: {likely}"
+        raise ConfigError(
+            "label is missing, so agt does not know which column to predict: give label=NAME "
+            f"({hint}). No dataset configuration was written"
+        )
+    if inspection.needs_target:
+        raise ConfigError(target_question(inspection))
+
+
+def _private_constants_sentence(inspection: Inspection) -> str:
+    """Return a sentence on the ranges and lists that were read from the records."""
+    features = len(inspection.features)
+    not_public = len([name for name in from_data(inspection) if name != CLASSES])
+    classes = "classes, and the " if inspection.classes else ""
+    return (
+        f"the {classes}ranges or values of {not_public} of {features} columns, were "
+        "read from your data, so they count as private. Replace them by public ones, or "
+        "declare them public, in the dataset configuration (its entry from_data)"
+    )
+
+
+def _inspection_fields(inspection: Inspection) -> dict[str, Any]:
+    """Return what --json prints about an inspected table."""
+    columns = []
+    for column in inspection.columns:
+        fields = {key: getattr(column, key) for key in COLUMN_FIELDS}
+        fields["values"] = dict(column.values)
+        fields["proposal"] = proposal(column, inspection)
+        columns.append(fields)
+    warnings = [
+        {"code": warning.code, "column": warning.column, "sentence": warning.sentence}
+        for warning in inspection.doubts
+    ]
+    return {
+        "label": inspection.label,
+        "id": inspection.id,
+        "classes": list(inspection.classes),
+        "columns": columns,
+        "doubts": warnings,
+        "from_data": list(from_data(inspection)),
+    }
+
+
 def target_question(inspection: Inspection) -> str:
-    """Return that the owner has to say what labels are, what could be said, and what it means."""
+    """Return the question whether labels are classes or numbers, and what to type for each.
+
+    Args:
+        inspection: of a table whose labels are numbers that may be classes.
+    """
     column = inspection.label_column
     assert column is not None
     assert column.low is not None
@@ -163,6 +192,16 @@ def target_question(inspection: Inspection) -> str:
 
 
 def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Convert raw data into a folder to train on, and write the record.
+
+    Args:
+        preparation: the settings of the conversion, whose method ``run`` does it.
+        record: the command's record.
+        console: for progress and results.
+
+    Returns:
+        What --json prints.
+    """
     started = time.perf_counter()
     with console.progress("preparing", "record") as report:
         outcome = preparation.run(
@@ -170,11 +209,11 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
         )
     seconds = time.perf_counter() - started
     record.environment(prepared=str(outcome.folder.resolve()))
-    # MiB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
-        2**20 if sys.platform == "darwin" else 2**10
+    units_per_mib = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / units_per_mib
+    record.add_metrics(
+        **outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak_mib, 1)
     )
-    record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak, 1))
     record.report(
         document(f"# {escape_markdown(outcome.folder.name)}", outcome.facts, f"    {outcome.train}")
     )

@@ -1,5 +1,5 @@
-"""agt doctor: whether kernels and floating point of this machine are as the proofs take them to
-be.
+"""agt doctor: check that kernels and floating-point arithmetic of this machine work as the proofs
+assume.
 """
 
 from collections.abc import Mapping
@@ -10,24 +10,30 @@ import torch
 
 from agt.errors import CheckError, UnsoundError
 from agt.kernels import select, selftest
-from agt_cli.configuration import only_keys
+from agt_cli.configuration import check_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 
 COLUMNS = ("check", "state", "what was found; what to do")
-# not known to a compiler, which would work sums out beforehand
-ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53
+# Read from text, because a compiler would compute sums of constants beforehand.
+FLOAT_ONE = float("1")
+SMALLEST_SUBNORMAL = float("5e-324")
+UNIT_ROUNDOFF = 2.0**-53
 
 
 def configure(config: Mapping[str, Any]) -> None:
-    only_keys(config, ())
+    """Raise ConfigError if there is a setting, because this command has none."""
+    check_keys(config, ())
 
 
 def run(config: None, console: Console) -> dict[str, Any]:
-    """Look, and say what was seen.
+    """Check the machine, and print a table of the checks.
+
+    Returns:
+        What --json prints.
 
     Raises:
-        CheckError: something is a problem.
+        CheckError: a check found a problem.
     """
     findings = Findings()
     check_compute(findings)
@@ -50,6 +56,11 @@ def run(config: None, console: Console) -> dict[str, Any]:
 
 
 def check_compute(findings: Findings) -> None:
+    """Check the kernels of the CPU and the GPU, and floating-point arithmetic.
+
+    Args:
+        findings: the results are added to it.
+    """
     _check_kernel("cpu", "cpu", findings)  # first: it loads Numba, and whatever that brings
     if torch.cuda.is_available():
         free, total = (size / 2**30 for size in torch.cuda.mem_get_info())
@@ -68,23 +79,29 @@ def check_compute(findings: Findings) -> None:
             "cpu: the CPU is used, because this build of PyTorch does not support GPUs (to install "
             "one that does, type make run TORCH_INDEX=..., see README)",
         )
-    wrong = floating_point()
-    faults = "; ".join(wrong)
-    right = (
+    fault_list = floating_point_faults()
+    faults = "; ".join(fault_list)
+    description = (
         "Python, NumPy and PyTorch round each operation once, to the nearest floating-point "
         "number, and do not replace numbers below 2^-1022 by zero"
     )
     findings.compare(
         "floating point",
-        not wrong,
-        right,
+        not fault_list,
+        description,
         f"certificates that are computed on this machine are wrong, because {faults}: use another "
         "machine, or other builds of Python, NumPy and PyTorch",
     )
 
 
 def _check_kernel(name: str, device: str, findings: Findings) -> None:
-    """Compile it and compare its integers with the reference kernel's."""
+    """Compile a kernel, and compare its integers with those of the reference kernel.
+
+    Args:
+        name: of the kernel.
+        device: on which it runs, as PyTorch names it.
+        findings: the result is added to it.
+    """
     try:
         select.check_kernel(select.load_kernel(name), device)
     except UnsoundError as error:
@@ -110,33 +127,41 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
         )
 
 
-def floating_point() -> list[str]:
-    """What is not as IEEE 754 has it, in words; empty: all of it is.
+def floating_point_faults() -> list[str]:
+    """Return sentences on how this machine's arithmetic differs from IEEE 754; empty: it does not.
 
-    FTZ and DAZ, which some library's -ffast-math sets as it is loaded, are a thread's own: PyTorch
-    is asked for enough numbers that every thread of it has some.
+    A library may have switched subnormal numbers off (FTZ and DAZ, which -ffast-math sets when it
+    is loaded). This is a setting of each thread, so PyTorch gets enough numbers that all of its
+    threads are tested.
     """
-    many = torch.full((1 << 16,), TINY, dtype=torch.float64)
-    odd = torch.full((4, 4), 2.0**26 + 1, dtype=torch.float64)
-    tests = {
-        "Python replaces numbers below 2^-1022 by zero": ONE * TINY != 0,
-        "NumPy replaces numbers below 2^-1022 by zero": bool((np.full(64, TINY) * ONE != 0).all()),
-        "PyTorch replaces numbers below 2^-1022 by zero (see torch.set_flush_denormal)": bool(
-            (many * ONE != 0).all()
+    one = FLOAT_ONE
+    half_unit = UNIT_ROUNDOFF
+    many_subnormals = torch.full((1 << 16,), SMALLEST_SUBNORMAL, dtype=torch.float64)
+    subnormals = np.full(64, SMALLEST_SUBNORMAL)
+    ones = np.full(64, one)
+    matrix = torch.full((4, 4), 2.0**26 + 1, dtype=torch.float64)
+    rounds_positive_sums = one + half_unit == 1 and one + 1.5 * half_unit == 1 + 2 * half_unit
+    rounds_negative_sums = -one - half_unit == -1 and -one - 1.5 * half_unit == -1 - 2 * half_unit
+    is_right = {
+        "Python replaces numbers below 2^-1022 by zero": one * SMALLEST_SUBNORMAL != 0,
+        "NumPy replaces numbers below 2^-1022 by zero": (subnormals * one != 0).all(),
+        "PyTorch replaces numbers below 2^-1022 by zero (see torch.set_flush_denormal)": (
+            (many_subnormals * one != 0).all()
         ),
-        "sums of positive numbers are not rounded to the nearest floating-point number": ONE + U
-        == 1
-        and ONE + 1.5 * U == 1 + 2 * U,
-        "sums of negative numbers are not rounded to the nearest floating-point number": -ONE - U
-        == -1
-        and -ONE - 1.5 * U == -1 - 2 * U,
-        "sums are computed in extended precision, so they are rounded twice": ONE * 2**53 + 1.00001
-        == 2**53 + 2,
-        "NumPy rounds differently from Python": bool(
-            (np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()
+        "sums of positive numbers are not rounded to the nearest floating-point number": (
+            rounds_positive_sums
         ),
-        "PyTorch does not compute matrix products of float64 numbers in float64": bool(
-            (odd @ odd == 4 * (2**52 + 2**27 + 1)).all()
+        "sums of negative numbers are not rounded to the nearest floating-point number": (
+            rounds_negative_sums
+        ),
+        "sums are computed in extended precision, so they are rounded twice": (
+            one * 2**53 + 1.00001 == 2**53 + 2
+        ),
+        "NumPy rounds differently from Python": (
+            (ones + 1.5 * half_unit == 1 + 2 * half_unit).all()
+        ),
+        "PyTorch does not compute matrix products of float64 numbers in float64": (
+            (matrix @ matrix == 4 * (2**52 + 2**27 + 1)).all()
         ),
     }
-    return [words for words, holds in tests.items() if not holds]
+    return [fault for fault, right in is_right.items() if not right]

@@ -29,7 +29,7 @@ from agt.ledger.unit import Unit
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
 from agt_cli.places import check_head_folder
 from agt_cli.releasing.ledgers import people_of_run, say_skipped
@@ -39,7 +39,7 @@ from agt_cli.report.found import resolve_latest, runs_below
 from agt_cli.report.opening import open_run
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
-_MANY = 10**9  # of further releases are not counted exactly
+MAX_COUNTED_RELEASES = 10**9  # of further releases are not counted exactly
 _DIGEST = re.compile("[0-9a-f]{32}")
 _FIRST_ENTRY = re.compile("[0-9a-f]{16}")
 _TABLE = (
@@ -110,7 +110,7 @@ class LedgerConfig:
     def _check_names(self) -> None:
         """Raise ConfigError for a head or a ledger's name that cannot be meant so."""
         is_count = bool(re.match(r"\d+:", self.head or ""))
-        if self.action == "verify" and is_count and not self.noted:
+        if self.action == "verify" and is_count and not self.noted_head:
             raise ConfigError(
                 f"head={self.head}: give head=COUNT:HASH, the ledger's number of entries and at "
                 "least the first 16 digits of its last entry's hash"
@@ -163,7 +163,7 @@ class LedgerConfig:
         return existing_ledger(self.ledger)
 
     @property
-    def noted(self) -> Head | None:
+    def noted_head(self) -> Head | None:
         """The head that is to be compared, if COUNT:HASH was given."""
         return Head.read(self.head) if self.head and self.action == "verify" else None
 
@@ -174,7 +174,7 @@ class LedgerConfig:
         Raises:
             ConfigError: one is to be made where there is no folder: the other disk is not there.
         """
-        if not self.head or self.noted:
+        if not self.head or self.noted_head:
             return None
         if self.action in ("init", "admit"):
             check_head_folder(self.head)
@@ -182,7 +182,7 @@ class LedgerConfig:
 
     @property
     def declared(self) -> list[Mapping[str, str] | str]:
-        """What is declared of other ledgers, as ``Ledger.declare`` takes it."""
+        """The declarations about other ledgers, as ``Ledger.declare`` takes them."""
         files = (self.unreadable,) if isinstance(self.unreadable, str) else self.unreadable
         declared: list[Mapping[str, str] | str] = [identity_of(Path(file)) for file in files]
         if self.replaces:
@@ -190,13 +190,16 @@ class LedgerConfig:
         return declared
 
     def people(self) -> ProtectedPeople | None:
-        """Whose data is admitted; None: nobody's was named.
+        """Return the people whose data is admitted; None: the settings name no table.
+
 
         Raises:
             ConfigError: ``run`` is no finished training run, or another than ``digest``.
         """
         if self.run:
-            run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
+            run = open_run(
+                Path(self.run), "train", read_digest_setting({"digest": self.digest}, "digest")
+            )
             people = people_of_run(run, self.table)
             return replace(people, table=replace(people.table, apart=self.another_population))
         if not self.data or not self.table:
@@ -205,10 +208,10 @@ class LedgerConfig:
         return ProtectedPeople(AdmittedTable(self.table, self.data, unit=unit))
 
     def population(self, people: ProtectedPeople | None) -> Population:
-        """Return whose budget a new ledger is.
+        """Return the population of a new ledger: its unit, relation and budget.
 
         Args:
-            people: whose data is admitted; None: nobody's was named.
+            people: the people whose data is admitted; None: none were named.
 
         Raises:
             ConfigError: there is no budget, or no unit.
@@ -237,7 +240,7 @@ def configure(config: Mapping[str, Any]) -> LedgerConfig:
 
 
 def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Do what the settings ask for, say what the ledger says, and return it for --json."""
+    """Create, show, verify or extend a ledger, as the action says, and return what --json prints."""
     if config.run:
         config = replace(config, run=str(resolve_latest(vars(config), console.note)["run"]))
     actions = {"init": _init, "show": _show, "verify": _verify, "admit": _admit}
@@ -256,7 +259,7 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
         check_same_ledger(config.path, declared=declared)
     say_skipped(config.path.parent)
     with Ledger.create(config.path, population, config.second_head, tables, declared) as ledger:
-        _list(ledger, console)
+        _list_ledger(ledger, console)
         allowance = population.allowance
         console.say(
             f"ledger {ledger.path} was created with the budget {describe_budget(allowance)}, which "
@@ -270,8 +273,8 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
                 "delta of their own; the rest of delta is for releases with Gaussian noise "
                 f"(setting total.delta_share={share:g})"
             )
-        result = _say_state(ledger, console)
-        _say_others(config, people, console)
+        result = _print_state(ledger, console)
+        _warn_of_other_ledgers(config, people, console)
         if config.second_head is None:
             console.note(
                 f"to create a head file later, type agt ledger admit {config.ledger} head=FILE "
@@ -312,16 +315,16 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, head if head_exists else None) as ledger:
         for declaration in declared:
             ledger.declare(declaration)
-        _list(ledger, console)
+        _list_ledger(ledger, console)
         if head is not None and not head_exists:
             ledger.move_head(head)
-            _list(ledger, console)  # the list also has the path of the new head file
+            _list_ledger(ledger, console)  # the list also has the path of the new head file
         if people is not None:
             if people.relation:
                 ledger.population.check_relation(people.relation)
             ledger.admit(people.table, config.unit)
-            _say_others(config, people, console)
-        return _say_state(ledger, console)
+            _warn_of_other_ledgers(config, people, console)
+        return _print_state(ledger, console)
 
 
 def _check_listed_head_is_lost(path: Path) -> None:
@@ -341,7 +344,7 @@ def _check_listed_head_is_lost(path: Path) -> None:
         )
 
 
-def _list(ledger: Ledger, console: Console) -> None:
+def _list_ledger(ledger: Ledger, console: Console) -> None:
     """Put a ledger on the list of those that were used here, and warn if that is not possible.
 
     Raises:
@@ -351,7 +354,9 @@ def _list(ledger: Ledger, console: Console) -> None:
         console.warn(note)
 
 
-def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
+def _warn_of_other_ledgers(
+    config: LedgerConfig, people: ProtectedPeople | None, console: Console
+) -> None:
     """Warn of ledgers and releases that may be about the same people.
 
     These are ledgers in other folders, releases that no ledger counts, and people that could not be
@@ -359,8 +364,8 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
 
     Args:
         config: the settings.
-        people: whose data is admitted; None: nobody's was named, so nothing is known.
-        console: where it is said.
+        people: the people whose data is admitted; None: none were named, so there is no warning.
+        console: prints the warnings.
     """
     if people is None:
         return
@@ -388,21 +393,22 @@ def _unpaid_releases(table: AdmittedTable, runs: Sequence[Run]) -> list[str]:
 
     A run that does not say which data it is about may be about these.
     """
-    digests = _data_of(table, runs)
+    digests = _data_digests(table, runs)
     unpaid = []
     for run in runs:
         may_be_about = not run.environment or str(run.environment.get("data_digest")) in digests
-        if may_be_about and (run.folder / SPENT_FILE).exists() and _unpaid(run):
+        if may_be_about and (run.folder / SPENT_FILE).exists() and _is_unpaid(run):
             unpaid.append(str(run.folder))
     return unpaid
 
 
-def _data_of(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
-    """Return digests of a table's data: as it is and was, and of the same files coded otherwise.
+def _data_digests(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
+    """Return the digests of a table's data: present and earlier ones, and those of runs that read
+    the same files with other settings.
 
     Args:
-        table: that is admitted.
-        runs: whose data may come from the same files.
+        table: the admitted table.
+        runs: the runs whose data may be from the same files.
     """
 
     def files(run: Run) -> set[str]:
@@ -417,8 +423,10 @@ def _data_of(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
     return digests
 
 
-def _unpaid(run: Run) -> bool:
-    """Return whether a release was drawn that no ledger counts, as far as can be told."""
+def _is_unpaid(run: Run) -> bool:
+    """Return whether no ledger counts the release of a run. True as well if its spent.json cannot
+    be read.
+    """
     try:
         spent = run.json(SPENT_FILE)
     except ConfigError:
@@ -426,7 +434,7 @@ def _unpaid(run: Run) -> bool:
     return not spent.get("ledger") and spent.get("simulated") is not True
 
 
-def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
+def _print_state(ledger: Ledger, console: Console) -> dict[str, Any]:
     """Print a ledger's guarantee, warnings about its clock and its last head.
 
     Everything is printed before the check, so that the owner sees what the file contains even if
@@ -458,22 +466,28 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
 
 
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Say what a ledger guarantees and what was spent of its budget."""
+    """Print what a ledger guarantees, its debits, and how much of its budget was spent.
+
+    Returns:
+        What --json prints.
+    """
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         debits = list(ledger.history().values())
         book = ledger.book
         population = ledger.population
         allowance = population.allowance
         eps = eps_so_far(allowance, book.spent)
-        more_of_the_last = None
+        further_releases = None
         if debits:
             last_guarantee = debits[-1].charge.guarantee
-            more_of_the_last = allowance.max_lot_size(book.spent, last_guarantee, _MANY)
-        _say_guarantee(ledger, console)
+            further_releases = allowance.max_lot_size(
+                book.spent, last_guarantee, MAX_COUNTED_RELEASES
+            )
+        _print_guarantee(ledger, console)
         if debits:
-            _say_debits(debits, console)
-        console.say(_spent(eps, more_of_the_last, allowance.eps))
-        state = _say_state(ledger, console)
+            _print_debits(debits, console)
+        console.say(_describe_spent(eps, further_releases, allowance.eps))
+        state = _print_state(ledger, console)
         console.note(
             "store the COUNT:HASH of the ledger's last entry (its head) somewhere else: with "
             f"it, `agt ledger verify {ledger.path} head=COUNT:HASH` can detect later whether "
@@ -490,15 +504,15 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
             "second_head": ledger.head and str(ledger.head),
             "spent": book.spent.as_json(),
             "eps_so_far": eps,
-            "more_of_the_last": more_of_the_last,
+            "more_of_the_last": further_releases,
             "tables": tables,
             "debits": [_debit_fields(debit) for debit in debits],
             "answers": book.answered,
         }
 
 
-def _say_guarantee(ledger: Ledger, console: Console) -> None:
-    """Say whose data a ledger protects, and within which budget."""
+def _print_guarantee(ledger: Ledger, console: Console) -> None:
+    """Print which population a ledger protects, and its budget."""
     population = ledger.population
     names = dict.fromkeys(table.name for table in ledger.book.tables.values())
     tables = ", ".join(names) or (
@@ -518,7 +532,7 @@ def _say_guarantee(ledger: Ledger, console: Console) -> None:
 
 
 def _debit_fields(debit: Debit) -> dict[str, Any]:
-    """Return a debit for --json."""
+    """Return what --json prints about a debit."""
     return {
         "entry": debit.entry.number,
         "time": debit.entry.time,
@@ -528,8 +542,8 @@ def _debit_fields(debit: Debit) -> dict[str, Any]:
     }
 
 
-def _say_debits(debits: list[Debit], console: Console) -> None:
-    """Say the last debits as a table."""
+def _print_debits(debits: list[Debit], console: Console) -> None:
+    """Print a table of the last debits."""
     count = len(debits)
     title = "spent on"
     if count > MAX_DEBITS_SHOWN:
@@ -549,28 +563,33 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
     console.table(title, ("entry", "time", "releases", "each", "of", "kept", "run"), rows)
 
 
-def _spent(now: float, more: int | None, eps: float) -> str:
-    """Return in words what was spent of a budget.
+def _describe_spent(spent_eps: float, further_releases: int | None, total_eps: float) -> str:
+    """Return a sentence on how much of a budget was spent.
 
     Args:
-        now: eps that was spent so far.
-        more: how many further releases like the last one the rest pays for; None: there was none.
-        eps: of the whole budget.
+        spent_eps: eps that was spent so far.
+        further_releases: how many more releases with the last one's guarantee the remaining budget
+            allows; None: nothing was released yet.
+        total_eps: of the whole budget.
     """
-    if more is None:
+    if further_releases is None:
         return "spent: nothing of this ledger's budget so far"
-    left = f"{more:,}" if more < _MANY else "more than a billion"
-    share = 100 * now / eps
+    count = (
+        f"{further_releases:,}"
+        if further_releases < MAX_COUNTED_RELEASES
+        else "more than a billion"
+    )
+    share = 100 * spent_eps / total_eps
     return (
-        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); the rest pays for this number of "
-        f"further releases like the last one: {left}"
+        f"spent: eps = {spent_eps:.4g} of {total_eps:g} ({share:.3g} %); the rest pays for this "
+        f"number of further releases like the last one: {count}"
     )
 
 
 def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Check a ledger's whole chain and all costs."""
+    """Check a ledger's whole chain, compute the cost of each debit again, and print the result."""
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
-        book = ledger.verify(config.noted)
+        book = ledger.verify(config.noted_head)
         entries = book.last.number
         debits = book.kind_counts["debit"]
         answers = book.answered
@@ -581,6 +600,6 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
             f"their costs again, and together they are within the budget of {limit}. Stored "
             f"answers: {answers}"
         )
-        state = _say_state(ledger, console)
+        state = _print_state(ledger, console)
         counts = {"entries": entries, "debits": debits, "answers": answers}
         return {**state, "verified": True, **counts}

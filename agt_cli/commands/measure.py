@@ -1,7 +1,8 @@
-"""agt measure: ranges, lists, classes and a size that nobody knows in public, from the records
-with noise, once.
+"""agt measure: estimate ranges, lists of values, classes and the size of a table from its records,
+with noise, where no public values are known.
 
-What is measured is written to a dataset configuration, with the price that it cost.
+The estimates are written to a dataset configuration, together with the privacy budget that they
+cost.
 """
 
 import re
@@ -38,18 +39,18 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED_FILES, release_report
 from agt_cli.runs.inspect import UNWRITABLE
-from agt_cli.runs.prepare import RunSettings, data_files, settings_of
+from agt_cli.runs.prepare import RunSettings, data_files, read_settings
 
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """A table, and what measuring it may spend.
+    """The table to measure, the mechanism and the file to write.
 
     Attributes:
-        config: of a training on it; resolved, as plain containers.
-        settings: the same, validated.
-        table: its source.
-        mechanism: how it is measured.
+        config: a training configuration with this table, resolved, as plain containers.
+        settings: the validated configuration.
+        table: reads the table.
+        mechanism: adds the noise, within its budget.
         target: the dataset file that is written.
     """
 
@@ -59,34 +60,34 @@ class MeasureSettings:
     mechanism: Measurement
     target: Path
 
-    def check_classes(self, wanted: TableValues) -> None:
-        """Tell the owner, before anything is spent, that two classes would hardly be found.
+    def check_classes(self, values: TableValues) -> None:
+        """Check, before budget is spent, that at least two classes will probably be found.
 
         Only the owner may read this, because it depends on the records.
 
         Args:
-            wanted: the values that are to be measured.
+            values: the values that are to be measured.
 
         Raises:
             ConfigError: fewer than two classes have enough rows.
         """
-        threshold = self.mechanism.threshold(len(wanted.numbers), len(wanted.texts))
-        sure = threshold + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.texts))
-        if CLASSES not in self.unknown:
+        threshold = self.mechanism.threshold(len(values.numbers), len(values.texts))
+        sure_rows = threshold + 2 * self.mechanism.sigma(len(values.numbers), len(values.texts))
+        if CLASSES not in self.unknown_values:
             return
-        counts = Counter(wanted.texts[self.table.label].tolist())
-        large_classes = [name for name, count in counts.items() if not count < sure]
+        counts = Counter(values.texts[self.table.label].tolist())
+        large_classes = [name for name, count in counts.items() if not count < sure_rows]
         if counts and len(large_classes) < 2:
             raise ConfigError(
                 "total.eps is too small, so nothing was spent: only classes with about "
-                f"{sure:,.0f} rows or more would be found in spite of the noise, and probably "
+                f"{sure_rows:,.0f} rows or more would be found in spite of the noise, and probably "
                 "fewer than two classes are that large. List the classes in dataset.classes if "
                 "their names are public (they usually are), or raise total.eps"
             )
 
     @property
-    def unknown(self) -> tuple[str, ...]:
-        """What nobody declared public: columns, and the words classes and size."""
+    def unknown_values(self) -> tuple[str, ...]:
+        """The values that are not declared public: names of columns, and ``CLASSES`` and ``SIZE``."""
         table = self.table
         not_public = {*table.from_data}
         not_public |= {name for name, limits in table.numeric.items() if limits is None}
@@ -97,7 +98,7 @@ class MeasureSettings:
             unknown.append(SIZE)
         return tuple(unknown)
 
-    def content(self) -> TableValues:
+    def training_values(self) -> TableValues:
         """Return the training records' values of what is to be measured.
 
         Raises:
@@ -105,7 +106,7 @@ class MeasureSettings:
         """
         (numbers, words), labels, units = self.table.training_content()
         check_unit_rows(units, self.settings.relation.unit_rows)
-        unknown = self.unknown
+        unknown = self.unknown_values
         numeric = {
             name: column
             for name, column in zip(self.table.numeric, numbers.T, strict=True)
@@ -120,11 +121,11 @@ class MeasureSettings:
             texts[self.table.label] = labels
         return TableValues(numeric, texts, len(labels))
 
-    def dataset(self, measured: TableConstants) -> dict[str, Any]:
+    def dataset_file_content(self, measured: TableConstants) -> dict[str, Any]:
         """Return the content of the dataset file.
 
         Args:
-            measured: what was found in spite of the noise.
+            measured: the noisy estimates.
 
         Raises:
             ConfigError: no column, or fewer than two classes were found.
@@ -161,9 +162,9 @@ class MeasureSettings:
             "missing": "indicator",
             "from_data": [],
             "proposed_from_rows": [
-                name for name in table.proposed_from_rows if name not in self.unknown
+                name for name in table.proposed_from_rows if name not in self.unknown_values
             ],
-            "measurement": plain_of(MeasurementNote(self.unknown, self.claimed)),
+            "measurement": plain_of(MeasurementNote(self.unknown_values, self.price_sentence)),
         }
         try:
             build(given, "dataset")
@@ -176,8 +177,10 @@ class MeasureSettings:
         return {key: value for key, value in given.items() if key not in ("_target_", "data_dir")}
 
     @property
-    def claimed(self) -> str:
-        """The price of the measurement, in words."""
+    def price_sentence(self) -> str:
+        """A sentence on the guarantee of the measurement, and for which neighbouring datasets it
+        holds.
+        """
         return sentences.price(
             str(self.mechanism.guarantee), describe_neighbours(self.settings.relation)
         )
@@ -198,7 +201,7 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
             "measure writes the file conf/dataset/NAME.yaml"
         )
     training = {key: value for key, value in config.items() if key not in ("name", "total")}
-    settings = settings_of(training)
+    settings = read_settings(training)
     if not isinstance(settings.source, Table):
         raise no_table()
     if total.eps is None:
@@ -217,7 +220,7 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(training, settings, settings.source, mechanism, target)
-    if not measure.unknown:
+    if not measure.unknown_values:
         raise ConfigError(
             "dataset.from_data is empty, so everything about this table is declared public "
             "and nothing needs to be measured: train with this dataset configuration as it is"
@@ -235,43 +238,48 @@ def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
 
 
 def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Say on disk what is spent, measure, and write the dataset file.
+    """Pay for the measurement, measure, write the dataset file and the record, and print the
+    result.
+
+    Returns:
+        What --json prints.
+
 
     Raises:
         ConfigError: what is found would hardly describe a data set.
     """
-    wanted = measure.content()
+    values = measure.training_values()
     loaded = measure.table.load()
     mechanism = measure.mechanism
     assessed = conditions(loaded, measure.settings)
     subject = {"data_digest": loaded.digest}
-    threshold = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
+    threshold = mechanism.threshold(len(values.numbers), len(values.texts))
     console.note(
         f"values and classes with fewer than about {threshold:,.0f} rows are probably not found, "
         "because the noise hides them. Remove the rows of classes that were not found, because "
         "training refuses these rows"
     )
     people = people_of(loaded, measure.settings, measure.config)
-    earlier = unfinished(record, subject)
+    earlier_releases = unfinished(record, subject)
     record.environment(**subject, dataset=loaded.name, data_files=data_files(measure.table))
     record.conditions(assessed)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
     with payer_of(record.config.get("ledger"), people, record) as payer:
-        release = ConstantsRelease.judged(wanted, mechanism, assessed, ReleaseTerms(payer=payer))
+        release = ConstantsRelease.judged(values, mechanism, assessed, ReleaseTerms(payer=payer))
         # a ledger is debited before anything private is computed, and by whoever asks
         if not payer.name:
-            measure.check_classes(wanted)
+            measure.check_classes(values)
         reservation = release.reserve()
         claimed = release.reserved_claim
     spent = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=reservation.entry)
     with spending(record, subject, spent):
-        measured = measure.dataset(release.draw())
-        _write(measure, record, loaded.name, claimed, measured, earlier)
+        measured = measure.dataset_file_content(release.draw())
+        _write_record(measure, record, loaded.name, claimed, measured, earlier_releases)
     dropped = [name for name in measure.table.categorical if name not in measured["categorical"]]
     console.say(f"written: {measure.target}")
     for name in dropped:
         console.say(f"the column '{name}' is left out, because the noise hid all of its values")
-    for line in (*claimed.lines(brief=True), sentences.IN_FULL, *earlier):
+    for line in (*claimed.lines(brief=True), sentences.IN_FULL, *earlier_releases):
         console.say(line)
     certificate = "" if measure.table.target == "classes" else " certificate=votes"
     console.say(f"next: agt train dataset={measure.target.stem}{certificate}")
@@ -284,26 +292,26 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     }
 
 
-def _write(
+def _write_record(
     measure: MeasureSettings,
     record: RunRecord,
     dataset: str,
     claimed: Claim,
     measured: Mapping[str, Any],
-    earlier: Sequence[str],
+    earlier_releases: Sequence[str],
 ) -> None:
-    """Write the record, and the dataset file of the user's.
+    """Write the record and the dataset file.
 
     Args:
         measure: the settings.
         record: the command's record.
         dataset: name of the table.
-        claimed: what the measurement may be claimed to guarantee.
+        claimed: the claim about the measurement.
         measured: the content of the dataset file.
-        earlier: lines about earlier releases that did not finish.
+        earlier_releases: lines about earlier releases that did not finish.
     """
     content = to_yaml({"defaults": ["table", "_self_"], **measured})
-    text = f"# written by agt measure: {measure.claimed}\n{content}"
+    text = f"# written by agt measure: {measure.price_sentence}\n{content}"
     record.write("dataset.yaml", text.encode())
     record.write(CLAIM, claimed.for_file(datetime.now(UTC).date()).content)
     measure.target.parent.mkdir(parents=True, exist_ok=True)
@@ -312,7 +320,7 @@ def _write(
         "Ranges, lists and sizes of the table that were measured with noise (written to "
         f"{measure.target})"
     )
-    lines = [*claimed.lines(), *earlier]
+    lines = [*claimed.lines(), *earlier_releases]
     page = (title, measure.mechanism.name, lines, PUBLISHED_FILES["measure"])
     record.report(release_report(dataset, *page, record, "Ranges, lists and sizes"))
     record.finish()

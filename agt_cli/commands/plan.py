@@ -35,7 +35,7 @@ from agt_cli.report.sections_md import (
     figures_section,
 )
 from agt_cli.report.training_md import caution_advice
-from agt_cli.runs.prepare import certifying
+from agt_cli.runs.prepare import certification_progress
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 FIGURE = "accuracy_by_queries"
@@ -43,10 +43,10 @@ FIGURE = "accuracy_by_queries"
 
 @keyword_schema
 class PlanConfig(PlanSettings):
-    """What is to be planned.
+    """The settings of ``agt plan``.
 
     Attributes:
-        trained: the run, and the queries.
+        trained: the training run and the queries.
     """
 
     trained: InstanceOf[TrainedRun]
@@ -59,11 +59,15 @@ def configure(config: Mapping[str, Any]) -> PlanConfig:
         ConfigError: by key.
     """
     settings = check_plan(config)
-    return PlanConfig(trained=TrainedRun.of(config), **vars(settings))
+    return PlanConfig(trained=TrainedRun.from_config(config), **vars(settings))
 
 
 def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Work the plan out, write the record, and return what the command prints with --json.
+    """Compute the plan, write the record and print the plan.
+
+    Returns:
+        What --json prints.
+
 
     Raises:
         DataError: the queries have no labels.
@@ -99,12 +103,12 @@ def _report_classes(
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
-    """Write the record of a plan of classes, and say what it expects.
+    """Write the record of a plan for answers that are classes, and print the plan.
 
     Args:
         config: the settings of the command.
         opened: the run and the queries.
-        planned: what was worked out.
+        planned: the plan.
         offers: ``offer_table``.
         labels: [n] the true labels of the queries.
         record: the command's record.
@@ -118,11 +122,16 @@ def _report_classes(
     record.add_metrics(n_queries=len(labels), accuracy=evidence.accuracy, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
     answers = evaluate_answers(
-        opened.model, opened.queries, trained.words, labels, evidence.prediction, distance
+        opened.model,
+        opened.queries,
+        trained.queries_description,
+        labels,
+        evidence.prediction,
+        distance,
     )
     quality = Quality.from_answers(answers)
     write_quality(record, quality)
-    caption = draw(record, opened, planned, offers)
+    caption = draw_expected_accuracy(record, opened, planned, offers)
     advice = _advice(opened, planned)
     majority = f"majority class '{quality.majority}'"
     columns, rows = score_cells(planned, offers, majority, format_rate)
@@ -159,20 +168,20 @@ def _report_numbers(
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
-    """Write the record of a plan of numbers, and say what it expects.
+    """Write the record of a plan for answers that are numbers, and print the plan.
 
     Args:
         opened: the run and the queries.
-        planned: what was worked out.
+        planned: the plan.
         offers: ``offer_table``.
         labels: [n] the true numbers of the queries.
-        model: that answers.
+        model: the model that answers.
         record: the command's record.
         console: for results.
     """
     evidence = planned.evidence
     quality = evaluate_numbers(
-        model, opened.trained.words, opened.queries, labels, evidence.answers
+        model, opened.trained.queries_description, opened.queries, labels, evidence.answers
     )
     record.table("plan", offers)
     record.conditions(opened.conditions)
@@ -212,17 +221,17 @@ def _report_numbers(
 
 
 def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Console) -> Plan:
-    """Work out the plan of the settings, with progress on the console."""
-    with ExitStack() as bars:
-        on_progress = bars.enter_context(certifying(opened.model, console))
+    """Compute the plan, and show progress."""
+    with ExitStack() as progress_bars:
+        on_progress = progress_bars.enter_context(certification_progress(opened.model, console))
         weights_bars: list[Report] = []
 
-        def on_weights(done: int, total: int) -> None:
+        def on_simulated_release(done: int, total: int) -> None:
             """Show how many releases of weights were simulated, in a bar of their own."""
             if not weights_bars:
-                bars.close()  # two live bars would overwrite one another
+                progress_bars.close()  # two live bars would overwrite one another
                 bar = console.progress("planning releases of weights", "release")
-                weights_bars.append(bars.enter_context(bar))
+                weights_bars.append(progress_bars.enter_context(bar))
             weights_bars[0](done, total, done, total)
 
         return plan(
@@ -236,12 +245,14 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
             published=config.published,
             counting=config.counting,
             on_progress=on_progress,
-            on_weights=on_weights,
+            on_weights=on_simulated_release,
         )
 
 
 def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
-    """Return what to use and what it gives; first of all, if nothing can be released, why."""
+    """Return sentences that recommend a mechanism; the first one says why nothing can be released,
+    if a condition is not met.
+    """
     advice = list[str]()
     failed = [condition for condition in opened.conditions if not condition.held]
     if failed:
@@ -301,7 +312,7 @@ def offer_table(planned: Plan) -> pd.DataFrame:
 
 
 def score_cells(
-    planned: Plan, offers: pd.DataFrame, constant_name: str, words: Callable[[float], str]
+    planned: Plan, offers: pd.DataFrame, constant_name: str, format_score: Callable[[float], str]
 ) -> tuple[list[str], list[list[str]]]:
     """Return the names of the columns and the rows of a table: score by number of queries.
 
@@ -310,8 +321,8 @@ def score_cells(
 
     Args:
         offers: ``offer_table``.
-        constant_name: of the constant answer.
-        words: writes a score.
+        constant_name: the name of the constant answer.
+        format_score: score -> its text in a cell.
     """
     evidence = planned.evidence
     grid = offers.pivot_table(
@@ -324,14 +335,16 @@ def score_cells(
     rows = []
     for eps, mechanism in best_first:
         scores = grid.loc[(eps, mechanism)]
-        cells = ["-" if math.isnan(score) else words(score) for score in scores]
+        cells = ["-" if math.isnan(score) else format_score(score) for score in scores]
         rows.append([f"{eps:g}", mechanism, *cells])
-    constant = words(evidence.constant_score)
+    constant = format_score(evidence.constant_score)
     rows.append(["-", constant_name, *(constant for _ in grid.columns)])
     return columns, rows
 
 
-def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFrame) -> str:
+def draw_expected_accuracy(
+    record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFrame
+) -> str:
     """Draw expected accuracy against the number of queries; return the figure's caption.
 
     Args:
@@ -350,7 +363,7 @@ def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFra
         noise_free=planned.evidence.accuracy,
         majority=planned.evidence.majority,
         order=list(panels.values()),
-        finding=_conditional(plan_words.finding(planned), opened),
+        finding=_if_releases_allowed(plan_words.finding(planned), opened),
         title=opened.dataset.name,
     )
     return (
@@ -377,16 +390,16 @@ def plan_report(
     """
     dataset = opened.dataset.name
     nominal = format_rate(planned.evidence.accuracy)
-    always = format_rate(planned.evidence.majority)
+    baseline = format_rate(planned.evidence.majority)
     dataset_name = escape_markdown(dataset)
-    queries = escape_markdown(opened.trained.words)
-    approximate = _first_order(planned)
+    queries = escape_markdown(opened.trained.queries_description)
+    approximate = _describe_first_order(planned)
     return document(
         f"# Accuracy of private answers: {dataset_name}",
-        f"**{escape_markdown(quality.verdict or _lead(opened, planned))}**",
+        f"**{escape_markdown(quality.verdict or _conditional_verdict(opened, planned))}**",
         [
             f"Accuracy without noise: {nominal}. Accuracy of always giving the most frequent class "
-            f"(majority-class baseline): {always}.",
+            f"(majority-class baseline): {baseline}.",
             *advice,
         ],
         *figures_section(dataset, {FIGURE: caption}),
@@ -407,21 +420,21 @@ def plan_report(
     )
 
 
-def _lead(opened: OpenedRun, planned: Plan) -> str:
-    """Return the plan's verdict; conditional where nothing may be released from the run."""
-    return _conditional(plan_words.verdict(planned), opened)
+def _conditional_verdict(opened: OpenedRun, planned: Plan) -> str:
+    """Return the plan's verdict, with the reason if nothing may be released from the run."""
+    return _if_releases_allowed(plan_words.verdict(planned), opened)
 
 
-def _conditional(sentence: str, opened: OpenedRun) -> str:
-    """Return a sentence about releases, after the refusal where nothing may be released."""
+def _if_releases_allowed(sentence: str, opened: OpenedRun) -> str:
+    """Return a sentence about releases, preceded by the reason if nothing may be released."""
     unmet = describe_unmet_conditions(opened.conditions)
     if not unmet:
         return sentence
     return f"Nothing may be released, because {unmet}. If releases were allowed: {sentence}"
 
 
-def _first_order(planned: Plan) -> str:
-    """Return which accuracies were worked out to first order in a mechanism's noise."""
+def _describe_first_order(planned: Plan) -> str:
+    """Return clauses that name the accuracies that were computed only to first order in the noise."""
     offered = {offer.mechanism for offer in planned.releases}
     text = ""
     for name, method in planned.methods.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from agt.errors import ConfigError
 from agt_cli.command_settings.predict import PREDICT_KEYS
-from agt_cli.configuration import only_keys
+from agt_cli.configuration import check_keys
 from agt_cli.releasing.answers import PortableAnswers
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def configure(config: Mapping[str, Any]) -> Union["PrivateAnswers", PortableAnswers]:
     """Validate the settings, the budget and the run, or the release, before any data is read."""
-    only_keys(config, PREDICT_KEYS)
+    check_keys(config, PREDICT_KEYS)
     if config.get("release") is not None:
         return PortableAnswers.of(config)
     if config.get("run") is None:

@@ -1,6 +1,4 @@
-"""agt runs: the runs below one folder, listed, or some of them side by side; nothing of their
-records is verified.
-"""
+"""agt runs: list the runs below a folder, or compare some of them. Their records are not verified."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,8 +44,10 @@ class RunsConfig:
             raise ConfigError(f"command={self.command}: agt has no command of this name{hint}")
         parse_time(self.since or "2000-01-01")
 
-    def tests(self) -> Iterable[Callable[[Run], bool]]:
-        """Yield what a run must be, the cheapest first: each may read one more file of it."""
+    def predicates(self) -> Iterable[Callable[[Run], bool]]:
+        """Yield predicates that a listed run must satisfy, the cheapest first, because each may
+        read one more file of the run.
+        """
         if self.command:
             yield lambda run: run.command == self.command
         if self.sweep:
@@ -65,7 +65,7 @@ class RunsConfig:
             yield lambda run: kind in run.model.lower()
 
     def _is_of_sweep(self, run: Run) -> bool:
-        """Return whether a run is of the sweep of this name."""
+        """Return whether a run is a job of the sweep that the settings name."""
         return run.sweep is not None and run.sweep.name.removesuffix(SWEEP_SUFFIX) == self.sweep
 
 
@@ -87,7 +87,7 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
     runs = list(runs_below(settings.output_dir))
     if settings.compare:
         return _compare([find_run(str(text), runs) for text in settings.compare], console)
-    for test in settings.tests():
+    for test in settings.predicates():
         runs = [run for run in runs if test(run)]
     runs.sort(key=lambda run: (run.start_time, run.folder.name), reverse=not settings.reverse)
     shown_runs = runs[: settings.limit]
@@ -96,13 +96,13 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
 
 
 def _print_runs(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
-    """Say some runs as a table, without columns that are empty.
+    """Print runs as a table, without columns that are empty.
 
     Args:
-        runs: that are listed.
-        total: how many there are in all.
+        runs: the runs to print.
+        total: the number of runs that match, including those that are not printed.
         outputs: the folder of all runs.
-        console: where it is said.
+        console: prints them.
     """
     if not runs:
         console.say(f"no run in the folder {outputs} has the properties that you gave")
@@ -142,7 +142,7 @@ def _row(run: Run, outputs: Path) -> tuple[str, ...]:
 
 
 def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
-    """Say in which settings, versions and metrics runs differ, and return it for --json."""
+    """Print in which settings, versions and metrics runs differ, and return what --json prints."""
     parts = {
         "settings": differing_entries(runs, lambda run: run.config),
         "made_with": differing_entries(runs, _made_with),
@@ -168,24 +168,25 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
 
 
 def _made_with(run: Run) -> dict[str, Any]:
-    """Return the code and machine of a run."""
+    """Return the entries of env.json about the code and the machine of a run."""
     return {key: run.environment.get(key) for key in MADE_WITH}
 
 
 def _numbers(run: Run) -> dict[str, Any]:
-    """Return the metrics of a run that are no texts."""
+    """Return the metrics of a run that are numbers."""
     return {name: value for name, value in run.metrics.items() if not isinstance(value, str)}
 
 
-# -- which runs are told of, and how some of them differ
+# -- finding and comparing runs
 # ------------------------------------------------------------------
 
 
 def parse_time(text: str) -> datetime:
-    """Return a day, or a time of it, from ISO 8601; without a zone, it is this machine's.
+    """Return the time that a text in ISO 8601 names (a day, or a day and a time), in UTC; without a
+    zone, it is local time.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is not a date.
     """
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
@@ -197,10 +198,11 @@ def parse_time(text: str) -> datetime:
 
 
 def find_run(text: str, runs: Sequence[Run]) -> Run:
-    """Return one of the runs, by its folder or the end of it, or by the beginning of its digest.
+    """Return the run that a text names: by its folder, the last parts of its path, or the beginning
+    of its digest.
 
     Raises:
-        ConfigError: it is none, or several.
+        ConfigError: no run matches, or several do.
     """
     if (Path(text) / "status.json").exists():
         return Run.at(Path(text))
@@ -223,13 +225,14 @@ def find_run(text: str, runs: Sequence[Run]) -> Run:
 def differing_entries(
     runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]
 ) -> dict[str, list[Any]]:
-    """Return, by dotted keys, what is not the same in a part of each run's record.
+    """Return the entries of a part of records in which runs differ: dotted key -> the value of each
+    run.
 
-    None stands for a run that has no such key.
+    A run without such a key has None.
 
     Args:
-        runs: that are compared.
-        part: run -> that part of its record.
+        runs: the runs to compare.
+        part: returns this part of a run's record.
     """
     columns = [flatten_keys(part(run)) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)

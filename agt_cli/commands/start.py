@@ -22,8 +22,8 @@ from agt.models.model import Model
 from agt.settings import build, validate
 from agt_cli import usage
 from agt_cli.choices import with_votes_recipe
-from agt_cli.composing import composed
-from agt_cli.configuration import only_keys
+from agt_cli.composing import compose_command
+from agt_cli.configuration import check_keys
 from agt_cli.report.console import Console
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
@@ -65,7 +65,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
     """Validate the settings, and the answers of a file behind them (ConfigError), before the
     table is read.
     """
-    only_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
+    check_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
         if Path(str(path)).is_dir():
@@ -80,7 +80,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
                 f"answers={path}: the file must have one line for each answer, such as "
                 "'label: income'"
             )
-        only_keys(answers, QUESTIONS)
+        check_keys(answers, QUESTIONS)
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
     settings.check_name()
@@ -215,7 +215,7 @@ def _train(settings: StartSettings, training: Sequence[str], console: Console) -
     places = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
     ]
-    config = with_votes_recipe(composed("train", [*training, *places]))
+    config = with_votes_recipe(compose_command("train", [*training, *places]))
     with RunRecord(settings.new_folder("train"), "train", config) as record:
         run_settings = settings_to_train(config)
         start = perf_counter()

@@ -1,16 +1,17 @@
 """agt train: configuration -> dataset -> head -> training with certificates -> run record.
 
-``agt train resume=FOLDER``: the same run, in the same folder, from where it was killed to the same
-bits. Settings are those that the folder records. A line that gives others is refused by name: what
-came out would be neither the one run nor the other. What says where things lie, and how often to
-write a checkpoint, may change. The number of threads may not: sums that are shared out otherwise
-round otherwise.
+``agt train resume=FOLDER`` continues a killed run in its folder, with the settings that the folder
+records, to a result with the same bits. A command line with another value of a setting is refused,
+because its result would belong to neither run. Only ``CHANGEABLE_SETTINGS`` may differ: where files
+lie, and how often a checkpoint is written. The number of threads may not, because sums that are
+divided differently are rounded differently.
 """
 
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.networks import linear_line
 from agt_cli.process import typed_words
 from agt_cli.report.console import Console, format_decimals
@@ -49,16 +50,33 @@ from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
     fit,
-    large_feature_doubt,
-    one_sided_doubt,
-    prepared_by_all,
+    large_feature_warning,
+    one_sided_warning_of,
+    prepare_in_team,
     settings_to_train,
     size_question,
     write_trained,
 )
 from agt_cli.runs.usual_learners import scores_on_vectors
 
-VOTES_FROM = 5_000  # records declared
+MIN_VOTES_RECORDS = 5_000  # records declared
+
+
+@dataclass(frozen=True)
+class _TrainingResult:
+    """A trained model, whose record is finished.
+
+    Attributes:
+        model: the model.
+        quality: how good it is on the test records.
+        sentences: on the model, and on the noise of its training.
+        unfinished_releases: sentences on earlier releases of the same noise that did not finish.
+    """
+
+    model: Model
+    quality: ModelQuality
+    sentences: list[str]
+    unfinished_releases: list[str]
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
@@ -67,8 +85,12 @@ def configure(config: Mapping[str, Any]) -> RunSettings:
 
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Train, write the record, and say where it is."""
-    prepared = prepared_by_all(settings, record.config, console)
+    """Train a model, write its record, print the result and the next commands.
+
+    Returns:
+        What --json prints.
+    """
+    prepared = prepare_in_team(settings, record.config, console)
     with prepared.loaded.digest_in_background():
         return _run_prepared(prepared, settings, record, console)
 
@@ -81,73 +103,136 @@ def _run_prepared(
     dataset = prepared.dataset
     for note in dataset.notes:
         console.note(f"note: {note}")
-    releases = settings.noise is not None or record.config.get("ledger") is not None
     # A training that is killed leaves what it was trained on. ``write_trained`` replaces marks by
     # digests; a release needs them before anything is drawn.
+    releases = _pays_or_draws(settings, record)
     record.environment(
         data_digest=loaded.digest if releases else loaded.mark,
         features_digest=dataset.digest if releases else dataset.mark,
         dataset=dataset.name,
     )
-    for line in _doubts(settings, dataset):
-        console.note(line)
-    if releases:  # ledgers and mechanisms, which no other training loads
-        from agt_cli.releasing.noise import drawing, noise_words, proved
-        from agt_cli.releasing.spent import unfinished
-    earlier = (
-        unfinished(record, {"data_digest": loaded.digest})
-        if settings.noise and settings.noise.seed is None
-        else []
-    )
-    for line in earlier:
-        console.say(line)
-    checkpoints = checkpoints_of(record, settings, prepared, console)
-    drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
-    with drawn as account:
-        started = time.perf_counter()
-        with checkpoints.removed_if_refused():
-            model = fit(prepared, settings, console, checkpoints)
-        seconds, noise, words = time.perf_counter() - started, model.noise, list(model.sentences)
-        words += noise_words(settings, noise, model.conditions, account) if noise else []
-        quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
-        if noise:
-            record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
-        name = record.finish()
-    _say(record, dataset.name, words, quality, console)
-    usual: dict[str, float] = {}
+    for warning in _data_warnings(settings, dataset):
+        console.note(warning)
+    trained = _train_and_write(settings, record, prepared, console)
+    quality = trained.quality
+    _print_result(record, dataset.name, trained.sentences, quality, console)
+    reference_scores: dict[str, float] = {}
     if not console.quiet:
-        usual = _say_usual_learners(settings.source, loaded, console)
-        is_vectors = isinstance(settings.source, Embeddings)
-        if is_vectors and (advice := _advice_for_linear_head(settings, record.metrics, usual)):
-            console.note(advice)
-        comparison = compare_with_linear_classifier(model, dataset.train, dataset.test)
-        if comparison is not None and comparison.warning is not None:
-            console.note(str(comparison.warning))
-            console.note(f"to compare: {linear_line(typed_words())}")
-    for line in unmet_condition_lines(model.conditions):
-        console.note(line)
-    other = settings.certificate.certifies_more
-    large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
-    if other and large and dataset.target.class_count == 2:
-        console.note(
-            f"certificate={other} may be better for this table: on each of the five tables with "
-            f"two classes and {VOTES_FROM:,} rows or more that we measured, it certified more "
-            "answers (docs/recipe.md)"
-        )
-    console.note(f"next: agt certify run={record.folder} digest={record.digest}")
-    held = all(condition.held for condition in model.conditions)
-    if held and dataset.target.numeric is None and not settings.noise and not console.quiet:
-        for line in _private_labels(record, settings, model, dataset.name):
+        reference_scores = _print_reference_learners(settings.source, loaded, console)
+        _print_linear_comparison(trained.model, dataset, console)
+    for note in _advice(settings, record, trained.model, dataset, reference_scores):
+        console.note(note)
+    conditions_held = all(condition.held for condition in trained.model.conditions)
+    has_classes = dataset.target.numeric is None
+    if conditions_held and has_classes and not settings.noise and not console.quiet:
+        for line in _private_labels(record, settings, trained.model, dataset.name):
             console.note(line)
-    result = {
+    result: dict[str, Any] = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
         "data_digest": loaded.digest,
-        "digest": name,
+        "digest": record.digest,
     }
-    if usual:
-        result["usual_learners"] = usual
-    return result | ({"words": [*words, *earlier]} if words or earlier else {})
+    if reference_scores:
+        result["usual_learners"] = reference_scores
+    sentences = [*trained.sentences, *trained.unfinished_releases]
+    if sentences:
+        result["words"] = sentences
+    return result
+
+
+def _train_and_write(
+    settings: RunSettings, record: RunRecord, prepared: Prepared, console: Console
+) -> _TrainingResult:
+    """Train a model, and write and finish its record.
+
+    Private noise is paid for before it is drawn, if a ledger is named.
+
+    Args:
+        settings: of the run.
+        record: of the run; it is finished.
+        prepared: the data.
+        console: shows progress, and releases of the same noise that did not finish.
+    """
+    # Only these trainings load ledgers and mechanisms.
+    pays_or_draws = _pays_or_draws(settings, record)
+    if pays_or_draws:
+        from agt_cli.releasing.noise import drawing, noise_words, proved
+        from agt_cli.releasing.spent import unfinished
+    unfinished_releases: list[str] = []
+    if settings.noise and settings.noise.seed is None:
+        unfinished_releases = unfinished(record, {"data_digest": prepared.loaded.digest})
+    for line in unfinished_releases:
+        console.say(line)
+    checkpoints = open_run_checkpoints(record, settings, prepared, console)
+    payment: AbstractContextManager[Sequence[str]] = nullcontext(())
+    if pays_or_draws:
+        payment = drawing(settings, record, prepared, checkpoints)
+    with payment as account:
+        started = time.perf_counter()
+        with checkpoints.removed_if_refused():
+            model = fit(prepared, settings, console, checkpoints)
+        seconds = time.perf_counter() - started
+        sentences = list(model.sentences)
+        if model.noise:
+            sentences += noise_words(settings, model.noise, model.conditions, account)
+        report_sentences = [*sentences, *unfinished_releases]
+        quality = write_trained(record, prepared, settings, model, seconds, report_sentences)
+        if model.noise:
+            record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
+        record.finish()
+    return _TrainingResult(model, quality, sentences, unfinished_releases)
+
+
+def _print_linear_comparison(model: Model, dataset: Dataset, console: Console) -> None:
+    """Print a warning, and the line to type, if a linear classifier answers better than a network.
+
+    Args:
+        model: that was trained.
+        dataset: on which it was trained.
+    """
+    comparison = compare_with_linear_classifier(model, dataset.train, dataset.test)
+    if comparison is not None and comparison.warning is not None:
+        console.note(str(comparison.warning))
+        console.note(f"to compare: {linear_line(typed_words())}")
+
+
+def _pays_or_draws(settings: RunSettings, record: RunRecord) -> bool:
+    """Return whether a training draws private noise, or names a ledger that pays for it."""
+    return settings.noise is not None or record.config.get("ledger") is not None
+
+
+def _advice(
+    settings: RunSettings,
+    record: RunRecord,
+    model: Model,
+    dataset: Dataset,
+    reference_scores: Mapping[str, float],
+) -> Iterator[str]:
+    """Yield how the model could be better, which conditions are not met, and the next command.
+
+    Args:
+        settings: of the run.
+        record: of the run, which is finished.
+        model: that was trained.
+        dataset: on which it was trained.
+        reference_scores: the scores of learners without privacy by name; empty: not known.
+    """
+    if reference_scores:
+        advice = _advice_for_linear_head(settings, record.metrics, reference_scores)
+        if advice:
+            yield advice
+    yield from unmet_condition_lines(model.conditions)
+    better_certificate = settings.certificate.certifies_more
+    size = dataset.declared_size or 0
+    is_large_table = size >= MIN_VOTES_RECORDS and isinstance(settings.source, Table)
+    if better_certificate and is_large_table and dataset.target.class_count == 2:
+        yield (
+            f"certificate={better_certificate} may be better for this table: on each of the five "
+            f"tables with two classes and {MIN_VOTES_RECORDS:,} rows or more that we measured, it "
+            "certified more answers (docs/recipe.md)"
+        )
+    yield f"next: agt certify run={record.folder} digest={record.digest}"
 
 
 def _private_labels(
@@ -155,13 +240,13 @@ def _private_labels(
 ) -> Iterator[str]:
     """Yield the commands for private labels, as docs/start.md and ``agt start`` have them.
 
-    They name a ledger, which counts every release about these people.
+    The commands name a ledger, which counts every release about these people.
 
     Args:
         record: of the run, which is finished.
         settings: of the run.
-        model: that was trained; each condition of a privacy claim is met.
-        dataset_name: after which a new ledger is named.
+        model: the trained model; each condition of a privacy claim is met.
+        dataset_name: the name of the dataset, after which a new ledger is named.
     """
     # Ledgers and mechanisms take a third of a second to load, which only these lines cost.
     from agt.mechanisms.planning import releasable_heads
@@ -188,11 +273,13 @@ def _private_labels(
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 
-def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> dict[str, float]:
-    """Show how good learners without privacy are on the same test records; they are not recorded.
+def _print_reference_learners(
+    source: object, loaded: Dataset, console: Console
+) -> dict[str, float]:
+    """Print the scores of learners without privacy on the same test records; they are not recorded.
 
-    They are shown for vectors only: a table would have to be loaded again, without bins, and `agt
-    start` does that.
+    They are computed for vectors only, because a table would have to be loaded again without bins,
+    as `agt start` does.
 
     Args:
         source: where the dataset was loaded from.
@@ -200,7 +287,7 @@ def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> di
         console: where it is shown.
 
     Returns:
-        Name -> score, the first of those that are shown.
+        Name of a learner -> its first score.
     """
     scoring = scoring_of(loaded.target)
     if not isinstance(source, Embeddings):
@@ -221,15 +308,15 @@ def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> di
 def _advice_for_linear_head(
     settings: RunSettings, metrics: Mapping[str, Any], usual: Mapping[str, float]
 ) -> str:
-    """Return what to try where the plain linear head is far behind logistic regression.
+    """Return advice if a linear head is much less accurate than logistic regression; else empty.
 
-    It is empty where the gap is at most ``PROMISED_GAP``, and for any other model: one with a
-    feature map, an ensemble, or a model of numbers.
+    The gap must exceed ``PROMISED_GAP``. There is no advice for other models (with a feature map,
+    ensembles, or models of numbers).
 
     Args:
         settings: of the run.
         metrics: of the run.
-        usual: the score of each usual learner on the same test records, by name.
+        usual: name of a learner without privacy -> its score on the same test records.
     """
     certificate = settings.certificate
     is_linear_head = isinstance(certificate, StabilityConfig | ErmConfig)
@@ -246,14 +333,14 @@ def _advice_for_linear_head(
     )
 
 
-def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
+def _data_warnings(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
     """Yield warnings for the data owner before anything is trained or drawn."""
     if settings.training.batch.normalizer is None and (question := size_question(dataset)):
         yield question
-    one_sided = one_sided_doubt(settings, dataset)
+    one_sided = one_sided_warning_of(settings, dataset)
     if one_sided is not None:
         yield str(one_sided)
-    large = large_feature_doubt(settings, dataset)
+    large = large_feature_warning(settings, dataset)
     if large:
         yield large
     if settings.noise is not None:
@@ -264,48 +351,32 @@ def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
         )
 
 
-def _say(
+def _print_result(
     record: RunRecord,
-    name: str,
-    words: list[str],
+    dataset_name: str,
+    sentences: Sequence[str],
     quality: ModelQuality,
     console: Console,
 ) -> None:
-    m = record.metrics
+    """Print how good the trained model is, where its record is, and the record's digest.
+
+    Args:
+        record: of the run, which is finished.
+        dataset_name: the name of the dataset.
+        sentences: on the model, and on the noise of its training.
+        quality: of the model, on the test records.
+        console: prints it.
+    """
     for text in (quality.verdict, quality.explanation):
         if text:
             console.say(text)
-    reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
-    if "moved_by_one_k" in m:
-        reach = ("sensitivity per k", format_decimals(float(m["moved_by_one_k"]), 5))
-    accuracy_title = "train accuracy" if "train_accuracy" in m else "train RMSE"
-    if "train_accuracy_records" in m:
-        sample_size = m["train_accuracy_records"]
-        measure = "accuracy" if "train_accuracy" in m else "RMSE"
-        accuracy_title = f"{measure} on a sample of {sample_size} training records"
-    if "train_accuracy" in m:
-        fit_on_train = format_rate(float(m["train_accuracy"]))
-    else:
-        fit_on_train = format_number(float(m["train_rmse"]))
-    console.table(
-        f"trained on {name}",
-        ("train records", "test records", accuracy_title, reach[0], "steps", "seconds"),
-        [
-            (
-                str(m["n_train"]),
-                str(m["n_test"]),
-                fit_on_train,
-                reach[1],
-                str(m["steps"]),
-                format_decimals(float(m["seconds_training"]), 1),
-            )
-        ],
-    )
+    columns = _result_columns(record.metrics)
+    console.table(f"trained on {dataset_name}", tuple(columns), [tuple(columns.values())])
     quality.print_to(console)
     advice: list[str] = []
     if isinstance(quality, Quality):  # numbers have intervals, and no stable distances
         advice = caution_advice(record.config["training"])
-    for line in (*advice, *words):
+    for line in (*advice, *sentences):
         console.say(line)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
@@ -315,26 +386,54 @@ def _say(
     )
 
 
-# -- a run that goes on
+def _result_columns(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of the table about a training run, by the titles of their columns."""
+    measure = "accuracy"
+    score = metrics.get("train_accuracy")
+    if score is None:
+        measure = "RMSE"
+        score_cell = format_number(float(metrics["train_rmse"]))
+    else:
+        score_cell = format_rate(float(score))
+    score_title = f"train {measure}"
+    if "train_accuracy_records" in metrics:
+        sample_size = metrics["train_accuracy_records"]
+        score_title = f"{measure} on a sample of {sample_size} training records"
+    reach = {"k up to": str(metrics.get("k_with_radius", metrics["k_max"]))}
+    if "moved_by_one_k" in metrics:
+        reach = {"sensitivity per k": format_decimals(float(metrics["moved_by_one_k"]), 5)}
+    return {
+        "train records": str(metrics["n_train"]),
+        "test records": str(metrics["n_test"]),
+        score_title: score_cell,
+        **reach,
+        "steps": str(metrics["steps"]),
+        "seconds": format_decimals(float(metrics["seconds_training"]), 1),
+    }
+
+
+# -- resuming a run
 # --------------------------------------------------------------------------------------------------
 
-FREE = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
-BOUND = ("training.chosen_for", "training.chosen_from")  # follow from the others
+CHANGEABLE_SETTINGS = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
+DERIVED_SETTINGS = ("training.chosen_for", "training.chosen_from")  # follow from the others
 _ABSENT = object()
 
 
 def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool) -> Run | None:
-    """The run that a command line goes on with; None: it starts one of its own. The key is taken
-    out of ``config``.
+    """Return the run that a command line resumes; None: it starts a new one.
 
     Args:
-        config: composed from the command line, as plain containers.
-        overrides: the command line's own.
-        sweep: whether it is one job of several.
+        config: composed from the command line, as plain containers. The key ``resume`` is removed.
+        overrides: the settings that were typed on the command line.
+        sweep: True: the command line is one job of a sweep.
+
+    Returns:
+        The run, whose configuration has the typed values of ``CHANGEABLE_SETTINGS``.
 
     Raises:
-        ConfigError: no run that can go on (``open_unfinished``), or a setting that is not the
-            run's.
+        ConfigError: the run cannot be resumed (``open_unfinished``), or another setting was typed
+            with a value that is not the run's.
     """
     folder = config.pop(RESUME_KEY, None)
     if folder is None:
@@ -350,82 +449,125 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             "runs: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
-    recorded, given = flatten_keys(run.config), dict(_given(config, overrides))
-    for key, value in given.items():
-        before = recorded.get(key, _ABSENT)
-        if key not in FREE and value != before:
-            had = "not set" if before is _ABSENT else before
-            raise ConfigError(
-                f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
-                f"{had}. A resumed run keeps its own settings, so leave all settings out. To "
-                f"use other settings, start a new run (without {RESUME_KEY}=...)"
-            )
-    if "data_dir" in given and "dataset.data_dir" in recorded:
-        given.setdefault("dataset.data_dir", given["data_dir"])
-    for key in FREE:
-        if key in given:
+    recorded = flatten_keys(run.config)
+    typed = _typed_settings(config, overrides)
+    _check_not_changed(folder, recorded, typed)
+    if "data_dir" in typed and "dataset.data_dir" in recorded:
+        typed.setdefault("dataset.data_dir", typed["data_dir"])
+    for key in CHANGEABLE_SETTINGS:
+        if key in typed:
             part, _, name = key.rpartition(".")
-            (run.config.setdefault(part, {}) if part else run.config)[name] = given[key]
+            node = run.config.setdefault(part, {}) if part else run.config
+            node[name] = typed[key]
     return run
 
 
-def checkpoints_of(
+def _check_not_changed(folder: str, recorded: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a setting of a resumed run was typed with another value.
+
+    Args:
+        folder: the value of ``resume``, for the message.
+        recorded: the run's settings, by dotted key.
+        typed: the settings that were typed. Those in ``CHANGEABLE_SETTINGS`` may differ.
+    """
+    for key, value in typed.items():
+        recorded_value = recorded.get(key, _ABSENT)
+        if key in CHANGEABLE_SETTINGS or value == recorded_value:
+            continue
+        shown = "not set" if recorded_value is _ABSENT else recorded_value
+        raise ConfigError(
+            f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
+            f"{shown}. A resumed run keeps its own settings, so leave all settings out. To "
+            f"use other settings, start a new run (without {RESUME_KEY}=...)"
+        )
+
+
+def open_run_checkpoints(
     record: RunRecord, settings: RunSettings, prepared: Prepared, console: Console
 ) -> CheckpointFolder:
-    """Where the training of this record leaves what it has reached, bound to all that its bits
-    depend on.
+    """Return the folder in which a training stores its state, so that it can be resumed.
+
+    Args:
+        record: of the run, new or resumed.
+        settings: of the run.
+        prepared: its data.
+        console: prints where a resumed run continues.
 
     Raises:
-        ConfigError: of a run that goes on: something that its bits depend on has changed, or
-            private noise was drawn with a seed that is gone.
+        ConfigError: for a resumed run, something changed on which the bits of its result depend
+            (settings, data, code, libraries, threads); or the seed of its private noise is lost.
     """
-    folder, noise = record.folder / CHECKPOINTS, settings.noise
-    seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
-    if record.resumed_run and noise and noise.seed is None and spent.exists() and not seed.exists():
-        raise ConfigError(
-            f"{RESUME_KEY}={record.folder}: the file {seed} is missing. It holds the seed of the "
-            "noise of this run, and without it agt cannot draw the same noise again: restore the "
-            "file, or start a new run. The noise of a new run is a second release, and costs "
-            "budget in addition to what spent.json records"
-        )
+    folder = record.folder / CHECKPOINTS
     if record.resumed_run:
+        _check_seed_exists(record, settings)
         started = record.resumed_run.status["started"]
         if list(folder.rglob("step=*")):
             progress = f"the run of {started} continues from its last checkpoint"
         else:
             progress = f"the run of {started} wrote no checkpoint, so it starts from the beginning"
         console.note(progress)
-    about = {
-        key: value for key, value in flatten_keys(record.config).items() if key not in FREE
-    } | _around(record, settings, prepared)
-    return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
+    bound_settings = {
+        key: value
+        for key, value in flatten_keys(record.config).items()
+        if key not in CHANGEABLE_SETTINGS
+    }
+    return open_checkpoints(
+        folder,
+        {**bound_settings, **_surroundings(record, settings, prepared)},
+        settings.compute.checkpoint_seconds,
+        console.note,
+    )
 
 
-def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
-    """What bits depend on beside settings."""
-    yours = None
-    with suppress(AgtError):  # not in a file
-        modules = [
+def _check_seed_exists(record: RunRecord, settings: RunSettings) -> None:
+    """Raise ConfigError if a resumed run drew private noise, but the seed of this noise is lost."""
+    noise = settings.noise
+    if noise is None or noise.seed is not None or not (record.folder / SPENT_FILE).exists():
+        return
+    seed = record.folder / CHECKPOINTS / f"{SEED}.json"
+    if not seed.exists():
+        raise ConfigError(
+            f"{RESUME_KEY}={record.folder}: the file {seed} is missing. It holds the seed of the "
+            "noise of this run, and without it agt cannot draw the same noise again: restore the "
+            "file, or start a new run. The noise of a new run is a second release, and costs "
+            "budget in addition to what spent.json records"
+        )
+
+
+def _surroundings(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
+    """Return what the bits of a result depend on besides the settings: data, code, libraries."""
+    user_code = None
+    with suppress(AgtError):  # code that is not in a file has no digest
+        user_modules = [
             name for name in targets(record.config) if package_of(name) not in ("agt", "agt_cli")
         ]
-        yours = code_digest(modules) if modules else None
+        user_code = code_digest(user_modules) if user_modules else None
     return {
         "data_digest": prepared.loaded.mark,
         "features_digest": prepared.dataset.mark,
         "encoder": prepared.dataset.scaling.get("encoder"),
-        "your code": yours,
+        "your code": user_code,
         **surroundings(settings.compute.device, settings.compute.threads),
     }
 
 
-def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The settings that a line chooses, by key: those it names, and then those that its choices
-    of groups change.
+def _typed_settings(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that a command line chooses, by dotted key.
+
+    These are the keys that it names, with everything below them, and the keys whose values differ
+    from the defaults because of an option that it chooses.
+
+    Args:
+        config: the configuration that was composed from the command line.
+        overrides: the settings that were typed.
     """
-    named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
-    usual, settings = flatten_keys(composed("train", [])), flatten_keys(config)
-    below = [
-        key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)
+    names = [word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides]
+    defaults = flatten_keys(compose_command("train", []))
+    settings = flatten_keys(config)
+    named = [
+        key for key in settings if any(key == name or key.startswith(f"{name}.") for name in names)
     ]
-    changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
-    yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)
+    changed = [key for key, value in settings.items() if defaults.get(key, _ABSENT) != value]
+    # The named ones come first, because the first setting that differs from a resumed run is
+    # reported.
+    return {key: settings[key] for key in (*named, *changed) if key not in DERIVED_SETTINGS}

@@ -17,12 +17,12 @@ from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
 from agt.settings import PublicRows, TotalConfig, validate
 from agt_cli.choices import (
-    PARTS,
-    bound,
-    chosen_from,
-    free_path,
+    CONFIGURATION_PARTS,
+    bind_to_settings,
+    declare_public_rows,
+    describe_public_rows,
+    new_experiment_path,
     public_rows,
-    words_of,
     write_experiment,
 )
 from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
@@ -30,15 +30,15 @@ from agt_cli.configuration import chosen_options
 from agt_cli.report.choice_md import tune_report
 from agt_cli.report.console import Console, format_decimals
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, RunSettings, encoder_of, prepare, settings_of
-from agt_cli.runs.tuning import SCORES, Candidate, best, standard_error
+from agt_cli.runs.prepare import Prepared, RunSettings, encoder_settings, prepare, read_settings
+from agt_cli.runs.tuning import SCORES, Candidate, choose_candidate, standard_error
 
 Changes = Mapping[str, Any]
-"""Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are
-changed alone.
+"""Key -> value: the changes that make a candidate of the given settings. Of a mapping only the
+given entries are changed.
 """
 
-_TIMES = (0.25, 0.5, 2, 4)
+_FACTORS = (0.25, 0.5, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Choice:
 
     Attributes:
         changes: what is changed of the given settings, by dotted key.
-        config: the whole of them, resolved, as plain containers.
-        settings: the same, validated.
+        config: the changed configuration, resolved, as plain containers.
+        settings: the validated configuration.
     """
 
     changes: Changes
@@ -56,13 +56,13 @@ class Choice:
     settings: RunSettings
 
     @property
-    def words(self) -> str:
-        """The changes, for a table's cell."""
-        changes = [f"{key}={_short(value)}" for key, value in self.changes.items()]
+    def description(self) -> str:
+        """The changes as the text of a cell."""
+        changes = [f"{key}={_format_setting(value)}" for key, value in self.changes.items()]
         return ", ".join(changes) or "as given"
 
 
-def choices(
+def read_candidates(
     config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, public: str | None = None
 ) -> list[Choice]:
     """Return every candidate, validated before any data is read.
@@ -71,7 +71,7 @@ def choices(
         config: a training configuration, resolved, as plain containers.
         grid: as ``TuneConfig.grid``.
         public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them;
-            None: none of those.
+            None: no such rows.
 
     Raises:
         ConfigError: a key that is not there, or settings that are refused; by key.
@@ -85,8 +85,8 @@ def choices(
         every_change = [dict(zip(grid, values, strict=True)) for values in combinations]
     candidates = []
     for changes in every_change:
-        changed = _changed(base, changes)
-        candidates.append(Choice(changes, changed, settings_of(changed)))
+        changed = _with_changes(base, changes)
+        candidates.append(Choice(changes, changed, read_settings(changed)))
     return candidates
 
 
@@ -105,8 +105,8 @@ def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator
     name: str = certificate_config(config["certificate"]).regularised_by
     if any(value == "recipe" for value in training.values()):
         name = "caution"
-    for times in _TIMES:
-        scaled = training[name] * times
+    for factor in _FACTORS:
+        scaled = training[name] * factor
         if name == "epochs":
             scaled = max(1, round(scaled))
         yield {f"training.{name}": scaled}
@@ -121,7 +121,7 @@ def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator
         yield {"dataset.bins": 2 * (dataset["bins"] or 1)}
 
 
-def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
+def _with_changes(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
     """Return a copy of a configuration with some changes.
 
     A mapping is merged into a mapping; anything else is replaced.
@@ -135,8 +135,13 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
         node: Any = changed
         for part in path:
             node = node.get(part, {}) if isinstance(node, dict) else {}
-        if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
-            known = list(node) if path and isinstance(node, dict) and node else PARTS
+        if (
+            not path
+            or path[0] not in CONFIGURATION_PARTS
+            or not isinstance(node, dict)
+            or last not in node
+        ):
+            known = list(node) if path and isinstance(node, dict) and node else CONFIGURATION_PARTS
             hint = nearest(last, known)
             raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
         if isinstance(value, Mapping) and isinstance(node[last], dict):
@@ -146,10 +151,10 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
     return changed
 
 
-def _short(value: Any) -> str:
-    """Return a setting in few letters."""
+def _format_setting(value: Any) -> str:
+    """Return a value of a setting as a short text."""
     if isinstance(value, Mapping):
-        return " ".join(f"{key} {_short(entry)}" for key, entry in value.items())
+        return " ".join(f"{key} {_format_setting(entry)}" for key, entry in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -157,13 +162,13 @@ class TuningData:
     """The datasets of candidates, each loaded once, and their rows that are declared public.
 
     Args:
-        which: the public rows, as ``TuneConfig.public``; None: of the training records.
+        rows_name: the public rows, as ``TuneConfig.public``; None: of the training records.
         console: for progress of loading.
     """
 
     def __init__(self, which: str | None, console: Console) -> None:
-        self.which = which or "train"
-        self.words = words_of(self.which)
+        self.rows_name = which or "train"
+        self.rows_description = describe_public_rows(self.rows_name)
         self._console = console
         self._loaded: list[tuple[Any, Prepared]] = []
 
@@ -174,11 +179,11 @@ class TuningData:
             ConfigError: it has other records than those of the other candidates.
         """
         node = choice.config["dataset"]
-        for known, prepared in self._loaded:
-            if known == node:
+        for loaded_node, prepared in self._loaded:
+            if loaded_node == node:
                 return prepared
         prepared = prepare(choice.settings, self._console)
-        changes = choice.words
+        changes = choice.description
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
                 f"tune.grid: the candidate with {changes} has other test records, ids or units "
@@ -190,7 +195,7 @@ class TuningData:
         self._loaded.append((node, prepared))
         return prepared
 
-    def able(self, choice: Choice) -> bool:
+    def has_landmark_rows(self, choice: Choice) -> bool:
         """Return whether there are enough public rows for a candidate's landmarks."""
         features = choice.settings.certificate.features
         try:
@@ -208,13 +213,13 @@ class TuningData:
                 see the rows too.
             DataError: there are none, or one has no label.
         """
-        if encoder_of(choice.settings) is not None:
+        if encoder_settings(choice.settings) is not None:
             raise ConfigError(
                 "model.encoder: agt tune does not run an encoder, but can read features from "
                 "files: write the features to files first, with agt data prepare NAME"
             )
-        rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
-        if self.which == "train" and not len(rows):
+        rows = public_rows(self.rows_name, self.prepared(choice).loaded, choice.settings.source)
+        if self.rows_name == "train" and not len(rows):
             raise ConfigError(
                 "tune.public: no training record is marked public, but settings must be chosen "
                 "on public records. Give dataset.public=COLUMN (a column that marks public "
@@ -223,13 +228,13 @@ class TuningData:
             )
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
-                f"tune.public={self.which}: some rows have no label, but settings can only be "
+                f"tune.public={self.rows_name}: some rows have no label, but settings can only be "
                 "chosen on labelled rows: remove the rows without a label"
             )
         return rows
 
 
-USUAL = 1.0  # eps of the release that a score is about, if none is given
+DEFAULT_EPS = 1.0  # eps of the release that a score is about, if none is given
 
 
 @dataclass(frozen=True)
@@ -237,10 +242,10 @@ class PublicTuning:
     """A choice among candidates on public rows.
 
     Attributes:
-        tune: what is compared, by what.
+        tune: the settings of the comparison.
         total: the budget of the released weights that one score is about.
         choices: the candidates.
-        path: where the experiment goes.
+        path: the experiment file to write.
     """
 
     tune: TuneConfig
@@ -249,20 +254,28 @@ class PublicTuning:
     path: Path
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
-        """Score every candidate, choose, and write the record and the experiment."""
+        """Score every candidate, choose one, and write the record and the experiment.
+
+        Returns:
+            What --json prints.
+        """
         data = TuningData(self.tune.public, console)
-        tried = [choice for choice in self.choices if self.tune.grid or data.able(choice)]
+        tried = [
+            choice for choice in self.choices if self.tune.grid or data.has_landmark_rows(choice)
+        ]
         scores = _scores(self, tried, data, console)
-        chosen = best(scores, self.tune.objective)
+        chosen = choose_candidate(scores, self.tune.objective)
         choice = tried[chosen]
-        source = chosen_from(data.which, data.prepared(choice).loaded, choice.settings.source)
+        source = declare_public_rows(
+            data.rows_name, data.prepared(choice).loaded, choice.settings.source
+        )
         declared = {"chosen_on": "public", "chosen_from": asdict(source)}
         training = {**choice.config["training"], **declared}
         write_experiment(
             self.path,
-            bound({**choice.config, "training": training}),
-            f"agt tune chose these settings on {data.words}: {choice.words}. Rule of the "
-            f"choice: {self.tune.words}",
+            bind_to_settings({**choice.config, "training": training}),
+            f"agt tune chose these settings on {data.rows_description}: {choice.description}. "
+            f"Rule of the choice: {self.tune.rule}",
         )
         pairs = zip(tried, scores, strict=True)
         rows = [_row(candidate, of_candidate) for candidate, of_candidate in pairs]
@@ -271,8 +284,10 @@ class PublicTuning:
         record.table("candidates", table)
         best_scores = {name: float(table[name][chosen]) for name in SCORES}
         record.add_metrics(candidates=len(table), chosen=chosen, **best_scores)
-        record.report(tune_report(table, chosen, self.tune.words, data.words, self.path, record))
-        _say(table, chosen, self, data, console)
+        record.report(
+            tune_report(table, chosen, self.tune.rule, data.rows_description, self.path, record)
+        )
+        _print_result(table, chosen, self, data, console)
         return {
             "metrics": record.metrics,
             "chosen": dict(choice.changes),
@@ -291,13 +306,13 @@ def configure(config: Mapping[str, Any]) -> PublicTuning:
     given = {key: value for key, value in config.items() if key not in TUNE_KEYS}
     public = tune.public or "train"
     landmarks = public if public in get_args(PublicRows) else None
-    candidates = choices(given, tune.grid, public=landmarks)
-    path = free_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
+    candidates = read_candidates(given, tune.grid, public=landmarks)
+    path = new_experiment_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
     return PublicTuning(tune, total, candidates, path)
 
 
 def run(tuning: PublicTuning, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Choose, write the record and the experiment, and say it."""
+    """Choose a candidate, write the record and the experiment, and return what --json prints."""
     return tuning.run(record, console)
 
 
@@ -305,12 +320,12 @@ def _scores(
     tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, console: Console
 ) -> list[np.ndarray]:
     """Return the scores of each candidate, [folds, 3] each, in the order of ``SCORES``."""
-    budget = weights_budget(tuning.total.eps or USUAL, tuning.total.delta)
+    budget = weights_budget(tuning.total.eps or DEFAULT_EPS, tuning.total.delta)
     scores = []
     with console.progress("comparing settings", "candidate") as report:
         for done, choice in enumerate(choices, 1):
             dataset = data.prepared(choice).dataset
-            candidate = Candidate.of(dataset, choice.settings, data.rows(choice))
+            candidate = Candidate.from_dataset(dataset, choice.settings, data.rows(choice))
             scores.append(candidate.scores(tuning.tune.folds, tuning.tune.k, budget))
             report(done, len(choices), done, len(choices))
     return scores
@@ -319,7 +334,7 @@ def _scores(
 def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
     """Return a candidate's row of the table: means and standard errors of scores [folds, 3]."""
     columns = dict(zip(SCORES, scores.T, strict=True))
-    row: dict[str, Any] = {"settings": choice.words}
+    row: dict[str, Any] = {"settings": choice.description}
     for name, column in columns.items():
         row[name] = float(column.mean())
     for name, column in columns.items():
@@ -327,20 +342,20 @@ def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
     return row
 
 
-def _say(
+def _print_result(
     table: pd.DataFrame, chosen: int, tuning: PublicTuning, data: TuningData, console: Console
 ) -> None:
-    """Say how all candidates scored, and which was chosen.
+    """Print the scores of all candidates, and which was chosen.
 
     Args:
         table: of the candidates.
         chosen: which row was chosen.
         tuning: the settings.
         data: the public rows.
-        console: where it is said.
+        console: prints it.
     """
     tune = tuning.tune
-    eps = tuning.total.eps or USUAL
+    eps = tuning.total.eps or DEFAULT_EPS
     titles = {
         "accuracy": "accuracy",
         "certified": f"fraction of answers that are correct and certified at k = {tune.k}",
@@ -354,7 +369,8 @@ def _say(
         ]
         rows.append(("*" if index == chosen else "", row["settings"], *cells))
     console.table(
-        f"scores of the candidates: mean ± standard error over {tune.folds} folds of {data.words}",
+        f"scores of the candidates: mean ± standard error over {tune.folds} folds of "
+        f"{data.rows_description}",
         ("", "settings", *titles.values()),
         rows,
     )
@@ -364,10 +380,10 @@ def _say(
             f"{tune.k}: give a smaller tune.k"
         )
     settings = table["settings"][chosen]
-    console.say(f"chosen candidate (marked *): {settings}. Rule of the choice: {tune.words}")
+    console.say(f"chosen candidate (marked *): {settings}. Rule of the choice: {tune.rule}")
     console.say(f"experiment: {tuning.path}")
     console.note(
-        f"{tuning.path} declares that its settings were chosen on {data.words}, which are declared "
-        "public; whoever trains with this file makes the same declaration"
+        f"{tuning.path} declares that its settings were chosen on {data.rows_description}, "
+        "which are declared public; whoever trains with this file makes the same declaration"
     )
     console.note(f"next: agt train experiment={tuning.path.stem}")

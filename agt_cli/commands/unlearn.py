@@ -1,5 +1,5 @@
-"""agt unlearn: erasure requests in; the run's next state, and an account that can be checked,
-out.
+"""agt unlearn: carry out erasure requests: write the run's next state, and an account that others
+can check.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from agt.settings import plain_of
 from agt_cli.command_settings.unlearn import check_unlearn
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
@@ -34,26 +34,31 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         ConfigError: by key.
     """
     check_unlearn(config)
-    folder, ids = Path(str(config["run"])), config.get("ids")
-    digest = digest_of(config, "digest")
+    folder = Path(str(config["run"]))
+    ids = config.get("ids")
+    digest = read_digest_setting(config, "digest")
     check_edits(open_run(folder, "train", digest), "agt unlearn")
     return ErasureOrder(
-        folder,
-        digest,
-        config.get("compute"),
-        None if ids is None else str(ids),
-        config.get("by"),
-        config["method"],
-        not config["forbid_retraining"],
-        config["fresh"],
-        Path(str(config["output_dir"])),
-        config["rehearse"],
-        config["unknown"] == "ignore",
+        folder=folder,
+        digest=digest,
+        compute=config.get("compute"),
+        ids=None if ids is None else str(ids),
+        by=config.get("by"),
+        choice=config["method"],
+        may_retrain=not config["forbid_retraining"],
+        fresh=config["fresh"],
+        output_dir=Path(str(config["output_dir"])),
+        rehearse=config["rehearse"],
+        may_be_unknown=config["unknown"] == "ignore",
     )
 
 
 def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Carry the request out, and account for it; or rehearse it."""
+    """Carry out an erasure request and write its account, or try it on a copy of the run.
+
+    Returns:
+        What --json prints.
+    """
     if order.rehearse:
         remove_copies(record.folder.parent)
         return rehearse(order, record, console)
@@ -62,12 +67,12 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         if isinstance(erased, NothingErased):
             return _nothing_erased(erased, record, console)
         with reporting_change(erased.words, console, lambda: bool(erased.words)):
-            told = make_account(order, erased)
-            write_account(told, erased, record, order.place_names)
+            account = make_account(order, erased)
+            write_account(account, erased, record, order.place_names)
             digest = record.finish()
-    for line in (*account_lines(told), *exception_lines(told)):
+    for line in (*account_lines(account), *exception_lines(account)):
         console.say(line)
-    tasks = open_tasks(told, order.place_names)
+    tasks = open_tasks(account, order.place_names)
     if tasks:
         console.say("what is left to do:")
         for number, task in enumerate(tasks, 1):
@@ -79,7 +84,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         "store the digest of the run and that of the account elsewhere, and later give one of "
         "them as digest=...: then agt refuses the run, or the account, if it was changed"
     )
-    return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}
+    return {"account": plain_of(account), "digest": erased.digest, "account_digest": digest}
 
 
 def _nothing_erased(nothing: NothingErased, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""agt verify PATH: is a run, a release or a ledger what was made, and what does it rest on? It
-writes at most a page.
+"""agt verify PATH: check whether a run, a release or a ledger is unchanged, and print what its
+claims depend on. Nothing is written, except a page if one is asked for.
 """
 
 import os
@@ -15,7 +15,7 @@ from agt.ledger.chain import Head
 from agt.store.atomic import write_atomic
 from agt.targets import trusting
 from agt_cli.command_settings.verify import check_verify
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (
     CheckState,
@@ -31,8 +31,8 @@ from agt_cli.verify.folders import Declared, VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 
-# notes that are told of what is audited, and not of all that it rests on
-OWN_NOTES = ("digest", "code")
+# notes that are shown for the item at PATH, but not for the items that it depends on
+NOTES_OF_ITEM_ONLY = ("digest", "code")
 CHECK_COLUMNS = ("check", "state", "what was found")
 CONDITION_COLUMNS = ("", "condition", "state", "why")
 PROBLEMS_REMEDY = (
@@ -67,15 +67,16 @@ DECLARED_LIMIT = (
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    """What is looked at.
+    """The settings of ``agt verify``.
 
     Attributes:
-        path: what lies there.
-        digest: that it must have; None: any.
-        page: where the audit is written to as well; None: nowhere.
-        ledger: that counts a release, by name or path; None: where the release says.
-        head: where a ledger's chain ended at some time, or the file of its head file; None:
-            nobody said.
+        path: the folder or file to verify.
+        digest: the digest that it must have; None: any.
+        page: the file into which the result is written as well; None: no file.
+        ledger: the name or path of the ledger that counts the release; None: the one that the
+            release names.
+        head: an earlier last entry of the ledger (COUNT:HASH), or a head file that contains one;
+            None: none was given.
     """
 
     path: Path
@@ -89,48 +90,66 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     """Validate the settings.
 
     Raises:
-        ConfigError: no digest, or a page that would lie in what is verified, or over something
-            else.
+        ConfigError: the digest or the head is malformed; or the page would be written into the
+            folder that is verified, or over another file.
     """
     check_verify(config)
-    path, page = Path(str(config["path"])).expanduser(), config.get("page")
-    page = None if page is None else Path(str(page))
-    head, ledger = config.get("head"), config.get("ledger")
-    noted: NotedHead = None if head is None else Head.read(str(head))
-    if head is not None and noted is None:
-        if not os.path.exists(str(head)):
-            raise ConfigError(
-                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the head file "
-                "(which keeps a copy of the ledger's last entry)"
-            )
-        noted = Path(str(head))
+    page = config.get("page")
+    ledger = config.get("ledger")
     return VerifyConfig(
-        path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted
+        path=Path(str(config["path"])).expanduser(),
+        digest=read_digest_setting(config, "digest"),
+        page=None if page is None else Path(str(page)),
+        ledger=None if ledger is None else str(ledger),
+        head=_read_head(config.get("head")),
     )
 
 
-def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
-    """Look, say what was seen, and write the page.
+def _read_head(setting: object) -> NotedHead:
+    """Return the last entry, or the path of the head file, that the setting ``head`` gives.
 
     Raises:
-        CheckError: something does not verify.
-        Busy: another process has a ledger, and everything else holds.
+        ConfigError: it is neither COUNT:HASH nor an existing file.
+    """
+    if setting is None:
+        return None
+    head = Head.read(str(setting))
+    if head is not None:
+        return head
+    if not os.path.exists(str(setting)):
+        raise ConfigError(
+            f"head={setting}: give COUNT:HASH, as agt ledger show prints it, or the head file "
+            "(which keeps a copy of the ledger's last entry)"
+        )
+    return Path(str(setting))
+
+
+def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
+    """Verify what is at the path, print the result, and write the page.
+
+    Returns:
+        What --json prints.
+
+    Raises:
+        CheckError: a check failed.
+        Busy: no check failed, but some could not be made, because another process is using a
+            ledger.
     """
     with trusting(()), console.progress(f"verifying {config.path}", "file") as report:
         verification = Verification(
             lambda done, files: report(done, files, done, files), config.ledger, config.head
         )
-        subject = verification.look(config.path, config.digest)
-    say(subject, console)
+        item = verification.look(config.path, config.digest)
+    print_result(item, console)
     if config.page is not None:
-        text = markdown(subject)
+        text = result_page(item)
         page = report_page(text, lambda _: None) if config.page.suffix == ".html" else text
         write_atomic(config.page, page.encode())
         console.note(f"page: {config.page}")
-    result = {"path": str(config.path), "verifies": not subject.problems, **subject.as_json()}
-    if subject.problems:
-        raise CheckError(headline(subject), {"command": "verify", **result})
-    for check in subject.checks_of(CheckState.BUSY):
+    result = {"path": str(config.path), "verifies": not item.problems, **item.as_json()}
+    if item.problems:
+        raise CheckError(headline(item), {"command": "verify", **result})
+    for check in item.checks_of(CheckState.BUSY):
         reason = check.words
         raise Busy(f"some checks could not be made, because {reason}")
     return result
@@ -140,167 +159,166 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------
 
 
-def headline(subject: VerifiedItem) -> str:
-    """Whether it verifies, in one line."""
-    name = subject.name
-    count = len(subject.problems)
-    if count:
-        problems = counted(count, "problem")
-        return f"DOES NOT VERIFY: {name} (problems: {problems})"
-    return f"VERIFIES: {name}"
+def headline(item: VerifiedItem) -> str:
+    """Return whether an item verifies, in one line."""
+    if not item.problems:
+        return f"VERIFIES: {item.name}"
+    problems = counted(len(item.problems), "problem")
+    return f"DOES NOT VERIFY: {item.name} (problems: {problems})"
 
 
-def tree(
-    subject: VerifiedItem,
-    above: VerifiedItem | None = None,
+def result_tree(
+    item: VerifiedItem,
+    parent: VerifiedItem | None = None,
     declared_above: Sequence[Declared] = (),
 ) -> TreeBranch:
-    """What it rests on, as far as anybody could look: a line, and the branches below it.
+    """Return an item and everything that its claims depend on, as a tree.
 
     Args:
-        subject: what was looked at.
-        above: what rests on it; conditions that stand alike are not told twice.
-        declared_above: declarations that were listed before, and are not listed again.
+        item: the item that was verified.
+        parent: the item whose claims depend on this one; None: it is the item at PATH. Conditions
+            that are the same as the parent's are not repeated.
+        declared_above: declarations that the tree lists already, and that are not repeated.
     """
-    parts: list[TreeBranch] = [(line, ()) for line in subject.claims] if above is None else []
-    new = [each for each in subject.declared if each not in declared_above]
-    if subject.conditions and (above is None or above.conditions != subject.conditions):
+    parts: list[TreeBranch] = [(line, ()) for line in item.claims] if parent is None else []
+    new = [declaration for declaration in item.declared if declaration not in declared_above]
+    if item.conditions and (parent is None or parent.conditions != item.conditions):
         parts.append(
             (
                 "which conditions of a privacy guarantee are met",
-                [(line, ()) for line in _condition_lines(subject, new)],
+                [(line, ()) for line in _condition_lines(item, new)],
             )
         )
     listed = [*declared_above, *new]
-    for part in subject.rests_on:
-        parts.append(tree(part, subject, listed))
-        listed += [each for each in part.declared if each not in listed]
-    digest = f", {subject.digest[:19]}..." if subject.digest else ""
-    return f"{subject.name}{digest}: {_state_words(subject)}", parts
+    for part in item.rests_on:
+        parts.append(result_tree(part, item, listed))
+        listed += [declaration for declaration in part.declared if declaration not in listed]
+    digest = f", {item.digest[:19]}..." if item.digest else ""
+    return f"{item.name}{digest}: {_describe_state(item)}", parts
 
 
-def _condition_lines(subject: VerifiedItem, new: Sequence[Declared]) -> list[str]:
-    """Return the conditions of an item by their standing, a line each.
+def _condition_lines(item: VerifiedItem, new: Sequence[Declared]) -> list[str]:
+    """Return lines on the conditions of an item: proved, declared, and not met.
 
     Args:
-        subject: the item.
+        item: the item.
         new: its declarations that were not listed before.
     """
     proved = ", ".join(
-        f"{c.letter} {excerpt(c.name)}" for c in subject.conditions if c.standing is Standing.PROVED
+        f"{c.letter} {excerpt(c.name)}" for c in item.conditions if c.standing is Standing.PROVED
     )
     lines = [f"proved by code: {proved}"] if proved else []
-    lines += [f"{each.words}: declared" for each in new]
-    listed = len(subject.declared) - len(new)
-    if listed:
-        declarations = counted(listed, "declaration")
+    lines += [f"{declaration.words}: declared" for declaration in new]
+    repeated = len(item.declared) - len(new)
+    if repeated:
+        declarations = counted(repeated, "declaration")
         lines.append(f"{declarations} as listed above")
-    void = (c for c in subject.conditions if c.standing is Standing.VOID)
-    return [*lines, *map(_unmet_words, void)]
+    unmet = [c for c in item.conditions if c.standing is Standing.VOID]
+    return [*lines, *map(_describe_unmet_condition, unmet)]
 
 
-def _state_words(subject: VerifiedItem) -> str:
-    """Return the state of an item's own checks; of one of which only some were made, how many."""
-    if subject.state is not CheckState.UNCHECKED:
-        return str(subject.state)
-    missing = sum(check.state is CheckState.UNCHECKED for check in subject.checks)
-    if missing == len(subject.checks):
-        return str(subject.state)
-    return f"ok, but {missing} of {len(subject.checks)} checks could not be made"
+def _describe_state(item: VerifiedItem) -> str:
+    """Return the state of an item's own checks; if only some could be made, the number of
+    others.
+    """
+    if item.state is not CheckState.UNCHECKED:
+        return str(item.state)
+    missing = sum(check.state is CheckState.UNCHECKED for check in item.checks)
+    if missing == len(item.checks):
+        return str(item.state)
+    return f"ok, but {missing} of {len(item.checks)} checks could not be made"
 
 
-def _unmet_words(condition: Condition) -> str:
+def _describe_unmet_condition(condition: Condition) -> str:
+    """Return a sentence that a condition is not met, and why."""
     name = excerpt(condition.name)
     reason = excerpt(condition.evidence.missing, 1000)
     return f"condition {condition.letter} ({name}) is not met: {reason}"
 
 
-def limits(subject: VerifiedItem) -> list[str]:
-    """What no look at it can show."""
-    if subject.limits:
-        return [*subject.limits]
-    declared = any(part.declared for part in subject.every)
-    return [
-        *([DECLARED_LIMIT] if declared else []),
-        *([DRAW_LIMIT] if subject.drawn else []),
-        *LIMITS,
-    ]
+def unshown_limits(item: VerifiedItem) -> list[str]:
+    """Return sentences on what the verification of an item cannot show."""
+    if item.limits:
+        return [*item.limits]
+    limits = []
+    if any(part.declared for part in item.every):
+        limits.append(DECLARED_LIMIT)
+    if item.drawn:
+        limits.append(DRAW_LIMIT)
+    return [*limits, *LIMITS]
 
 
-def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
-    """Its own checks, and what does not hold or could not be looked at below; the worst first."""
-    checks = list(subject.checks)
-    below = [
-        (part, check) for part in subject.every if part is not subject for check in part.checks
-    ]
-    checks += [
-        replace(check, words=f"{part.name}: {check.words}")
-        for part, check in below
-        if check.state is not CheckState.OK
-        and (check.state is not CheckState.NOTE or check.name not in OWN_NOTES)
-    ]
+def check_rows(item: VerifiedItem) -> list[tuple[str, str, str]]:
+    """Return the rows of the table of checks, problems first.
+
+    These are the item's own checks, and of the items that it depends on those that did not pass
+    or have a note; the notes in ``NOTES_OF_ITEM_ONLY`` are left out there.
+    """
+    checks = list(item.checks)
+    for part in item.every:
+        for check in part.checks if part is not item else ():
+            is_other_note = check.state is CheckState.NOTE and check.name in NOTES_OF_ITEM_ONLY
+            if check.state is not CheckState.OK and not is_other_note:
+                checks.append(replace(check, words=f"{part.name}: {check.words}"))
     checks.sort(key=lambda check: check.state is not CheckState.PROBLEM)
     return [check.cells for check in checks]
 
 
-def not_checked(subject: VerifiedItem) -> list[str]:
-    """Return what could not be checked, of an item and of what it rests on, a line each."""
+def unchecked_lines(item: VerifiedItem) -> list[str]:
+    """Return a line for each check of an item, or of what it depends on, that was not possible."""
     return [
-        check.sentence if part is subject else f"{part.name}: {check.sentence}"
-        for part in subject.every
+        check.sentence if part is item else f"{part.name}: {check.sentence}"
+        for part in item.every
         for check in part.checks
         if check.state is CheckState.UNCHECKED
     ]
 
 
-def say(subject: VerifiedItem, console: Console) -> None:
-    """On a terminal."""
-    console.say(headline(subject))
-    for check in subject.problems:
+def print_result(item: VerifiedItem, console: Console) -> None:
+    """Print the result of a verification on the console."""
+    console.say(headline(item))
+    for check in item.problems:
         console.say(f"  {check.state} {check.name}: {check.sentence}")
-    if subject.problems:
+    if item.problems:
         console.say(f"  {PROBLEMS_REMEDY}")
-    for line in not_checked(subject):
+    for line in unchecked_lines(item):
         console.say(f"  not checked: {line}")
-    for name, value in subject.facts:
+    for name, value in item.facts:
         console.say(f"  {name}: {value}")
-    console.table("checks", CHECK_COLUMNS, rows(subject))
-    console.tree("what depends on what", tree(subject))
+    console.table("checks", CHECK_COLUMNS, check_rows(item))
+    console.tree("what depends on what", result_tree(item))
     console.say("what agt verify does not show:")
-    for line in limits(subject):
+    for line in unshown_limits(item):
         console.say(f"  - {line}")
 
 
-def markdown(subject: VerifiedItem) -> str:
-    """The same as a page."""
+def result_page(item: VerifiedItem) -> str:
+    """Return the result of a verification as a page in Markdown."""
+    blocks: list[str | Sequence[str]] = [f"# {escape_markdown(headline(item))}"]
+    if item.problems:
+        blocks.append(f"{capitalize_first(PROBLEMS_REMEDY)}.")
+    unchecked = unchecked_lines(item)
+    if unchecked:
+        blocks += ["Not checked:", unchecked]
+    if item.facts:
+        blocks.append(markdown_table(("", "as recorded"), item.facts))
+    rows = [(name, Markdown(f"**{state}**"), found) for name, state, found in check_rows(item)]
+    blocks += ["## Checks", markdown_table(CHECK_COLUMNS, rows)]
+    blocks += ["## What each claim depends on", "\n".join(_bullets(result_tree(item)))]
     conditions = [
         (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 1000))
-        for c in subject.conditions
+        for c in item.conditions
     ]
-    missing = not_checked(subject)
-    return document(
-        f"# {escape_markdown(headline(subject))}",
-        *([f"{capitalize_first(PROBLEMS_REMEDY)}."] if subject.problems else []),
-        *(["Not checked:", missing] if missing else []),
-        *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
-        "## Checks",
-        markdown_table(
-            CHECK_COLUMNS,
-            [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)],
-        ),
-        "## What each claim depends on",
-        "\n".join(_bullets(tree(subject))),
-        *(
-            ["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, conditions)]
-            if conditions
-            else []
-        ),
-        "## What agt verify does not show",
-        limits(subject),
-    )
+    if conditions:
+        table = markdown_table(CONDITION_COLUMNS, conditions)
+        blocks += ["## Conditions of a guarantee", table]
+    return document(*blocks, "## What agt verify does not show", unshown_limits(item))
 
 
 def _bullets(branch: TreeBranch, depth: int = 0) -> Iterator[str]:
-    yield f"{'  ' * depth}- {escape_markdown(branch[0])}"
-    for part in branch[1]:
+    """Yield the lines of a tree as a nested list in Markdown; ``depth`` is the level of nesting."""
+    text, parts = branch
+    indent = "  " * depth
+    yield f"{indent}- {escape_markdown(text)}"
+    for part in parts:
         yield from _bullets(part, depth + 1)

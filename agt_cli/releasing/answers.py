@@ -12,7 +12,7 @@ from agt import sentences
 from agt.data.arrays import pieces
 from agt.errors import ConfigError
 from agt.models.portable import Portable
-from agt_cli.configuration import digest_of
+from agt_cli.configuration import read_digest_setting
 from agt_cli.releasing.answer_quality import score_for_owner
 from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.report.console import Console
@@ -61,7 +61,7 @@ class PortableAnswers:
                 f"release={folder}: released weights answer without further noise, so the "
                 f"setting {setting}=... has no effect: leave it out"
             )
-        release = Portable.open(folder, digest_of(config, "digest"))
+        release = Portable.open(folder, read_digest_setting(config, "digest"))
         if inputs is None:
             raise ConfigError(
                 f"release={folder}: no queries were given: give their file with inputs=FILE. Only "

@@ -20,7 +20,7 @@ from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.spent import Spending, spending, subject_of
 from agt_cli.releasing.worth import doubt_worth
 from agt_cli.releasing.writing import ReleasePage, ReleaseWriter, Written, writer_of
-from agt_cli.runs.prepare import certifying
+from agt_cli.runs.prepare import certification_progress
 
 
 def release_file(request: PredictRequest) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
             for line in doubt_worth(request, release, claim):
                 request.console.note(line)
         label = "drawing weights" if isinstance(release, WeightsRelease) else "certifying"
-        with certifying(request.opened.model, request.console, label) as on_progress:
+        with certification_progress(request.opened.model, request.console, label) as on_progress:
             drawn = release.draw(on_progress)
             # again, as nothing drawn from an earlier state of the run may be seen
             request.opened.check_current()

@@ -12,7 +12,7 @@ from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.release import ReleaseTerms
 from agt.settings import keyword_schema
-from agt_cli.command_settings.on_run import LINES
+from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.command_settings.predict import PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.known_records import constants_warning, query_warnings
@@ -33,9 +33,9 @@ def _warn_owner(opened: OpenedRun, console: Console) -> None:
     inputs = opened.trained.inputs
     if note := constants_warning(run):
         console.note(note)
-    if inputs is None or inputs == LINES:
+    if inputs is None or inputs == STANDARD_INPUT:
         return
-    for warning in query_warnings(run, inputs, opened.queries, opened.kept.source):
+    for warning in query_warnings(run, inputs, opened.queries, opened.stored.source):
         console.warn(warning)
 
 
@@ -65,7 +65,7 @@ class PrivateAnswers(PredictSettings):
                     f"{setting} has no effect, because mechanism={name} does not use stable "
                     f"distances: leave {shown_key}=... out"
                 )
-        if self.lot > 1 and self.trained.inputs != LINES:
+        if self.lot > 1 and self.trained.inputs != STANDARD_INPUT:
             raise ConfigError(
                 f"reserve={self.lot} has no effect: it sets how many queries are paid for at once "
                 "with inputs=-, but all queries of a file are paid for together. Leave "
@@ -82,8 +82,8 @@ class PrivateAnswers(PredictSettings):
         """
         settings, total = check_private_answers(config)
         mechanism = MechanismConfig.from_settings(config.get("mechanism"), total)
-        trained = TrainedRun.of(config)
-        PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
+        trained = TrainedRun.from_config(config)
+        PendingErasures.from_run(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
         return cls(trained=trained, mechanism=mechanism, **vars(settings))
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class PrivateAnswers(PredictSettings):
             SystemRandomness() if self.seed is None else SeededRandomness(self.seed)
         )
         mechanism = self.mechanism
-        lines = self.trained.inputs == LINES
+        lines = self.trained.inputs == STANDARD_INPUT
         opened = self.trained.open(record, console, mechanism.reads_records)
         _warn_owner(opened, console)
         count = len(opened.queries)

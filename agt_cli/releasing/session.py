@@ -116,7 +116,7 @@ class Session:
         self.terms = replace(request.terms, payer=lots)
         self.counts = Counter(dict.fromkeys(METRICS, 0))
         self.over = ""
-        self._source: Any = request.opened.kept.source
+        self._source: Any = request.opened.stored.source
 
     @classmethod
     def opened(cls, request: PredictRequest, lot: int) -> "Session":
@@ -147,7 +147,7 @@ class Session:
                 f"mechanism={mechanism.name} cannot answer queries line by line (inputs=-): give "
                 "a file of queries with inputs=FILE"
             )
-        source = opened.kept.source
+        source = opened.stored.source
         if not hasattr(source, "read_queries"):
             dataset_class = type(source).__name__
             raise ConfigError(
@@ -276,7 +276,7 @@ class Session:
             )
             raise DataError(refusal)
         features: np.ndarray = records.features
-        encoder = opened.kept.encoder
+        encoder = opened.stored.encoder
         if encoder is not None:
             features = encoder.apply(features)
         opened.model.check(features)

@@ -20,7 +20,7 @@ from agt.release import AnyRelease, LabelRelease, WeightsRelease
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.quality import EvaluatedAnswers, Quality, accuracy_with_noise, format_rate
 from agt_cli.runs.queries import OpenedRun
-from agt_cli.team import unshared
+from agt_cli.team import without_sharing
 
 MAX_RECORDS_LINEAR = 10_000
 """How many queries an estimate uses at most, for a linear head."""
@@ -92,7 +92,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     opened = request.opened
     if opened.model.number_votes is not None and isinstance(release, LabelRelease | WeightsRelease):
         return _estimate_number_worth(request, release, opened.model.number_votes)
-    model = unshared(opened.model)
+    model = without_sharing(opened.model)
     classes = opened.model.problem.classes
     records, labels, about = _sample(opened, request.rows_drawn(release))
     certificates = model.certify(records.features)
@@ -201,7 +201,7 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     """
     records = opened.queries
     labels = opened.labels
-    words = opened.trained.words
+    words = opened.trained.queries_description
     maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
     if len(records) == len(rows) <= maximum:
         return records, labels, words

@@ -214,7 +214,7 @@ class WeightsWriter(ReleaseWriter):
 
     def write(self, drawn: ReleasedWeights, claim: Claim) -> Written:
         opened = self.request.opened
-        source = None if opened.kept.encoder is not None else opened.kept.settled
+        source = None if opened.stored.encoder is not None else opened.stored.dataset_config
         lines, result = write_weights(opened.model, drawn, source, claim, self.request.record)
         answers = (
             labels_from(opened.model, piece)(drawn) for piece in pieces(opened.queries.features)
@@ -262,7 +262,7 @@ class ReleasePage:
         opened = request.opened
         if self.claim is not None:
             record.write(CLAIM, self.claim.for_file(datetime.now(UTC).date()).content)
-        about = opened.trained.words
+        about = opened.trained.queries_description
         record.report(
             release_report(
                 opened.dataset.name, about, self.mechanism, self.lines, self.files, record

@@ -1,11 +1,11 @@
-"""Figures that read well in print, in grey and on a phone, each as pdf and png with its data as csv
-beside it.
+"""Figures for print, in grey and on a phone; each is written as pdf and png, with its data as csv.
 
-Each says its finding above it and what it is of in the line below; keys stand below the axes, where
-no line runs; axes end where the data ends, or at the ticks around it. The map of the plane follows
-001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its caption by its name.
+The finding is written above the axes, and below it what the figure is of. Legends are below the
+axes, where there is no line. The lines of axes end where the data ends, or at the ticks around it.
+The map of the plane follows 001 Fig 3 and 000 Fig 1. Each function ``draw_*`` of a figure returns
+its caption by its name.
 
-Each curve has its own dash and marker beside its colour, so that grey print keeps them apart.
+Each curve has a dash and marker of its own besides its colour, so that it is recognized in grey.
 """
 
 import math
@@ -82,6 +82,10 @@ LETTERS_PER_INCH = 12  # of text along a figure
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+LineStyles = dict[str, dict[str, Any]]
+"""The name of a line -> the arguments of Matplotlib that draw it."""
+
+
 @dataclass(frozen=True)
 class Grid:
     """A regular grid over a part of the plane.
@@ -95,7 +99,7 @@ class Grid:
 
     @classmethod
     def around(cls, points: np.ndarray, resolution: int) -> "Grid":
-        """A square around the points, with a margin of a tenth."""
+        """Return a grid over a square around points [n, 2], with a margin of a tenth."""
         middle = (points.max(axis=0) + points.min(axis=0)) / 2
         half = 0.55 * float((points.max(axis=0) - points.min(axis=0)).max())
         x, y = (np.linspace(centre - half, centre + half, resolution) for centre in middle)
@@ -103,13 +107,13 @@ class Grid:
 
     @property
     def points(self) -> np.ndarray:
-        """[m * m, 2], rows of equal y together."""
+        """The points of the grid, [m * m, 2]; those of one y are together."""
         x, y = np.meshgrid(self.x, self.y)
         return np.stack([x.ravel(), y.ravel()], axis=1)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(len(y), len(x))."""
+        """The number of y and of x, as arrays over the grid are shaped."""
         return len(self.y), len(self.x)
 
 
@@ -500,8 +504,15 @@ def legend_columns(names: Iterable[str], width: float) -> int:
 def draw_legend(
     figure: Figure, panels: Sequence[Axes], at_right: bool = False, **style: Any
 ) -> None:
-    """Each line or mark, below or beside the axes, in the order in which they end at the right:
-    the highest first.
+    """Draw the legend of a figure below its axes, or at their right.
+
+    Its entries have the order in which lines end at the right: the highest first.
+
+    Args:
+        figure: the figure.
+        panels: the axes whose lines and marks are entered; a name that several have is one entry.
+        at_right: False: below the axes.
+        style: further arguments of ``Figure.legend``.
     """
     labels = {
         name: handle
@@ -525,7 +536,7 @@ def _last_height(handle: Any) -> float:
 
 
 def end_axes_at_data(panels: Sequence[Axes], axis_names: str = "xy") -> None:
-    """Let axes end where the data ends, so that nothing is drawn where nothing was measured.
+    """Let the lines of axes end where the data ends.
 
     Args:
         panels: axes that share their scales, with their ticks set.
@@ -547,7 +558,7 @@ def end_axes_at_data(panels: Sequence[Axes], axis_names: str = "xy") -> None:
 def end_axes_at_ticks(
     panels: Sequence[Axes], name: str, max_steps: int = 6, margin: float = 0.0
 ) -> None:
-    """Let axes end at the ticks around the data, so that every value lies between ticks.
+    """Let the lines of axes end at the ticks around the data, so that every value is between ticks.
 
     Args:
         panels: axes that share their scales; logarithmic ones with their ticks set.
@@ -558,7 +569,8 @@ def end_axes_at_ticks(
     spans = np.array([_data_limits(axes, name) for axes in panels])
     if not np.isfinite(spans).all():
         return
-    low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
+    low = float(spans[:, 0].min())
+    high = float(spans[:, 1].max())
     axis = getattr(panels[0], f"{name}axis")
     if axis.get_scale() == "log":
         if math.isclose(low, high, rel_tol=1e-6):
@@ -592,9 +604,11 @@ def covering_ticks(low: float, high: float, max_steps: int = 6, margin: float = 
     is_share = low >= 0 and high <= 1
     if math.isclose(low, high, rel_tol=1e-6):
         margin = max(margin, 0.02 * (abs(low) or 1))
-    low, high = low - margin, high + margin
+    low -= margin
+    high += margin
     if is_share:
-        low, high = max(low, 0.0), min(high, 1.0)
+        low = max(low, 0.0)
+        high = min(high, 1.0)
     for steps in (max_steps, max_steps + 1, max_steps + 2):
         locator = MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
         ticks = _ticks_around(np.asarray(locator.tick_values(low, high)), low, high)
@@ -723,8 +737,8 @@ def draw_accuracy_by_queries(
 
     Args:
         name: of the figure's files.
-        data: columns ``queries``, ``accuracy``, ``series`` (whose curve) and ``panel`` (which
-        budget).
+        data: columns ``queries``, ``accuracy``, ``series`` (the curve of a point) and ``panel``
+            (its total budget).
         noise_free, majority: accuracies that are drawn as straight lines to compare with.
         order: of the panels, by their names.
         finding: what the figure shows, in a sentence.
@@ -741,22 +755,9 @@ def draw_accuracy_by_queries(
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True)
         all_axes = grid.ravel().tolist()
         for axes, (panel, part) in zip(all_axes, panels, strict=False):
-            for series, line in part.sort_values("queries").groupby("series", sort=False):
-                spacing = max(1, len(line) // 10)
-                style = styles[str(series)] | {
-                    "markersize": 3.5,
-                    "markevery": spacing,
-                    "linewidth": 1.4,
-                }
-                axes.plot(line["queries"], line["accuracy"], label=series, gid=CURVE_GID, **style)
-            dotted = (0, (1, 2))
-            dashed = (0, (6, 2))
-            axes.axhline(
-                noise_free, color="black", linewidth=0.8, linestyle=dotted, label="noise-free"
-            )
-            axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=dashed, label="majority")
-            axes.set_xscale("log")
             axes.set_title(str(panel))
+            _draw_accuracy_curves(axes, part, styles)
+            _draw_reference_lines(axes, noise_free, majority)
         set_log_ticks(all_axes[0].xaxis, data["queries"])
         used_axes = all_axes[: len(panels)]
         show_covered_parts(used_axes)
@@ -771,6 +772,36 @@ def draw_accuracy_by_queries(
             axes.set_ylabel("expected accuracy")
         draw_legend(figure, used_axes)
         draw_headline(figure, finding, title)
+
+
+def _draw_accuracy_curves(axes: Axes, data: pd.DataFrame, styles: LineStyles) -> None:
+    """Draw a curve of accuracy against the number of queries for each series.
+
+    Args:
+        axes: of one total budget.
+        data: the points of this budget, as in ``draw_accuracy_by_queries``.
+        styles: the style of each series, by name.
+    """
+    axes.set_xscale("log")
+    for series, points in data.sort_values("queries").groupby("series", sort=False):
+        axes.plot(
+            points["queries"],
+            points["accuracy"],
+            label=series,
+            gid=CURVE_GID,
+            markersize=3.5,
+            markevery=max(1, len(points) // 10),
+            linewidth=1.4,
+            **styles[str(series)],
+        )
+
+
+def _draw_reference_lines(axes: Axes, noise_free: float, majority: float) -> None:
+    """Draw the accuracy without noise, and that of the most frequent class, as straight lines."""
+    dotted = (0, (1, 2))
+    dashed = (0, (6, 2))
+    axes.axhline(noise_free, color="black", linewidth=0.8, linestyle=dotted, label="noise-free")
+    axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=dashed, label="majority")
 
 
 def panels_in_order(
@@ -790,7 +821,8 @@ def set_log_ticks(axis: Axis, values: pd.Series) -> None:
     otherwise, unless all values are one.
     """
     positive = values[values > 0]
-    low, high = float(positive.min()), float(positive.max())
+    low = float(positive.min())
+    high = float(positive.max())
     choices: list[LogLocator | MaxNLocator] = [LogLocator(subs=(1,))]
     min_ticks = 2
     if high / low <= 100:
@@ -814,12 +846,12 @@ def format_power_of_ten(value: float) -> str:
     return power if float(mantissa) == 1 else f"{float(mantissa):g}·{power}"
 
 
-def line_styles(names: list[str]) -> dict[str, dict[str, Any]]:
+def line_styles(names: list[str]) -> LineStyles:
     """Return a style for each series, by its name.
 
     It is the mechanism's if the name begins with one; a second series of one has other dashes.
     """
-    styles: dict[str, dict[str, Any]] = {}
+    styles: LineStyles = {}
     used: Counter[str] = Counter()
     for index, name in enumerate(names):
         mechanism = next((known for known in MECHANISM_STYLES if name.startswith(known)), "")

@@ -10,7 +10,7 @@ from agt.data.settings import CLASSES
 from agt.errors import ConfigError, counted, few
 from agt_cli.process import visible
 from agt_cli.report.record import escape_interpolations
-from agt_cli.runs.formats import in_words, in_yaml
+from agt_cli.runs.formats import format_as_yaml, format_example
 from agt_cli.runs.inspect import CODES, UNWRITABLE, Column, Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.table_settings import (
@@ -254,7 +254,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
         return f"the label: {label_words(inspection)}{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.format is not None:
-        remark = f", written {in_words(column.format)}{remark}"
+        remark = f", written {format_example(column.format)}{remark}"
     if column.categorical:
         listed = len(column.categorical)
         return (
@@ -297,7 +297,7 @@ def _formats(inspection: Inspection) -> list[str]:
         return []
     return [
         f"formats:    # {FORMATS}",
-        *(f"  {_quoted(name)}: {in_yaml(form)}" for name, form in formats.items()),
+        *(f"  {_quoted(name)}: {format_as_yaml(form)}" for name, form in formats.items()),
     ]
 
 

@@ -26,23 +26,25 @@ from agt_cli.runs.prepare import (
 )
 from agt_cli.unlearn.log import SIZE, HashKey, Log, are_among
 
-ALIKE = "read_alike"
+SAME_CONSTANTS = "read_alike"
 """In env.json: the run's digests in earlier states whose records were read by the same constants
 as they are now.
 """
 
 
-def gone_of(run: Run) -> IsErased:
+def erased_predicate(run: Run) -> IsErased:
     """Return a predicate for the records that a run's log names, erased and pending ones.
 
     Raises:
         ConfigError: the log was altered, or its key is missing.
     """
     log = Log.of(run)
-    return named(key_of(run), log.erased | log.waiting) if log.entries else erase_none
+    if not log.entries:
+        return erase_none
+    return predicate_for_hashes(read_hash_key(run), log.erased | log.waiting)
 
 
-def key_of(run: Run) -> HashKey:
+def read_hash_key(run: Run) -> HashKey:
     """Return the key with which a run's log was written.
 
     Raises:
@@ -52,23 +54,23 @@ def key_of(run: Run) -> HashKey:
         return Log.of(run).check_key(HashKey.of(run.folder))
 
 
-def named(key: HashKey, hashes: frozenset[str]) -> IsErased:
+def predicate_for_hashes(key: HashKey, hashes: frozenset[str]) -> IsErased:
     """Return a predicate for the records whose ids have one of several keyed hashes.
 
     Args:
         key: the key of the hashes.
         hashes: in hexadecimal digits, as a log lists them.
     """
-    wanted = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(-1, SIZE)
+    digests = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(-1, SIZE)
 
     def is_named(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
-        return are_among(key.names(ids, "record"), wanted)
+        return are_among(key.names(ids, "record"), digests)
 
     return is_named
 
 
 def prepare_without(
-    run: Run, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
+    run: Run, settings: RunSettings, console: Console, requested: frozenset[str] = frozenset()
 ) -> tuple[Prepared, Records]:
     """Load the training data that remain once all requests for erasure are carried out.
 
@@ -80,7 +82,7 @@ def prepare_without(
         run: the run in its present state.
         settings: the settings of the run.
         console: prints progress.
-        asked: keyed hashes of the records that are requested now.
+        requested: keyed hashes of the records that are requested now.
 
     Returns:
         The remaining data; and the newly erased records, which are those of the pending and the
@@ -90,13 +92,13 @@ def prepare_without(
         DataMissing, DataError: as ``agt.data.erasure.load_without_erased``.
     """
     log = Log.of(run)
-    key = key_of(run)
+    key = read_hash_key(run)
     stored = run_without_records(run, settings)
-    constants = None if stored is None else stored.settled.get("settled", {})
-    is_erased = named(key, log.erased | log.waiting | asked)
+    constants = None if stored is None else stored.dataset_config.get("settled", {})
+    is_erased = predicate_for_hashes(key, log.erased | log.waiting | requested)
     prepared = prepare(settings, console, is_erased, constants)
     all_erased = prepared.erased
-    erased_before = named(key, log.erased)(all_erased.ids, all_erased.units)
+    erased_before = predicate_for_hashes(key, log.erased)(all_erased.ids, all_erased.units)
     erased = all_erased.take(~erased_before)
     return replace(prepared, erased=erased), erased
 
@@ -108,19 +110,21 @@ def environment_facts(run: Run, prepared: Prepared) -> dict[str, object]:
         run: the run in its present state.
         prepared: the data of the next state.
     """
-    before = run.environment
+    environment = run.environment
     key = HashKey.of(run.folder)
-    earlier_digests = [*before.get(EARLIER, ()), str(before["data_digest"])]
+    earlier_digests = [*environment.get(EARLIER, ()), str(environment["data_digest"])]
     return {
         **({PEOPLE: veiled(prepared.loaded, key)} if key else {}),
         "dataset": prepared.dataset.name,
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,
         EARLIER: list(dict.fromkeys(earlier_digests)),
-        ALIKE: [*before.get(ALIKE, ()), run.digest] if prepared.untouched.held else [],
+        SAME_CONSTANTS: [*environment.get(SAME_CONSTANTS, ()), run.digest]
+        if prepared.untouched.held
+        else [],
     }
 
 
-def people(units: int) -> str:
+def count_people(units: int) -> str:
     """Return a number of people in words, such as "3 people"."""
     return counted(units, "person", "people")

@@ -65,7 +65,7 @@ def date_formats(words: pa.Array) -> list[str]:
     Args:
         words: text, at least one word.
     """
-    return [form.text for form in _fitting(_DATES, words)]
+    return [form.text for form in _formats_that_read(_DATES, words)]
 
 
 def likeliest_date_format(words: pa.Array) -> str:
@@ -89,64 +89,64 @@ def number_formats(words: pa.Array) -> list[NumberFormat]:
     """
     sample = words[:_SAMPLED_WORDS].to_pylist()
     units = ["", *(unit for unit in _UNITS if any(unit in word for word in sample))]
-    plain = [NumberFormat(unit=unit) for unit in units if unit]
+    unseparated = [NumberFormat(unit=unit) for unit in units if unit]
     separated = [
         NumberFormat(decimal, thousands, unit)
         for unit, (decimal, thousands) in product(units, _SEPARATORS)
     ]
     found: dict[bytes, NumberFormat] = {}
-    for form in _fitting([*plain, *separated], words):
+    for form in _formats_that_read([*unseparated, *separated], words):
         numbers = form.numbers(words)
         found.setdefault(numbers.to_numpy(zero_copy_only=False).tobytes(), form)
     return list(found.values())
 
 
-def override(formats: Mapping[str, DeclaredFormat]) -> str:
+def formats_override(formats: Mapping[str, DeclaredFormat]) -> str:
     """Return the word of a command line that declares these formats, not quoted for a shell."""
-    entries = (f"{_quoted_name(name)}: {in_yaml(form)}" for name, form in formats.items())
+    entries = (f"{_quoted_name(name)}: {format_as_yaml(form)}" for name, form in formats.items())
     return f"+formats={{{', '.join(entries)}}}"
 
 
-def command_line(name: str, form: DeclaredFormat) -> str:
+def format_setting(name: str, form: DeclaredFormat) -> str:
     """Return what declares the format of one column, quoted for a shell."""
-    return shlex.quote(override({name: form}))
+    return shlex.quote(formats_override({name: form}))
 
 
-def in_yaml(form: DeclaredFormat) -> str:
+def format_as_yaml(form: DeclaredFormat) -> str:
     """Return a format as a configuration writes it."""
     if isinstance(form, str):
-        return _in_quotes(form)
+        return _double_quoted(form)
     given = {"decimal": form.decimal, "thousands": form.thousands, "unit": form.unit}
     defaults = NumberFormat()
     written = (
-        f"{key}: {_in_quotes(value)}"
+        f"{key}: {_double_quoted(value)}"
         for key, value in given.items()
         if value != getattr(defaults, key)
     )
     return f"{{{', '.join(written)}}}"
 
 
-def in_words(form: DeclaredFormat) -> str:
+def format_example(form: DeclaredFormat) -> str:
     """Return an example of what is written in a format."""
     cell_format = DateFormat(form) if isinstance(form, str) else form
     return str(cell_format.expected.values["example"])
 
 
-def number_in(form: NumberFormat, word: str) -> str:
+def number_text_in_format(form: NumberFormat, word: str) -> str:
     """Return the number that a word is in a format, as Python writes it."""
     return f"{form.numbers(pa.array([word]))[0].as_py():.15g}"
 
 
 def _quoted_name(name: str) -> str:
-    return name if re.fullmatch(r"[\w.-]+", name) else _in_quotes(name)
+    return name if re.fullmatch(r"[\w.-]+", name) else _double_quoted(name)
 
 
-def _in_quotes(text: str) -> str:
+def _double_quoted(text: str) -> str:
     """Return text in double quotes, as YAML and JSON write it."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def _fitting(formats: Iterable[FormatT], words: pa.Array) -> list[FormatT]:
+def _formats_that_read(formats: Iterable[FormatT], words: pa.Array) -> list[FormatT]:
     """Return the formats that read all words; a few of the words rule out most formats quickly."""
     sample = words[:_SAMPLED_WORDS]
     return [form for form in formats if reads(form, sample) and reads(form, words)]
@@ -181,12 +181,12 @@ def suffixed_numbers(words: pa.Array) -> SuffixedNumbers | None:
         if match is None:
             return None
         examples.setdefault(match[2], word)
-    has_plain = examples.pop("", None) is not None
+    has_unsuffixed = examples.pop("", None) is not None
     if not examples or examples.keys() & _ORDINALS:
         return None
     suffix, example = next(iter(examples.items()))
     power = _POWERS.get(suffix.casefold())
-    one_unit = len(examples) == 1 and (power is None or not has_plain)
+    one_unit = len(examples) == 1 and (power is None or not has_unsuffixed)
     forms = (NumberFormat(unit=suffix), NumberFormat(decimal=",", unit=suffix))
     form = next((form for form in forms if one_unit and reads(form, words)), None)
     number = None

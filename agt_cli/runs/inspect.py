@@ -50,16 +50,16 @@ from agt_cli.runs.doubts import (
     is_infinite,
 )
 from agt_cli.runs.formats import (
-    command_line,
     date_formats,
-    in_words,
+    format_example,
+    format_setting,
     likeliest_date_format,
     number_formats,
-    number_in,
+    number_text_in_format,
     suffixed_numbers,
 )
 from agt_cli.runs.ranges import number, outliers, round_range
-from agt_cli.runs.sniffing import sniffed
+from agt_cli.runs.sniffing import guess_csv_format
 
 ColumnKind = Literal[
     "number", "category", "id", "constant", "empty", "date", "text", "unreadable", "dropped"
@@ -566,7 +566,7 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
-    form = replace(sniffed(path, header is not False), **given)
+    form = replace(guess_csv_format(path, header is not False), **given)
     if header is None:
         _check_header(path, form)
     return open_columns(path, "file", csv_format=form)
@@ -1066,7 +1066,7 @@ def _thousands_setting(form: CsvFormat | None, look: _ColumnValues) -> str:
     likely = below_thousand.any() or form.separator == ";"
     if pointed.sum() < LEAST_NUMBERS or not likely or not (pointed | below_thousand).all():
         return ""
-    return command_line(look.name, NumberFormat(decimal=",", thousands="."))
+    return format_setting(look.name, NumberFormat(decimal=",", thousands="."))
 
 
 def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
@@ -1265,7 +1265,7 @@ def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence
         formats: those that read all dates; empty: none does.
     """
     if formats:
-        first_setting, second_setting = (command_line(look.name, form) for form in formats[:2])
+        first_setting, second_setting = (format_setting(look.name, form) for form in formats[:2])
         return (
             "the column contains dates that do not show which number is the day and which the "
             f"month: give {first_setting} or {second_setting}"
@@ -1275,7 +1275,7 @@ def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence
     indices = range(len(look.words))
     unread = next(index for index in indices if not reads(form, look.words[index : index + 1]))
     word, where = _first_cell(columns, look, np.arange(len(look.words)) == unread)
-    example = in_words(likeliest)
+    example = format_example(likeliest)
     return (
         f"the column contains dates, but {word!r} in {where} is not a date such as {example}: "
         f"write all dates in one form, or give missing_values=[{word!r}] if {word!r} means that "
@@ -1428,8 +1428,8 @@ def _choice_of_format(look: _ColumnValues, word: str) -> str:
     """Return what to give, depending on which number a word means that several formats read."""
     choices = []
     for form in look.possible_formats:
-        setting = command_line(look.name, form)
-        number = number_in(form, word)
+        setting = format_setting(look.name, form)
+        number = number_text_in_format(form, word)
         choices.append(f"{setting} if {word!r} means {number}")
     settings = " or ".join(choices)
     return f"give {settings}"
@@ -1477,7 +1477,7 @@ def _suffix_remark(look: _ColumnValues) -> str:
     if found.number is None:
         remedy = "write all of them in one unit"
     if found.form is not None:
-        remedy = f"give {command_line(look.name, found.form)}"
+        remedy = f"give {format_setting(look.name, found.form)}"
     return (
         f"the column contains numbers with a suffix, such as {found.example!r}, which agt reads "
         f"as words: to use them as numbers, {remedy}"
@@ -1585,9 +1585,11 @@ def _unread_label_remedy(look: _ColumnValues) -> str:
     if found is None:
         return ""
     # A unit does not change a number, but k multiplies it by 1,000.
-    is_unit = found.form is not None and number_in(found.form, found.example) == found.number
+    is_unit = (
+        found.form is not None and number_text_in_format(found.form, found.example) == found.number
+    )
     if found.form is not None and is_unit:
-        return f"give {command_line(look.name, found.form)}"
+        return f"give {format_setting(look.name, found.form)}"
     number = found.number or "a number in the unit of the others"
     return f"rewrite this column in the file ({found.example!r} as {number})"
 
@@ -1602,8 +1604,8 @@ def _check_numbers(columns: ColumnReader, look: _ColumnValues) -> None:
         )
     if isinstance(look.format, str):
         raise DataError(
-            f"{columns.path}: the label '{name}' is written {in_words(look.format)}, but a label "
-            "of numbers must not be a date: name another column with label=NAME"
+            f"{columns.path}: the label '{name}' is written {format_example(look.format)}, but a "
+            "label of numbers must not be a date: name another column with label=NAME"
         )
     if look.numeric and not look.date:
         return

@@ -35,7 +35,7 @@ from agt.store.reading import Broken, read_file
 from agt.unlearning.sisa import answerable
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import people
+from agt_cli.runs.erased import count_people
 from agt_cli.unlearn.log import Log
 
 
@@ -92,7 +92,7 @@ class PendingErasures:
     members: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, run: Run) -> "PendingErasures":
+    def from_run(cls, run: Run) -> "PendingErasures":
         """Read the pending requests of a run.
 
         Raises:
@@ -105,7 +105,7 @@ class PendingErasures:
         is_known = members is not None and sum(members) == units
         return cls(run, units, tuple(map(int, members)) if is_known else None)
 
-    def answered(self, certificates: Certificates, classes: int) -> np.ndarray:
+    def answerable_queries(self, certificates: Certificates, classes: int) -> np.ndarray:
         """Return which queries have the same label without the pending records, [n] bool.
 
         Args:
@@ -125,7 +125,7 @@ class PendingErasures:
     def _still_in_model(self) -> str:
         """A clause that says how many people asked to be erased."""
         are = "is" if self.units == 1 else "are"
-        return f"{people(self.units)} asked to be erased and {are} still in the model"
+        return f"{count_people(self.units)} asked to be erased and {are} still in the model"
 
     def refuse(self, release: str) -> None:
         """Raise ConfigError if requests are pending, because nothing private is released then.
@@ -146,7 +146,7 @@ class PendingErasures:
         """Count the queries that are not answered now, in abstained.jsonl and as metrics.
 
         Args:
-            answered: [n] bool, the result of ``answered``.
+            answerable_queries: [n] bool, the result of ``answerable_queries``.
             record: of the present command; its metrics are changed.
 
         Returns:

@@ -48,9 +48,9 @@ from agt.store.reading import file_sha256
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
-from agt_cli.choices import choices_fact, still_chosen
-from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, message_of_error, missing_words
+from agt_cli.choices import choices_fact, compare_public_rows
+from agt_cli.configuration import check_keys
+from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
@@ -63,7 +63,7 @@ from agt_cli.report.training_md import train_report
 from agt_cli.training_checks import TRAINING_KEYS, check_certificate_name, read_parts
 from agt_cli.unlearn.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 
-FILES = ("path", "test")  # a dataset's settings that name files
+FILE_SETTINGS = ("path", "test")  # a dataset's settings that name files
 TRAIN_ACCURACY_RECORDS = 10_000  # about as many are asked if an ensemble has more
 TRAIN_ACCURACY_KEY = "train accuracy"  # public key of the hash that chooses them
 
@@ -108,7 +108,7 @@ class RunSettings(Settings):
     source: DataSource
 
 
-def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> RunSettings:
+def read_settings(config: Mapping[str, Any], head: HeadBuilder | None = None) -> RunSettings:
     """Validate a training configuration, before any data is read.
 
     Args:
@@ -118,13 +118,13 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     Raises:
         ConfigError: a setting is wrong; the message names it.
     """
-    only_keys(config, TRAINING_KEYS)
+    check_keys(config, TRAINING_KEYS)
     if config.get("resume") is not None:
         raise ConfigError(
             f"resume={config['resume']}: only `agt train` can resume a run, so leave resume=... out"
         )
     parts = settings_parts(config)
-    source = _source(config.get("dataset"), parts["relation"])
+    source = _build_source(config.get("dataset"), parts["relation"])
     model = head or head_from_config(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
@@ -141,7 +141,7 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     return settings
 
 
-def _source(node: Any, relation: RelationConfig) -> Any:
+def _build_source(node: Any, relation: RelationConfig) -> Any:
     """Build the source of the data from its settings.
 
     Args:
@@ -171,9 +171,9 @@ def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
     Raises:
         ConfigError: a setting is wrong; the message names it.
     """
-    if missing_words(config):
-        check_network(config, message_of_error(lambda: head_from_config(config.get("model"))))
-    settings = settings_of(config)
+    if missing_settings(config):
+        check_network(config, error_message(lambda: head_from_config(config.get("model"))))
+    settings = read_settings(config)
     return replace(settings, learner=settings.certificate.import_learner())
 
 
@@ -201,7 +201,7 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
     """
     data_dir = expand_home(Path(getattr(source, "data_dir", "")))
     files = {}
-    for key in FILES:
+    for key in FILE_SETTINGS:
         path = getattr(source, key, None)
         if path is None:
             continue
@@ -214,7 +214,9 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
     return files
 
 
-def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+def with_data_paths(
+    config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
     """Return a recorded configuration with the absolute paths of its data, if these still exist.
 
     Args:
@@ -245,7 +247,7 @@ class Prepared:
     Attributes:
         loaded: the dataset as it was loaded, before any encoder; its digest identifies the data.
         dataset: the dataset with the features that the encoder computes; without one, ``loaded``.
-        choices: the fact about what the settings were chosen on (``still_chosen``).
+        choices: the fact about what the settings were chosen on (``compare_public_rows``).
         erased: the records that were left out, as far as the data still contain them.
         untouched: the fact that leaving them out did not change the other records.
         encoder: the frozen encoder; None: there is none.
@@ -273,7 +275,7 @@ def prepare(
     settings: RunSettings,
     console: Console,
     is_erased: IsErased | None = None,
-    before: Mapping[str, object] | None = None,
+    constants: Mapping[str, object] | None = None,
 ) -> Prepared:
     """Load the data, add notes for their owner, and apply the frozen encoder if there is one.
 
@@ -282,19 +284,21 @@ def prepare(
         console: shows progress.
         is_erased: ids and units -> which records are left out, as in
             ``agt.data.erasure.load_without_erased``; None: none ever was.
-        before: as in ``agt.data.erasure.load_without_erased``.
+        constants: as in ``agt.data.erasure.load_without_erased``.
     """
     use_threads(settings.compute)
     if is_erased:
-        data = load_without_erased(settings.source, is_erased, before)
+        data = load_without_erased(settings.source, is_erased, constants)
     else:
-        whole = settings.source.load()
-        no_records = whole.train.take(np.arange(0))
-        data = ErasedDataset(whole, no_records, proved("no_record_left_out"))
-    loaded = with_notes(data.rest, _normalized(settings))
+        complete = settings.source.load()
+        no_records = complete.train.take(np.arange(0))
+        data = ErasedDataset(complete, no_records, proved("no_record_left_out"))
+    loaded = with_notes(data.rest, _size_implied_by_normalizer(settings))
     erased = data.erased
-    choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
-    config = encoder_of(settings)
+    choices = compare_public_rows(
+        settings.choices, settings.training.chosen_from, loaded, settings.source
+    )
+    config = encoder_settings(settings)
     if config is None:
         return Prepared(loaded, loaded, choices, erased, data.untouched)
     with console.progress("public encoder") as report:
@@ -303,13 +307,13 @@ def prepare(
         return Prepared(loaded, encoder.encode(loaded), choices, erased, data.untouched, encoder)
 
 
-def encoder_of(settings: Settings) -> EncoderSettings | None:
+def encoder_settings(settings: Settings) -> EncoderSettings | None:
     """Return the settings of the frozen encoder in front of the head; None: there is none."""
     encoder = getattr(settings.model, "encoder", None)
     return encoder if isinstance(encoder, EncoderSettings) else None
 
 
-def _normalized(settings: RunSettings) -> float | None:
+def _size_implied_by_normalizer(settings: RunSettings) -> float | None:
     """Return the number of training records that a configured normaliser B implies; None: no B.
 
     Each of the batches of each member has B records.
@@ -331,8 +335,8 @@ def size_question(dataset: Dataset) -> str:
     """
     size = dataset.declared_size
     training = len(dataset.train)
-    known = dataset.size is not None and dataset.size.standing is Standing.PROVED
-    if known or not training or size not in (training, training + len(dataset.test)):
+    is_proved = dataset.size is not None and dataset.size.standing is Standing.PROVED
+    if is_proved or not training or size not in (training, training + len(dataset.test)):
         return ""
     records = "training records" if size == training else "training and test records"
     return (
@@ -348,7 +352,7 @@ def use_threads(compute: ComputeConfig) -> None:
         torch.set_num_threads(compute.threads)
 
 
-def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: Console) -> Prepared:
+def prepare_in_team(settings: RunSettings, config: Mapping[str, Any], console: Console) -> Prepared:
     """Call ``prepare`` in every process of the team; without a team, in this process.
 
     Args:
@@ -359,11 +363,11 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
     Raises:
         AgtError: ``prepare`` failed in another process.
     """
-    shared = current_team.get()
-    if shared is None:
+    team = current_team.get()
+    if team is None:
         return prepare(settings, console)
-    with shared.at("prepare", config):
-        return shared.made(lambda: prepare(settings, console))
+    with team.sharing_task("prepare", config):
+        return team.call_in_all(lambda: prepare(settings, console))
 
 
 def fit(
@@ -389,32 +393,34 @@ def fit(
             "the model's head (its last layer) does not have the shape of the head of the "
             "encoder's base model, so training starts from random parameters of the head"
         )
-    shared = current_team.get()
-    label, unit = _progress_words(settings)
+    team = current_team.get()
+    label, unit = _progress_label(settings)
     with (
         console.progress(label, unit) as report,
-        shared.at("fit") if shared else nullcontext(),
+        team.sharing_task("fit") if team else nullcontext(),
     ):
         model = fit_model(
             problem, lambda at: report(at.step, at.steps, at.done, at.total), checkpoints
         )
-    if shared is None:
+    if team is None:
         return model
     from agt_cli.team import SPLITS, share_answers
 
-    known = {split: getattr(problem.dataset, split).features for split in SPLITS}
-    return share_answers(model, shared, known)
+    shared_features = {split: getattr(problem.dataset, split).features for split in SPLITS}
+    return share_answers(model, team, shared_features)
 
 
 @contextmanager
-def certifying(model: Model, console: Console, label: str = "certifying") -> Iterator[OnProgress]:
+def certification_progress(
+    model: Model, console: Console, label: str = "certifying"
+) -> Iterator[OnProgress]:
     """Show progress while queries are certified; yields the function that reports it."""
     unit = "member" if model.problem.settings.ensemble.members > 1 else "query"
     with console.progress(label, unit) as report:
         yield lambda at: report(at.step, at.steps, at.done, at.total)
 
 
-def _progress_words(settings: Settings) -> tuple[str, str]:
+def _progress_label(settings: Settings) -> tuple[str, str]:
     """Return a clause that says what is trained, and the word for one step of it."""
     if settings.ensemble.members > 1:
         return f"training {settings.ensemble.members} members", "member"
@@ -441,7 +447,7 @@ class RunWithoutRecords:
     """
 
     problem: Problem
-    settled: Mapping[str, Any]
+    dataset_config: Mapping[str, Any]
     encoder: Encoder | None
 
     @property
@@ -451,7 +457,7 @@ class RunWithoutRecords:
         Raises:
             ConfigError: the code of the dataset cannot be imported.
         """
-        return build(self.settled, "dataset")
+        return build(self.dataset_config, "dataset")
 
 
 def config_with_constants(config: Mapping[str, Any], loaded: Dataset) -> dict[str, Any]:
@@ -505,8 +511,8 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
             )
         # A setting ``unit`` of the source decides. Runs of earlier versions have "units" instead.
         source = node["source"]
-        named = source["unit"] is not None if "unit" in source else node.get("units") is True
-        dataset, records = read_dataset({**node, "units": named}, node["name"])
+        has_units = source["unit"] is not None if "unit" in source else node.get("units") is True
+        dataset, records = read_dataset({**node, "units": has_units}, node["name"])
         run = RunWithoutRecords(
             Problem(dataset, settings, stored_record_counts=records), dict(source), None
         )
@@ -514,23 +520,25 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
         raise ConfigError(
             f"run={finished.folder}: {SOURCE_FILE} cannot be read ({error}): train again"
         ) from None
-    config = encoder_of(settings)
+    config = encoder_settings(settings)
     return run if config is None else replace(run, encoder=config.read(finished))
 
 
-def kept_head(finished: Run) -> HeadBuilder | None:
+def stored_network(finished: Run) -> HeadBuilder | None:
     """Return the head that a run stored, if it is a network of the user's own.
 
     None: the head is built again from the run's settings.
     """
     for name in (NETWORK, f"members/000/{NETWORK}"):
         if finished.holds(name):
-            where = f"model._target_={finished.config['model'].get('_target_')}"
-            return CustomNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
+            setting = f"model._target_={finished.config['model'].get('_target_')}"
+            return CustomNetwork(
+                partial(from_layers, parse_json(finished.read(name), name)), setting
+            )
     return None
 
 
-def asked_for_train_accuracy(dataset: Dataset, settings: Settings) -> Records:
+def records_for_train_accuracy(dataset: Dataset, settings: Settings) -> Records:
     """Return the training records on which a run's training accuracy is computed.
 
     For an ensemble they are a sample if the declared size is above ``TRAIN_ACCURACY_RECORDS``,
@@ -559,7 +567,7 @@ def write_trained(
     settings: RunSettings,
     model: Model,
     seconds: float,
-    lines: Sequence[str] = (),
+    sentences: Sequence[str] = (),
 ) -> ModelQuality:
     """Write the model, metrics, conditions and report of a training run.
 
@@ -569,7 +577,7 @@ def write_trained(
         settings: of the training.
         model: the trained model.
         seconds: how long the training took.
-        lines: further sentences for the report.
+        sentences: further sentences for the report.
 
     Returns:
         How good the model is on the test records.
@@ -583,43 +591,62 @@ def write_trained(
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
         file.writelines(Index.from_records(loaded.train, key).parts)
-    asked = asked_for_train_accuracy(dataset, settings)
-    if len(asked) < len(dataset.train):
-        record.add_metrics(train_accuracy_records=len(asked))
-    votes = model.number_votes
-    if votes is None:
-        of_train: dict[str, float] = {"train_accuracy": accuracy(model, asked)}
-        of_target = {"classes": prepared.classes}
-    else:
-        errors = votes.predict(asked.features) - asked.labels
-        of_train = {"train_rmse": float(np.sqrt(np.mean(errors**2)))}
-        of_target = {}
+    _add_training_metrics(record, prepared, settings, model)
     record.add_metrics(
-        **of_train,
         seconds_training=round(seconds, 4),
         n_train=len(dataset.train),
         n_test=len(dataset.test),
-        **of_target,
+    )
+    if model.number_votes is None:
+        record.add_metrics(classes=prepared.classes)
+    record.add_metrics(
         steps=model.plan.steps,
         normalizer=model.plan.normalizer,
         n_max=model.plan.n_max,
         notes=len(dataset.notes),
         **model.metrics,
     )
-    one_sided = one_sided_doubt(settings, dataset)
-    remedy = constant_answer_remedy(settings, is_one_sided=one_sided is not None)
-    quality = _judge(model, prepared, str(remedy))
+    is_one_sided = one_sided_warning_of(settings, dataset) is not None
+    remedy = constant_answer_remedy(settings, is_one_sided=is_one_sided)
+    quality = _evaluate(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
     # Read only now, because a thread may have computed the digest until here.
     digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
     record.environment(**digests, **{PEOPLE: veiled(loaded, key)})
     record.conditions(model.conditions)
-    about = (settings.relation, settings.certificate, model.conditions)
-    record.report(train_report(record, dataset, *about, quality, list(lines)))
+    report = train_report(
+        record,
+        dataset,
+        settings.relation,
+        settings.certificate,
+        model.conditions,
+        quality,
+        list(sentences),
+    )
+    record.report(report)
     return quality
 
 
-def one_sided_doubt(settings: RunSettings, dataset: Dataset) -> Message | None:
+def _add_training_metrics(
+    record: RunRecord, prepared: Prepared, settings: RunSettings, model: Model
+) -> None:
+    """Add a model's accuracy (for numbers, its RMSE) on training records to the metrics of its run.
+
+    The number of these records is added, too, if they are only a sample.
+    """
+    train = prepared.dataset.train
+    evaluated = records_for_train_accuracy(prepared.dataset, settings)
+    if len(evaluated) < len(train):
+        record.add_metrics(train_accuracy_records=len(evaluated))
+    votes = model.number_votes
+    if votes is None:
+        record.add_metrics(train_accuracy=accuracy(model, evaluated))
+    else:
+        errors = votes.predict(evaluated.features) - evaluated.labels
+        record.add_metrics(train_rmse=float(np.sqrt(np.mean(errors**2))))
+
+
+def one_sided_warning_of(settings: RunSettings, dataset: Dataset) -> Message | None:
     """Return the warning that vectors of a file point in nearly one direction, and the remedy.
 
     It depends on private records, so it is for the data owner only.
@@ -638,7 +665,7 @@ def one_sided_doubt(settings: RunSettings, dataset: Dataset) -> Message | None:
     return one_sided_warning(sample_records(dataset.train).features)
 
 
-def large_feature_doubt(settings: RunSettings, dataset: Dataset) -> str:
+def large_feature_warning(settings: RunSettings, dataset: Dataset) -> str:
     """Return the warning that vectors of a file are too large for a network, and the remedy.
 
     It is empty if they are not, or if the model is not a network. It depends on private records, so
@@ -660,7 +687,7 @@ def large_feature_doubt(settings: RunSettings, dataset: Dataset) -> str:
     )
 
 
-def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> ModelQuality:
+def _evaluate(model: Model, prepared: Prepared, constant_remedy: str) -> ModelQuality:
     """Return how good a model is on the test records.
 
     Labels are certified if that takes no time. If not, some of them are, at k = 0 only.
@@ -682,23 +709,23 @@ def _judge(model: Model, prepared: Prepared, constant_remedy: str) -> ModelQuali
         certificates = model.certify(test.features)
         # The labels are those of ``model.predict``, which need not be made again.
         prediction = certificates.prediction
-        certainty: CertifiedCounts | None = CertifiedCounts.from_certificates(
+        certified_counts: CertifiedCounts | None = CertifiedCounts.from_certificates(
             certificates, model.problem.settings
         )
         distance = certificates.stable_distance
         margins = model.certified_margins(test.features, certificates)
     else:
         prediction = model.predict(test.features)
-        certainty = count_certified(model, sample_records(test))
-    judged = evaluate_answers(
+        certified_counts = count_certified(model, sample_records(test))
+    answers = evaluate_answers(
         model,
         test,
         "test records",
         test.labels,
         prediction,
         distance,
-        certainty,
+        certified_counts,
         constant_remedy=constant_remedy,
         margins=margins,
     )
-    return Quality.from_answers(judged)
+    return Quality.from_answers(answers)

@@ -22,8 +22,8 @@ from agt.provenance import surroundings
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
 from agt_cli.choices import with_public_rows
-from agt_cli.command_settings.on_run import LINES
-from agt_cli.configuration import digest_of
+from agt_cli.command_settings.on_run import STANDARD_INPUT
+from agt_cli.configuration import read_digest_setting
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import EARLIER
 from agt_cli.report.console import Console
@@ -31,23 +31,23 @@ from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import id_lines, outside_lines
-from agt_cli.runs.erased import gone_of
+from agt_cli.runs.erased import erased_predicate
 from agt_cli.runs.pending import PendingErasures, StateMonitor
 from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
     RunWithoutRecords,
     config_with_constants,
-    kept_head,
-    located,
     prepare,
+    read_settings,
     run_without_records,
-    settings_of,
+    stored_network,
     use_threads,
+    with_data_paths,
 )
 from agt_cli.unlearn.log import HashKey, Index, Log, check_asked, check_same
 
-DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
+DIGEST_NAMES = {"data_digest": "data", "features_digest": "encoder's features"}
 
 NOT_READ = (
     "agt did not read the data file, because the files of the run contain everything that "
@@ -71,7 +71,7 @@ class TrainedRun:
     inputs: Path | None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "TrainedRun":
+    def from_config(cls, config: Mapping[str, Any]) -> "TrainedRun":
         """Open the run that a command names.
 
         Args:
@@ -82,16 +82,20 @@ class TrainedRun:
             ConfigError: the folder is not a finished training run, or the run does not have the
                 digest.
         """
-        finished = open_run(Path(str(config["run"])), "train", digest_of(config, "digest"))
-        recorded = located(finished.config, finished.environment.get("data_files") or {})
-        settings = settings_of({**recorded, "compute": config.get("compute")}, kept_head(finished))
+        finished = open_run(
+            Path(str(config["run"])), "train", read_digest_setting(config, "digest")
+        )
+        recorded = with_data_paths(finished.config, finished.environment.get("data_files") or {})
+        settings = read_settings(
+            {**recorded, "compute": config.get("compute")}, stored_network(finished)
+        )
         inputs = config.get("inputs")
         return cls(finished, settings, None if inputs is None else Path(str(inputs)))
 
     @property
-    def words(self) -> str:
+    def queries_description(self) -> str:
         """A clause that says which queries they are, without the folder of a file, for reports."""
-        if self.inputs == LINES:
+        if self.inputs == STANDARD_INPUT:
             return "queries from standard input"
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
 
@@ -120,7 +124,7 @@ class TrainedRun:
         training_data = NOT_READ
         if run is None:
             training_data = "read"
-            is_erased = gone_of(finished) if Log.of(finished).entries else None
+            is_erased = erased_predicate(finished) if Log.of(finished).entries else None
             prepared = prepare(self.settings, console, is_erased)
             for line in _check_unchanged(finished, prepared):
                 console.note(line)
@@ -132,7 +136,7 @@ class TrainedRun:
         for line in [*outside_lines(queries), *id_lines(queries)]:
             console.note(line)
         record.environment(
-            **{key: finished.environment.get(key) for key in DIGESTS},
+            **{key: finished.environment.get(key) for key in DIGEST_NAMES},
             dataset=dataset.name,
             trained_run=str(finished.folder.resolve()),
             trained_digest=finished.digest,
@@ -144,13 +148,13 @@ class TrainedRun:
             record.environment(**{EARLIER: finished.environment[EARLIER]})
         return OpenedRun(
             trained=self,
-            kept=run,
-            model=self._shared(model, queries),
+            stored=run,
+            model=self._share_answers(model, queries),
             queries=queries,
             conditions=weaker_conditions(conditions_of(finished), model.conditions),
         )
 
-    def read(self) -> tuple[Model, Records]:
+    def read_without_data(self) -> tuple[Model, Records]:
         """Return the model, from the run's folder only, and the queries of a file.
 
         The queries are empty if they are in the data.
@@ -166,9 +170,9 @@ class TrainedRun:
                 f"run={self.finished.folder}: this run was made by a version of agt that is "
                 "too old for several processes: start the command without torchrun"
             )
-        return load(run.problem, self.finished), read_queries(self.inputs or LINES, run)
+        return load(run.problem, self.finished), read_queries(self.inputs or STANDARD_INPUT, run)
 
-    def agree(self, group: Group) -> None:
+    def check_group_agrees(self, group: Group) -> None:
         """Check that all processes of a group have the same code, libraries, threads and queries.
 
         Raises:
@@ -177,10 +181,10 @@ class TrainedRun:
         compute = self.settings.compute
         queries: dict[str, object] = {}
         if self.inputs is not None:
-            queries[f"the hash of inputs={self.inputs}"] = self._hash(self.inputs)
+            queries[f"the hash of inputs={self.inputs}"] = self._digest_of_queries(self.inputs)
         group.check_equal({**queries, **surroundings(compute.device, compute.threads)})
 
-    def _hash(self, inputs: Path) -> str:
+    def _digest_of_queries(self, inputs: Path) -> str:
         """Return the SHA-256 of a file of queries, or of a folder's arrays.
 
         They are looked for where the run's data source finds them.
@@ -191,7 +195,7 @@ class TrainedRun:
         lines = [f"{file.name} {file_sha256(file)}\n" for file in arrays_in(path)]
         return sha256("".join(lines).encode()).hexdigest()
 
-    def _shared(self, model: Model, queries: Records) -> Model:
+    def _share_answers(self, model: Model, queries: Records) -> Model:
         """Return a model whose answers all processes of a team compute; without a team, the model.
 
         The other processes read the same run, and the same file of queries if these are too many to
@@ -209,9 +213,9 @@ class TrainedRun:
             "inputs": inputs,
             "compute": asdict(self.settings.compute),
         }
-        with team.at("open", how_to_open):
-            team.made(lambda: model)
-            replace(self, inputs=inputs).agree(team.group)
+        with team.sharing_task("open", how_to_open):
+            team.call_in_all(lambda: model)
+            replace(self, inputs=inputs).check_group_agrees(team.group)
         return share_answers(model, team, {QUERIES: queries.features} if inputs else {})
 
 
@@ -229,7 +233,7 @@ class OpenedRun:
     """
 
     trained: TrainedRun
-    kept: RunWithoutRecords
+    stored: RunWithoutRecords
     model: Model
     queries: Records
     conditions: tuple[Condition, ...]
@@ -239,7 +243,7 @@ class OpenedRun:
 
         Nothing is answered from an earlier state.
         """
-        if self._watch.changed:
+        if self._state_monitor.changed:
             folder = self.trained.finished.folder
             raise CheckError(
                 f"run={folder}: `agt unlearn` changed the run while this command used it. The "
@@ -248,19 +252,19 @@ class OpenedRun:
             )
 
     @cached_property
-    def _watch(self) -> StateMonitor:
+    def _state_monitor(self) -> StateMonitor:
         """Notices that the run was changed."""
         return StateMonitor(self.trained.finished)
 
     @cached_property
-    def waiting(self) -> PendingErasures:
+    def pending_erasures(self) -> PendingErasures:
         """The pending requests for erasure."""
-        return PendingErasures.of(self.trained.finished)
+        return PendingErasures.from_run(self.trained.finished)
 
     @property
     def dataset(self) -> Dataset:
         """What it was trained on; without its records if queries are brought along."""
-        return self.kept.problem.dataset
+        return self.stored.problem.dataset
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -295,20 +299,20 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
         ConfigError: the training records, or what made their features, are not what they were.
         DataError: likewise.
     """
-    then = {key: finished.environment.get(key) for key in DIGESTS}
-    now = {
+    recorded = {key: finished.environment.get(key) for key in DIGEST_NAMES}
+    present = {
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,
     }
-    if now == then:
+    if present == recorded:
         return
     key = HashKey.of(finished.folder)
     index = Index.of(finished, key) if key and not prepared.encoder else None
     if key is None or index is None:
-        changed = next(name for name in DIGESTS if now[name] != then[name])
-        changed_part = DIGESTS[changed]
-        earlier_digest = then[changed]
-        current_digest = now[changed]
+        changed = next(name for name in DIGEST_NAMES if present[name] != recorded[name])
+        changed_part = DIGEST_NAMES[changed]
+        earlier_digest = recorded[changed]
+        current_digest = present[changed]
         raise ConfigError(
             f"run={finished.folder}: the {changed_part} changed since training (digest at "
             f"training: {earlier_digest}, digest now: {current_digest}): restore the earlier "
@@ -317,10 +321,10 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     missing, _ = check_same(index, prepared.loaded.train, key, prepared.loaded.coding)
     check_asked(index, missing, Log.of(finished).waiting)
     count = len(prepared.loaded.test)
-    before = finished.metrics["n_test"]
+    recorded_count = finished.metrics["n_test"]
     yield (
         f"note: the test records changed since training (there are {count} now, and there "
-        f"were {before})"
+        f"were {recorded_count})"
     )
 
 
@@ -330,7 +334,7 @@ def read_queries(path: Path, run: RunWithoutRecords) -> Records:
     Raises:
         DataError: there are none, or they do not fit.
     """
-    if path == LINES:
+    if path == STANDARD_INPUT:
         return run.problem.dataset.test.take(np.arange(0))
     queries = run.source.load_queries(path)
     if not len(queries):

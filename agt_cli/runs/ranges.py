@@ -6,10 +6,10 @@ import sys
 import numpy as np
 
 _RANGE_STEPS = 20
-_LEAST_WHOLE_STEP = 10.0  # to which whole numbers are rounded
+_MIN_WHOLE_STEP = 10.0  # to which whole numbers are rounded
 _TAIL_SHARE = 0.1  # of the distinct numbers, on each side of their middle
 _OUTLIER_WIDTHS = 10.0  # widths of the middle between it and an outlier
-_LEAST_DISTINCT = 13  # of fewer different numbers, which may be codes, none is an outlier
+_MIN_DISTINCT = 13  # of fewer different numbers, which may be codes, none is an outlier
 _MAX_OUTLIER_ROWS = 0.05  # share of the rows; more are no exceptions
 
 
@@ -35,17 +35,17 @@ def outliers(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """
     distinct = np.unique(numbers)
     none = np.zeros(len(numbers), dtype=bool)
-    if len(distinct) < _LEAST_DISTINCT:
+    if len(distinct) < _MIN_DISTINCT:
         return none
     last = len(distinct) - 1
     low = distinct[math.ceil(_TAIL_SHARE * last)]
     high = distinct[math.floor((1 - _TAIL_SHARE) * last)]
     with np.errstate(over="ignore"):  # an infinite distance is no outlier's
-        reach = _OUTLIER_WIDTHS * (high - low)
-        found: np.ndarray = (numbers < low - reach) | (numbers > high + reach)
-    if counts[found].sum() > _MAX_OUTLIER_ROWS * counts.sum():
+        max_distance = _OUTLIER_WIDTHS * (high - low)
+        is_outlier: np.ndarray = (numbers < low - max_distance) | (numbers > high + max_distance)
+    if counts[is_outlier].sum() > _MAX_OUTLIER_ROWS * counts.sum():
         return none
-    return found
+    return is_outlier
 
 
 def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:
@@ -73,10 +73,12 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
         return low, high
     step = _round_step(width / _RANGE_STEPS)
     if (numbers == np.rint(numbers)).all():
-        step = max(step, _LEAST_WHOLE_STEP)
-    rounded_low = low if low == 0 else _tidy((math.ceil(low / step) - 1) * step)
-    rounded_high = high if high == 0 else _tidy((math.floor(high / step) + 1) * step)
-    if _is_beyond(rounded_low, rounded_high, low, high):
+        step = max(step, _MIN_WHOLE_STEP)
+    rounded_low = low if low == 0 else _drop_rounding_digits((math.ceil(low / step) - 1) * step)
+    rounded_high = (
+        high if high == 0 else _drop_rounding_digits((math.floor(high / step) + 1) * step)
+    )
+    if _is_range_inside(rounded_low, rounded_high, low, high):
         return rounded_low, rounded_high
     # Digits beyond those of a double were lost.
     wide_low = low if low == 0 else low - width
@@ -84,27 +86,27 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
     return wide_low, wide_high
 
 
-def _round_step(least: float) -> float:
-    """Return the first of 1, 2, 5, 10, 20, ... or of their tenths that is not below ``least``.
+def _round_step(min_step: float) -> float:
+    """Return the first of 1, 2, 5, 10, 20, ... or of their tenths that is not below ``min_step``.
 
     Returns:
-        The step; ``least`` itself where it is too small to be rounded.
+        The step; ``min_step`` itself where it is too small to be rounded.
     """
-    if least < sys.float_info.min:
+    if min_step < sys.float_info.min:
         return sys.float_info.min
-    power = 10.0 ** math.floor(math.log10(least))
+    power = 10.0 ** math.floor(math.log10(min_step))
     round_steps = [factor * power for factor in (1.0, 2.0, 5.0, 10.0)]
-    return next(step for step in round_steps if step >= least * (1 - 1e-9))
+    return next(step for step in round_steps if step >= min_step * (1 - 1e-9))
 
 
-def _is_beyond(rounded_low: float, rounded_high: float, low: float, high: float) -> bool:
+def _is_range_inside(rounded_low: float, rounded_high: float, low: float, high: float) -> bool:
     """Return whether a rounded range ends beyond both ends of another, 0 excepted."""
     low_is_beyond = rounded_low < low or rounded_low == low == 0
     high_is_beyond = rounded_high > high or rounded_high == high == 0
     return low_is_beyond and high_is_beyond and math.isfinite(rounded_high - rounded_low)
 
 
-def _tidy(number: float) -> float:
+def _drop_rounding_digits(number: float) -> float:
     """Return a number without last digits of arithmetic: 0.3 for 0.30000000000000004."""
     return float(f"{number:.12g}") + 0.0
 

@@ -14,11 +14,11 @@ from agt.data.files import check_kind
 from agt.errors import DataError, counted
 
 _SNIFFED_LINES = 50
-_MOST_LINES_ABOVE = 20
+_MAX_TITLE_LINES = 20
 _CONTROLS = re.compile("[\x80-\x9f]")
 
 
-def sniffed(path: Path, header: bool = True) -> CsvFormat:
+def guess_csv_format(path: Path, header: bool = True) -> CsvFormat:
     """Return the format of a csv, guessed from its first lines.
 
     The separator is the one that divides all of these lines into the same number of cells, and into
@@ -37,8 +37,8 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
     head = read_head(path)
     encoding = _encoding(path, head)
     check_text_kind(path, head, encoding)
-    fits = {}  # separator -> (whether all lines have the same number of cells, that of the first)
-    rows_cut = {}
+    shapes = {}  # separator -> (whether all lines have the same number of cells, that of the first)
+    rows_by_separator = {}
     problems = []
     for separator in SEPARATORS:
         try:
@@ -47,19 +47,19 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
             problems.append(problem)
             continue
         widths = [len(row) for row in rows if row]
-        rows_cut[separator] = rows
-        fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
-    if not fits:
+        rows_by_separator[separator] = rows
+        shapes[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
+    if not shapes:
         raise problems[0]
-    fitting = [name for name, (constant, width) in fits.items() if constant and width > 1]
+    fitting = [name for name, (constant, width) in shapes.items() if constant and width > 1]
     if not fitting:
-        _refuse_lines_above(path, rows_cut)
+        _check_no_title_lines(path, rows_by_separator)
     if fitting in ([], [" "]):
-        _refuse_aligned(path, rows_cut)
+        _check_not_aligned(path, rows_by_separator)
     dividing = [
-        separator for separator, (_, width) in fits.items() if width > 1 and separator != " "
+        separator for separator, (_, width) in shapes.items() if width > 1 and separator != " "
     ]
-    best = max(dividing or fits, key=lambda separator: fits[separator])
+    best = max(dividing or shapes, key=lambda separator: shapes[separator])
     return CsvFormat(best, encoding, header)
 
 
@@ -96,14 +96,14 @@ def _is_text_in(path: Path, encoding: str, without: re.Pattern[str] | None = Non
     return True
 
 
-def _refuse_lines_above(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
+def _check_no_title_lines(path: Path, rows_by_separator: Mapping[str, list[list[str]]]) -> None:
     """Raise DataError if lines above the table, such as a title, are divided otherwise than it."""
-    for separator, rows in rows_cut.items():
+    for separator, rows in rows_by_separator.items():
         widths = [len(row) for row in rows]
         width = max(widths, default=0)
         start = widths.index(width) if widths else 0
         below = [other for other in widths[start:] if other]
-        if separator == " " or not 0 < start <= _MOST_LINES_ABOVE or len(below) < 2:
+        if separator == " " or not 0 < start <= _MAX_TITLE_LINES or len(below) < 2:
             continue
         if set(below) == {width} and width > 1:
             line = next(number for number, row in enumerate(rows, start=1) if row)
@@ -118,9 +118,9 @@ def _refuse_lines_above(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> 
             )
 
 
-def _refuse_aligned(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
+def _check_not_aligned(path: Path, rows_by_separator: Mapping[str, list[list[str]]]) -> None:
     """Raise DataError if columns are aligned by several blanks."""
-    rows = rows_cut.get(" ", [])
+    rows = rows_by_separator.get(" ", [])
     widths = {len([cell for cell in row if cell]) for row in rows} - {0}
     width = max(widths, default=0)
     if len(widths) != 1 or width < 2 or not any("" in row for row in rows):

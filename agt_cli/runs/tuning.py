@@ -46,7 +46,7 @@ class Candidate:
     rows: Records
 
     @classmethod
-    def of(cls, dataset: Dataset, settings: Settings, rows: Records) -> "Candidate":
+    def from_dataset(cls, dataset: Dataset, settings: Settings, rows: Records) -> "Candidate":
         """Return the candidate for a run on a dataset.
 
         Args:
@@ -59,7 +59,7 @@ class Candidate:
             ConfigError: the settings do not train one linear model, there is no declared size, or
                 features of public rows depend on private records.
         """
-        model = linear_head(Problem(dataset, settings))
+        model = untrained_linear_model(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
                 "dataset.declared_size is missing, but `agt tune` needs a public number of "
@@ -83,14 +83,16 @@ class Candidate:
             k: the distance at which ``certified`` counts a label.
             release: the budget of the released weights that ``expected`` is about.
         """
-        return np.array([_scores(*stand_in, k, release) for stand_in in self.stand_ins(folds)])
+        return np.array(
+            [_scores(*stand_in, k, release) for stand_in in self.models_of_folds(folds)]
+        )
 
-    def stand_ins(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
+    def models_of_folds(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
         """Yield, for each fold, the stand-in that was trained without it, and the fold's rows."""
-        for inside, outside in _folds(self.rows, folds):
-            yield self._stand_in(inside), outside
+        for inside, outside in _split_into_folds(self.rows, folds):
+            yield self._train_on_public(inside), outside
 
-    def _stand_in(self, rows: Records) -> LinearModel:
+    def _train_on_public(self, rows: Records) -> LinearModel:
         """Return the run's model with weights that are trained on public rows.
 
         It takes as many steps as the run, at the same rates. Each step is over all rows, because
@@ -106,11 +108,13 @@ class Candidate:
         settings = replace(problem.settings, training=training)
         on_rows = Problem(problem.dataset.with_training_records(rows, count), settings)
         # A public row is its own unit here, so the cap on a unit's rows cannot refuse any.
-        head = linear_head(on_rows, self.model.features).retrained(replace(rows, units=rows.ids))
+        head = untrained_linear_model(on_rows, self.model.features).retrained(
+            replace(rows, units=rows.ids)
+        )
         return self.model.with_weight(head.trained.weight)
 
 
-def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearModel:
+def untrained_linear_model(problem: Problem, features: FeatureMap | None = None) -> LinearModel:
     """Return the linear model that a problem's settings train, before training.
 
     Args:
@@ -132,7 +136,7 @@ def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearM
     return head
 
 
-def best(scores: Sequence[np.ndarray], objective: TuningObjective) -> int:
+def choose_candidate(scores: Sequence[np.ndarray], objective: TuningObjective) -> int:
     """Return the index of the candidate to choose.
 
     Candidates whose mean of the objective is within one standard error of the best mean are taken
@@ -146,10 +150,10 @@ def best(scores: Sequence[np.ndarray], objective: TuningObjective) -> int:
     first = SCORES.index(objective)
     second = SCORES.index("accuracy" if objective == "certified" else "certified")
     means = [float(of_folds[:, first].mean()) for of_folds in scores]
-    top = int(np.argmax(means))
-    limit = means[top] - standard_error(scores[top][:, first])
-    good = [candidate for candidate, mean in enumerate(means) if mean >= limit]
-    return max(good, key=lambda candidate: float(scores[candidate][:, second].mean()))
+    best = int(np.argmax(means))
+    limit = means[best] - standard_error(scores[best][:, first])
+    nearly_best = [candidate for candidate, mean in enumerate(means) if mean >= limit]
+    return max(nearly_best, key=lambda candidate: float(scores[candidate][:, second].mean()))
 
 
 def standard_error(values: np.ndarray) -> float:
@@ -178,7 +182,7 @@ def _scores(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> l
     return [float(is_right.mean()), float((is_right & is_certified).mean()), expected]
 
 
-def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
+def _split_into_folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
     """Yield, for each fold, the rows of the other folds and its own rows.
 
     Units are assigned to folds in turn, in the order of a keyed hash of their names.

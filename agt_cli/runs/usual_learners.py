@@ -26,7 +26,7 @@ MAX_BOOSTED_FEATURES = 50
 
 
 @dataclass(frozen=True)
-class UsualScores:
+class ReferenceScores:
     """How good usual learners are on the test records of a dataset.
 
     Attributes:
@@ -39,7 +39,7 @@ class UsualScores:
     records_seen: int
 
 
-def scores_on_table(table: Table, scoring: Scoring) -> UsualScores:
+def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
     """Return the scores of a linear learner and of boosted trees on a table's test records.
 
     Columns are prepared as users of these learners do: numbers as they are, without bins, and words
@@ -51,23 +51,25 @@ def scores_on_table(table: Table, scoring: Scoring) -> UsualScores:
     """
     from sklearn.preprocessing import FunctionTransformer
 
-    ends = {name: edges and (edges[0], edges[-1]) for name, edges in table.numeric.items()}
-    plain = replace(table, numeric=ends, bins=0, crosses=0).load()
+    ranges = {name: edges and (edges[0], edges[-1]) for name, edges in table.numeric.items()}
+    unbinned = replace(table, numeric=ranges, bins=0, crosses=0).load()
     widths = [len(words) + 1 for words in table.categorical.values()]
-    gaps = table.missing == "indicator"
+    has_missing_block = table.missing == "indicator"
 
     def columns(x: np.ndarray) -> np.ndarray:
         # [n, columns]: numbers and codes, of which trees make what they like.
-        numbers, *blocks = np.split(x, np.cumsum([len(ends), *widths]), axis=1)
+        numbers, *blocks = np.split(x, np.cumsum([len(ranges), *widths]), axis=1)
         codes = np.column_stack([numbers, *(block.argmax(axis=1) for block in blocks[:-1])])
-        return np.where(blocks[-1] == 1, np.nan, codes) if gaps else codes
+        return np.where(blocks[-1] == 1, np.nan, codes) if has_missing_block else codes
 
-    most = min(MAX_TRAINING_RECORDS, len(plain.train))
-    scores = _scores(plain.train, plain.test, scoring, most, lambda: FunctionTransformer(columns))
-    return UsualScores(scores, most)
+    max_records = min(MAX_TRAINING_RECORDS, len(unbinned.train))
+    scores = _scores(
+        unbinned.train, unbinned.test, scoring, max_records, lambda: FunctionTransformer(columns)
+    )
+    return ReferenceScores(scores, max_records)
 
 
-def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> UsualScores:
+def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ReferenceScores:
     """Return the scores of a linear learner, and of boosted trees where vectors have few features.
 
     Args:
@@ -77,48 +79,49 @@ def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> UsualScores:
     train = dataset.train
     width = max(1, math.prod(train.features.shape[1:]))
     outputs = dataset.target.class_count or 1
-    most = min(MAX_TRAINING_RECORDS, MAX_TRAINING_NUMBERS // (width * outputs), len(train))
+    max_records = min(MAX_TRAINING_RECORDS, MAX_TRAINING_NUMBERS // (width * outputs), len(train))
     if len(dataset.test) * width > MAX_TEST_NUMBERS:
-        return UsualScores({}, most)
-    trees_prepare = (lambda: None) if width <= MAX_BOOSTED_FEATURES else None
-    scores = _scores(train, dataset.test, scoring, most, trees_prepare)
-    return UsualScores(scores, most)
+        return ReferenceScores({}, max_records)
+    make_tree_features = (lambda: None) if width <= MAX_BOOSTED_FEATURES else None
+    scores = _scores(train, dataset.test, scoring, max_records, make_tree_features)
+    return ReferenceScores(scores, max_records)
 
 
 def _scores(
     train: Records,
     test: Records,
     scoring: Scoring,
-    most: int,
-    trees_prepare: Callable[[], Any] | None,
+    max_records: int,
+    make_tree_features: Callable[[], Any] | None,
 ) -> dict[str, Scores]:
     """Return name -> scores of usual learners on test records.
 
     Args:
-        most: the largest number of training records that they see, the first ones.
-        trees_prepare: makes what prepares features for boosted trees; None: no trees are trained.
+        max_records: the largest number of training records that they see, the first ones.
+        make_tree_features: makes what prepares features for boosted trees; None: no trees are
+            trained.
     """
     # Loading them takes a second, which only a comparison costs.
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import threadpool_limits
 
-    seen = train.take(np.arange(min(len(train), most)))
-    if not len(test) or len(np.unique(seen.labels)) < 2:
+    training_records = train.take(np.arange(min(len(train), max_records)))
+    if not len(test) or len(np.unique(training_records.labels)) < 2:
         return {}
     linear_name, linear, boosting = scoring.learners()
     learners = {linear_name: make_pipeline(StandardScaler(), linear)}
-    if trees_prepare is not None:
-        preparing = trees_prepare()
+    if make_tree_features is not None:
+        preparing = make_tree_features()
         learners["boosting"] = make_pipeline(preparing or "passthrough", boosting)
-    features, queries = (_flat(records.features) for records in (seen, test))
+    features, queries = (_flat(records.features) for records in (training_records, test))
     scores = {}
     # Threads of boosting wait actively for one another: on a busy machine, two take twenty times as
     # long as one.
     with catch_warnings(), threadpool_limits(1, user_api="openmp"):
         simplefilter("ignore")  # one that did not converge is what people get
         for name, learner in learners.items():
-            answers = learner.fit(features, seen.labels).predict(queries)
+            answers = learner.fit(features, training_records.labels).predict(queries)
             scores[name] = scoring.scores(answers, test.labels)
     return scores
 

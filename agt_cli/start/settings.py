@@ -7,11 +7,11 @@ from pathlib import Path
 
 from agt.errors import ConfigError
 from agt.settings import schema
-from agt_cli.runs.formats import override
+from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect import Inspection
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.ranges import number
-from agt_cli.table_settings import GROUPS, StartAnswers, drop_override, training_rows
+from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, drop_override, training_rows
 from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = (
@@ -82,7 +82,7 @@ class StartSettings(StartAnswers, InspectSettings):
     @property
     def groups(self) -> list[str]:
         """The groups of values that are there: numbers have no classes."""
-        return [group for group in GROUPS if group != "classes" or self.target != "numeric"]
+        return [group for group in PUBLIC_GROUPS if group != "classes" or self.target != "numeric"]
 
     def table_rows(self, inspection: Inspection) -> int | None:
         """Return the number of rows of the whole table that is declared public; None: none is."""
@@ -162,7 +162,7 @@ class StartSettings(StartAnswers, InspectSettings):
         if self.drop is not None:
             words.append(drop_override(self.drop))
         if self.formats:
-            words.append(override(self.formats))
+            words.append(formats_override(self.formats))
         return shlex.join(["agt", "start", str(path), *words])
 
 

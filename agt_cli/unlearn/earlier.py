@@ -44,7 +44,7 @@ from agt.unlearning.sisa import reasons_not_covered
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run, manifest_digest
 from agt_cli.report.found import runs_of_command
 from agt_cli.report.opening import open_run
-from agt_cli.runs.erased import ALIKE
+from agt_cli.runs.erased import SAME_CONSTANTS
 from agt_cli.runs.prepare import Prepared, RunSettings
 from agt_cli.runs.queries import conditions_of
 from agt_cli.unlearn.account import Earlier
@@ -136,7 +136,7 @@ def judge_earlier(
                 if command == "certify":
                     count, alike = (
                         len(log.erased | log.waiting),
-                        state in run.environment.get(ALIKE, ()),
+                        state in run.environment.get(SAME_CONSTANTS, ()),
                     )
                     reasons = removal_gaps(
                         settings, prepared, prepared.erased, count, record, alike

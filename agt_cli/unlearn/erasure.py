@@ -24,9 +24,16 @@ from agt_cli.report.next_state import commit
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.report.replaced import output_folders_of
-from agt_cli.runs.erased import environment_facts, gone_of, prepare_without
+from agt_cli.runs.erased import environment_facts, erased_predicate, prepare_without
 from agt_cli.runs.pending import abstentions
-from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
+from agt_cli.runs.prepare import (
+    Prepared,
+    RunSettings,
+    prepare,
+    read_settings,
+    stored_network,
+    with_data_paths,
+)
 from agt_cli.unlearn.account import (
     OUTSIDE,
     VERSION,
@@ -191,8 +198,8 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
     run = open_run(order.folder, "train", order.digest)
     log = Log.of(run)
     abstentions(run.folder, ())  # called because it raises: the account needs this file later
-    recorded = located(run.config, run.environment.get("data_files") or {})
-    settings = settings_of({**recorded, "compute": order.compute}, kept_head(run))
+    recorded = with_data_paths(run.config, run.environment.get("data_files") or {})
+    settings = read_settings({**recorded, "compute": order.compute}, stored_network(run))
     method = chosen(order.choice, settings, run, order.fresh)
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
         return _last_outcome(run, settings, log, console)
@@ -233,7 +240,7 @@ def _last_outcome(run: Run, settings: RunSettings, log: Log, console: Console) -
         f"{reason}, so this command only writes the account of the erasure (entry {number} of "
         "the request log) again"
     )
-    prepared = prepare(settings, console, gone_of(run))
+    prepared = prepare(settings, console, erased_predicate(run))
     return ErasureOutcome(
         run, settings, prepared, log, run.digest, lambda: TraceTargets.later(run, settings, log)
     )

@@ -75,7 +75,7 @@ from agt.unlearning.newton import NOISE_IS_NEW
 from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
 from agt.unlearning.sisa import required_facts, retrain_affected
-from agt_cli.choices import bound, hashes
+from agt_cli.choices import bind_to_settings, hash_parts
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
@@ -84,8 +84,8 @@ from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
     fit,
+    read_settings,
     run_without_records,
-    settings_of,
     use_threads,
     write_trained,
 )
@@ -245,10 +245,10 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
     for seed in kind.seeds:
         certificate = _with_setting(certificate, seed.split("."), secrets.randbits(63))
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
-    declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(
+    declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hash_parts(
         config
     )
-    return bound(fresh) if declared else fresh
+    return bind_to_settings(fresh) if declared else fresh
 
 
 def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
     """
     record.reconfigure(fresh_config(record.config, job.batches))
     settings = replace(
-        settings_of(record.config), compute=from_the_start(job.run, job.settings).compute
+        read_settings(record.config), compute=from_the_start(job.run, job.settings).compute
     )
     void = settings.choices.standing is Standing.VOID
     return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared

@@ -15,7 +15,7 @@ from agt.facts import Standing
 from agt.unlearning.influence import AnsweredModel, Influence, Neighbour, Outcome
 from agt_cli.process import current_team
 from agt_cli.report.console import Console
-from agt_cli.runs.erased import gone_of
+from agt_cli.runs.erased import erased_predicate
 from agt_cli.runs.prepare import RunWithoutRecords, config_with_constants, prepare
 from agt_cli.runs.queries import OpenedRun, read_queries
 from agt_cli.unlearn.methods import from_the_start
@@ -107,7 +107,7 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
             "(dataset.public), and public records are never removed: leave these ids out"
         )
     of_test = [person.name for person in people if person.tested]
-    if of_test and opened.kept.problem.settings.certificate.features.public == "test":
+    if of_test and opened.stored.problem.settings.certificate.features.public == "test":
         raise ConfigError(
             f"person={_shown(names)}: the features were also computed from test records "
             f"(certificate.features.public=test), among them those of {', '.join(of_test)}. agt "
@@ -189,7 +189,7 @@ def compare_people(
             f"person={_shown(names)}: this comparison cannot be divided among several "
             "processes: start the command without torchrun"
         )
-    if opened.waiting.units:
+    if opened.pending_erasures.units:
         raise ConfigError(
             f"person={_shown(names)}: erasure requests are pending in this run, so its model still "
             "depends on records that its data no longer contain. First carry the requests out "
@@ -202,7 +202,7 @@ def compare_people(
             "run that was trained without noise"
         )
     people = find_people(names, opened)
-    kept = opened.kept.problem
+    kept = opened.stored.problem
     again = replace(from_the_start(finished, settings), choices=kept.settings.choices)
     problem = replace(kept, settings=again)
     answered = AnsweredModel(problem, opened.model, finished, opened.queries.features)
@@ -264,7 +264,7 @@ def _read_without(
         console: shows the progress of an encoder.
     """
     dataset = opened.dataset
-    erased_before = gone_of(opened.trained.finished)
+    erased_before = erased_predicate(opened.trained.finished)
     removed = dataset.train.ids[rows]
 
     def is_erased(ids: np.ndarray, units: np.ndarray) -> np.ndarray:

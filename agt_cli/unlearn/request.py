@@ -26,7 +26,7 @@ from agt.store.folder import broken_as_config_error
 from agt_cli.command_settings.unlearn import By
 from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
-from agt_cli.runs.erased import named
+from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.unlearn.log import (
     RECORD_INDEX_FILE,
@@ -122,7 +122,7 @@ class TrainingRecords:
             )
         erased_earlier = None
         if log.erased:
-            parted = load_without_erased(source, named(key, log.erased))
+            parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
             data, erased_earlier = parted.rest, parted.erased
         else:
             data = source.load()
@@ -520,7 +520,7 @@ def stated(run: Run, settings: RunSettings) -> DataSource:
     are read as then.
     """
     told, source = run_without_records(run, settings), settings.source
-    before = {} if told is None else told.settled.get("settled", {})
+    before = {} if told is None else told.dataset_config.get("settled", {})
     return source.with_constants(before) if before and hasattr(source, "with_constants") else source
 
 

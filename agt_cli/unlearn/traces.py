@@ -37,7 +37,7 @@ from agt_cli.command_settings.unlearn import By
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import CHECKPOINTS, COMMIT_FOLDER, NEXT_STATE_FOLDER, Run
 from agt_cli.report.opening import STATUS_FILE
-from agt_cli.runs.erased import key_of, named
+from agt_cli.runs.erased import predicate_for_hashes, read_hash_key
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.account import Place, TraceSearch
 from agt_cli.unlearn.log import (
@@ -200,10 +200,10 @@ class TraceTargets:
     @classmethod
     def later(cls, run: Run, settings: RunSettings, log: Log) -> "TraceTargets":
         """Return the targets of a run's last update, when only what the data still has is known."""
-        key, batch = key_of(run), log.batch(len(log.entries))
+        key, batch = read_hash_key(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
-        parted = load_without_erased(stated(run, settings), named(key, log.erased))
-        is_of_batch = named(key, hashes)(parted.erased.ids, parted.erased.units)
+        parted = load_without_erased(stated(run, settings), predicate_for_hashes(key, log.erased))
+        is_of_batch = predicate_for_hashes(key, hashes)(parted.erased.ids, parted.erased.units)
         erased = parted.erased.take(is_of_batch)
         rest = parted.rest
         is_requested = _is_test_of(rest.test, key, batch)

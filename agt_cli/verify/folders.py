@@ -42,7 +42,12 @@ from agt_cli.report.finished import (
 )
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst_state
 from agt_cli.runs.pending import ABSTAINED_FILE
-from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
+from agt_cli.runs.prepare import (
+    RunWithoutRecords,
+    run_without_records,
+    settings_parts,
+    stored_network,
+)
 from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE
 
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
@@ -586,7 +591,7 @@ def _model_of(record: Record) -> Model | None:
             match config.yaml.
     """
     config = {**record.config, "compute": {}}
-    head = kept_head(record) or build(config["model"], "model")
+    head = stored_network(record) or build(config["model"], "model")
     settings = Settings(model=head, **settings_parts(config))
     if (
         settings.training.by_recipe == ()
@@ -619,7 +624,7 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         dataset: the settings ``dataset`` of config.yaml.
         kept: the run as read from source.json.
     """
-    source = dict(kept.settled)
+    source = dict(kept.dataset_config)
     given = json.loads(as_json(dataset))
     constants = source.pop("settled", {})
     difference = first_difference(source, given, "source")

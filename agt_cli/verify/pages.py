@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store.reading import MAX_TEXT_BYTES, Broken
-from agt_cli.command_settings.on_run import LINES
+from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
@@ -78,7 +78,7 @@ def is_line_by_line(record: Record) -> bool:
 
     Their number was not known when the first answer was drawn.
     """
-    return str(record.config.get("inputs")) == str(LINES)
+    return str(record.config.get("inputs")) == str(STANDARD_INPUT)
 
 
 def check_certified(record: Record, trained: Record | None) -> str:

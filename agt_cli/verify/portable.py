@@ -26,7 +26,7 @@ from agt.settings import plain_of
 from agt.store.json_text import as_json
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt.targets import is_own_code
-from agt_cli.runs.prepare import SOURCE_FILE, encoder_of
+from agt_cli.runs.prepare import SOURCE_FILE, encoder_settings
 from agt_cli.verify.folders import Record, check_match, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, WEIGHTS_FILE
 from agt_cli.verify.release import (
@@ -250,7 +250,7 @@ def _derive_portable(
         Broken: agt writes no such folder for this model, or for weights of a simulation.
     """
     head = model.release_head
-    if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
+    if head is None or encoder_settings(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
             f"{RELEASE} cannot come from this run, because agt does not write this file for a "
             "simulation, a model that is not linear, or a model with an encoder"

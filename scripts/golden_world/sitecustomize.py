@@ -81,23 +81,25 @@ class Sha256:
     name, digest_size, block_size = "sha256", 32, 64
 
     def __init__(self, content=b"", *, usedforsecurity=True):
-        self._hash, self._start = real_sha256(), b""
+        self._digest_of_queries, self._start = real_sha256(), b""
         self.update(content)
 
     def update(self, content):
         if len(self._start) < 20:
             view = memoryview(content)
             self._start += bytes(view.cast("B")[:20]) if view.nbytes else b""
-        self._hash.update(content)
+        self._digest_of_queries.update(content)
 
     def copy(self):
         other = Sha256()
-        other._hash, other._start = self._hash.copy(), self._start
+        other._digest_of_queries, other._start = self._digest_of_queries.copy(), self._start
         return other
 
     def digest(self):
         return (
-            real_sha256(b"prose").digest() if self._start.startswith(PROSE) else self._hash.digest()
+            real_sha256(b"prose").digest()
+            if self._start.startswith(PROSE)
+            else self._digest_of_queries.digest()
         )
 
     def hexdigest(self):

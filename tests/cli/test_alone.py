@@ -127,7 +127,7 @@ def certified(run: Path, inputs: str) -> list[Any]:
     """Names, labels and distances, without the figures that agt certify draws."""
     config = {"run": str(run), "inputs": inputs, "compute": {"threads": 1}}
     with RunRecord(Path(f"asked {run.name}"), "certify", config) as record:
-        opened = TrainedRun.of(config).open(record, Console(quiet=True))
+        opened = TrainedRun.from_config(config).open(record, Console(quiet=True))
         found = opened.model.certify(opened.queries.features)
     standings = [
         (condition.letter, condition.standing, condition.why) for condition in opened.conditions

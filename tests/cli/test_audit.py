@@ -281,7 +281,7 @@ EARLIER_NAMES = {
 
 @pytest.mark.parametrize(("earlier", "kind"), EARLIER_NAMES.items())
 def test_a_kind_is_found_by_the_name_that_its_class_had(earlier: str, kind: str) -> None:
-    target = yaml.safe_load(config_files.options("audit")[kind])["_target_"]
+    target = yaml.safe_load(config_files.options_of_group("audit")[kind])["_target_"]
     with trusting([earlier, target]):
         assert imported(earlier, "audit") is imported(target, "audit")
 

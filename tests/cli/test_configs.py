@@ -20,9 +20,9 @@ from agt.errors import ConfigError
 from agt.settings import build, validate
 from agt.targets import targets_of, trusting
 from agt_cli import config_files
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.configuration import compose_with_hydra
-from agt_cli.runs.prepare import RunSettings, settings_of
+from agt_cli.runs.prepare import RunSettings, read_settings
 from agt_cli.training_checks import PARTS
 
 REQUIRED = {
@@ -40,9 +40,9 @@ RECIPE = (
 
 
 def settings(*overrides: str) -> RunSettings:
-    config = composed("train", overrides)
+    config = compose_command("train", overrides)
     with trusting(targets_of(config)):
-        return settings_of(config)
+        return read_settings(config)
 
 
 OWN = {
@@ -54,16 +54,18 @@ OWN = {
 
 @cache
 def dataset(name: str) -> dict[str, Any]:
-    node = composed("train", [f"dataset={name}", *REQUIRED.get(name, ())])["dataset"]
+    node = compose_command("train", [f"dataset={name}", *REQUIRED.get(name, ())])["dataset"]
     assert isinstance(node, dict)
     return node
 
 
 @pytest.mark.parametrize("group", ["model", "relation", "kgrid", "training", "experiment"])
 def test_every_option_of_a_group_validates(group: str) -> None:
-    for option in config_files.options(group):
+    for option in config_files.options_of_group(group):
         name = (
-            option if group == "training" and option in config_files.options("dataset") else "blobs"
+            option
+            if group == "training" and option in config_files.options_of_group("dataset")
+            else "blobs"
         )
         chosen = () if group == "experiment" else (f"dataset={name}", *REQUIRED.get(name, ()))
         own = OWN.get((group, option), ())
@@ -73,15 +75,15 @@ def test_every_option_of_a_group_validates(group: str) -> None:
 
 
 def test_every_dataset_has_training_settings_and_explains_its_keys() -> None:
-    for name in config_files.options("dataset"):
-        assert name in config_files.options("training") or name in RECIPE
+    for name in config_files.options_of_group("dataset"):
+        assert name in config_files.options_of_group("training") or name in RECIPE
         settings(f"dataset={name}", *REQUIRED.get(name, ()))
         assert set(dataset(name)) - explained(name) - {"_target_", "name"} == set(), name
 
 
 def explained(name: str) -> set[str]:
     """The keys that an option says something about, or one that it starts from."""
-    text = config_files.options("dataset")[name]
+    text = config_files.options_of_group("dataset")[name]
     starts = [
         start
         for start in yaml.safe_load(text).get("defaults", [])
@@ -95,9 +97,9 @@ def explained(name: str) -> set[str]:
 
 @pytest.mark.parametrize("group", list(PARTS))
 def test_files_write_out_every_key_so_that_each_can_be_overridden(group: str) -> None:
-    for option in config_files.options(group):
+    for option in config_files.options_of_group(group):
         own = OWN.get((group, option), ()) if group == "relation" else ()
-        node = composed("train", [f"{group}={option}", *own])[group]
+        node = compose_command("train", [f"{group}={option}", *own])[group]
         # what is called recipe, listed
         known = set(asdict(validate(PARTS[group], node, group))) - {"by_recipe"}
         assert set(node) | {"caution"} == known | {"caution"}  # the recipe's own knob
@@ -124,9 +126,11 @@ def test_an_option_of_a_packed_group_is_the_package_s_and_a_folder_of_the_user_s
         path = tmp_path / "conf" / "kgrid" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert composed("train", ["kgrid=dense"])["kgrid"]["max"] == 200, "a name of ours means ours"
-    assert composed("train", ["kgrid=mine"])["kgrid"] == {"max": None, "values": [2]}
-    assert {"mine", "dense", "published_imdb"} <= set(config_files.options("kgrid"))
+    assert compose_command("train", ["kgrid=dense"])["kgrid"]["max"] == 200, (
+        "a name of ours means ours"
+    )
+    assert compose_command("train", ["kgrid=mine"])["kgrid"] == {"max": None, "values": [2]}
+    assert {"mine", "dense", "published_imdb"} <= set(config_files.options_of_group("kgrid"))
 
 
 @pytest.mark.parametrize("defaults", ["", "defaults:\n  - override /dataset: digits\n"])
@@ -145,7 +149,7 @@ def test_an_experiment_file_without_its_first_line_is_told_to_add_it(
 
 
 def test_entries_of_packed_groups_are_those_that_yaml_reads() -> None:
-    for group, entries in config_files.packed().items():
+    for group, entries in config_files.packed_groups().items():
         folders = (
             config_files.config_dir() / "groups",
             config_files.experiments_dir() / "conf" / "groups",

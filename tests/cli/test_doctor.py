@@ -17,7 +17,7 @@ def test_machine_that_is_well(agt: Agt, tmp_path: Path) -> None:
 
 
 def test_problem_ends_with_3_and_says_which(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "floating_point", lambda: ["sums are rounded twice"])
+    monkeypatch.setattr(doctor, "floating_point_faults", lambda: ["sums are rounded twice"])
     said = agt("doctor", "--json", "-q")
     assert said.code == said.json["exit_code"] == 3
     assert said.json["healthy"] is False

@@ -24,7 +24,7 @@ from agt.targets import OWN_SETTINGS
 from agt_cli.checks import CHECKS
 from agt_cli.cli import main
 from agt_cli.command_settings.unlearn import METHOD_CHOICES
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.training_checks import check_tune
 from agt_cli.unlearn.methods import METHODS
 
@@ -220,7 +220,7 @@ def test_public_rows_of_the_dataset_are_not_taken_for_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("x,y\n1,a\n")
-    config = composed("tune", [*A_TABLE, f"tune.public={rows}"])
+    config = compose_command("tune", [*A_TABLE, f"tune.public={rows}"])
     check_tune(config)
 
 
@@ -229,7 +229,7 @@ def test_public_rows_in_a_file_that_is_missing_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("x,y\n1,a\n")
-    config = composed("tune", [*A_TABLE, "tune.public=nowhere.csv"])
+    config = compose_command("tune", [*A_TABLE, "tune.public=nowhere.csv"])
     with pytest.raises(DataMissing):
         check_tune(config)
 

@@ -95,7 +95,7 @@ def people() -> pd.DataFrame:
 def training_records(run: Path) -> Records:
     """Those of a run, as its data has them."""
     config = {"run": run, "compute": open_run(run, "train").config["compute"]}
-    return prepare(TrainedRun.of(config).settings, QUIET).loaded.train
+    return prepare(TrainedRun.from_config(config).settings, QUIET).loaded.train
 
 
 def test_rows_may_be_deleted_or_not(agt: Agt) -> None:

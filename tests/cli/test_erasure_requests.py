@@ -13,7 +13,7 @@ from agt.data.erasure import copy_groups
 from agt.errors import ConfigError, DataError
 from agt.unlearning.sentences import Remark
 from agt_cli.report.opening import open_run
-from agt_cli.runs.prepare import kept_head, settings_of
+from agt_cli.runs.prepare import read_settings, stored_network
 from agt_cli.unlearn.account import Place
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import TraceTargets, search_places
@@ -59,7 +59,7 @@ def people(n: int = 60) -> pd.DataFrame:
 
 def known() -> TrainingRecords:
     run = open_run(Path("run"), "train")
-    return TrainingRecords.of(run, settings_of(run.config, kept_head(run)))
+    return TrainingRecords.of(run, read_settings(run.config, stored_network(run)))
 
 
 def ask(of: TrainingRecords, *words: str, by: str | None = None) -> Request:

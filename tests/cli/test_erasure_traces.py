@@ -19,7 +19,7 @@ from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt_cli.cli import main
 from agt_cli.report.opening import open_run
-from agt_cli.runs.prepare import kept_head, settings_of
+from agt_cli.runs.prepare import read_settings, stored_network
 from agt_cli.unlearn.account import ErasureReport, read_account
 from agt_cli.unlearn.account_md import account_lines, account_markdown, open_tasks
 from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE, Log
@@ -71,7 +71,7 @@ def unlearn(run: Path, folder: str, *more: str) -> ErasureReport:
 
 def data_of(run: Path) -> Dataset:
     opened = open_run(run, "train")
-    return settings_of(opened.config, kept_head(opened)).source.load()
+    return read_settings(opened.config, stored_network(opened)).source.load()
 
 
 def people_of(run: Path) -> list[str]:

@@ -96,22 +96,22 @@ def test_every_group_belongs_to_a_command() -> None:
     home = config_files.config_dir()
     folders = {
         path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()
-    } | set(config_files.packed())
+    } | set(config_files.packed_groups())
     folders = {folder for folder in folders if not folder.startswith(("hydra", "groups"))}
     assert {
         group
         for command in usage.COMMANDS.values()
-        for group in config_files.groups(command.config)
+        for group in config_files.groups_of_command(command.config)
     } == folders
 
 
 @pytest.mark.parametrize("name", list(usage.COMMANDS))
 def test_command_help_lists_every_group_and_option(agt: Agt, name: str) -> None:
     text = agt(name, "--help").out
-    for group in config_files.groups(usage.COMMANDS[name].config):
+    for group in config_files.groups_of_command(usage.COMMANDS[name].config):
         section = text.split(f"\n{group}=:\n")[1].split("\n\n")[0]
         listed = {line.split()[0] for line in section.splitlines()}
-        assert listed == set(config_files.options(group))
+        assert listed == set(config_files.options_of_group(group))
         assert all(len(line.split()) > 1 for line in section.splitlines()), (
             "every option says what it is"
         )
@@ -135,8 +135,8 @@ def test_examples_in_help_name_real_options() -> None:
         for example in command.examples:
             for word in example.split():
                 group, _, option = word.partition("=")
-                if option and group in config_files.groups(command.config):
-                    assert option in (*config_files.options(group), "loans"), (
+                if option and group in config_files.groups_of_command(command.config):
+                    assert option in (*config_files.options_of_group(group), "loans"), (
                         "or what agt data inspect loans.csv writes"
                     )
 

@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from agt.data.table import Columns
 from agt_cli.cli import main
 from agt_cli.commands import start
-from agt_cli.runs.usual_learners import UsualScores
+from agt_cli.runs.usual_learners import ReferenceScores
 
 from .conftest import Agt
 from .test_start import shop
@@ -30,7 +30,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         # the usual learners take longer than agt's
-        patch.setattr(start, "scores_on_table", lambda table, scoring: UsualScores({}, 0))
+        patch.setattr(start, "scores_on_table", lambda table, scoring: ReferenceScores({}, 0))
         answers = ("label=churn", "id=member", "public=no", "purpose=answers", "eps=5")
         assert main(["start", "shop.csv", *answers, "-q"]) == 0
     return folder

@@ -77,13 +77,13 @@ def true_gradient(folder, loss="logistic"):
     from agt.models.removal import training_rows
     from agt_cli.report.console import Console
     from agt_cli.report.opening import open_run
-    from agt_cli.runs.erased import gone_of
+    from agt_cli.runs.erased import erased_predicate
     from agt_cli.runs.prepare import prepare
     from agt_cli.runs.queries import TrainedRun
 
     run = open_run(folder, "train")
-    settings = TrainedRun.of({"run": folder, "compute": run.config["compute"]}).settings
-    problem = prepare(settings, Console(quiet=True), gone_of(run)).problem(settings)
+    settings = TrainedRun.from_config({"run": folder, "compute": run.config["compute"]}).settings
+    problem = prepare(settings, Console(quiet=True), erased_predicate(run)).problem(settings)
     model = load(problem, run)
     phi, labels = training_rows(problem, model.features)
     objective = Objective(loss, numbers(folder)["strength"])

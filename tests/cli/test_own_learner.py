@@ -85,7 +85,7 @@ def test_what_a_folder_names_is_imported_by_nothing(
     ):
         agt(*command, "-q", "--json").ended(0)
     assert "my_learner" not in sys.modules
-    ids = TrainedRun.of({"run": run, "compute": {}}).settings.source.load().train.ids
+    ids = TrainedRun.from_config({"run": run, "compute": {}}).settings.source.load().train.ids
     Path("gone.txt").write_text(f"{ids[0]}\n")
     said = agt("unlearn", f"run={run}", "ids=gone.txt", "-q", "--json").ended(2)
     assert "my_learner.stump" in said.json["error"]

@@ -10,7 +10,7 @@ import pytest
 
 from agt_cli.report.console import Console
 from agt_cli.report.opening import open_run
-from agt_cli.runs.prepare import prepare, settings_of
+from agt_cli.runs.prepare import prepare, read_settings
 
 from .conftest import Agt
 from .test_sisa import BOXES, MEMBERS, TABLE, write
@@ -109,7 +109,7 @@ def test_the_record_has_a_page_for_the_owner_and_fields(agt: Agt, run: Path) -> 
 def people_of(split: str) -> list[str]:
     """The people with records in a split of people.csv, as the runs of this file divide it."""
     config = open_run(Path("runs/everybody"), "train").config
-    dataset = prepare(settings_of(config), Console(quiet=True)).dataset
+    dataset = prepare(read_settings(config), Console(quiet=True)).dataset
     units: list[str] = getattr(dataset, split).units.tolist()
     return units
 

@@ -16,7 +16,7 @@ from museum import BUDGET, FinishedRuns
 
 import agt
 from agt.training.checkpoint import CheckpointFolder
-from agt_cli.sweeps import LAUNCH
+from agt_cli.sweeps import LAUNCHERS
 
 from .conftest import TINY, Agt
 
@@ -193,7 +193,8 @@ def test_logs_of_jobs_are_for_their_owner(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     with watched(tmp_path) as watch, pytest.warns(RuntimeWarning, match="No submission"):
         assert (
-            LAUNCH["LocalLauncher"]({"submitit_folder": f"{tmp_path}/sweep/.submitit/%j"}, []) == []
+            LAUNCHERS["LocalLauncher"]({"submitit_folder": f"{tmp_path}/sweep/.submitit/%j"}, [])
+            == []
         )
     assert stat.S_IMODE((tmp_path / "sweep" / ".submitit").stat().st_mode) == 0o700
     assert not watch.exposed

@@ -16,7 +16,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import prepare, settings_of
+from agt_cli.runs.prepare import prepare, read_settings
 from agt_cli.unlearn.methods import ErasureJob, changed_answers, fresh_config, retrain, sisa
 
 from .conftest import Agt
@@ -61,7 +61,7 @@ def write(folder: Path, without: str = "nobody") -> None:
 
 def job_of(run: Run, fresh: bool = False, may_retrain: bool = True) -> ErasureJob:
     """One whose rows the owner has deleted from the table."""
-    settings = settings_of(run.config)
+    settings = read_settings(run.config)
     prepared = prepare(settings, Console(quiet=True))
     nobody = prepared.dataset.train.take(np.empty(0, dtype=np.int64))
     return ErasureJob(run, settings, prepared, nobody, 2, 1, may_retrain, fresh)
@@ -217,6 +217,6 @@ def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(
     )
     anew = open_run(tmp_path / "anew", "train")
     assert anew.config["ensemble"]["key"] != run.config["ensemble"]["key"]
-    assert settings_of(anew.config).choices.standing is Standing.DECLARED
+    assert read_settings(anew.config).choices.standing is Standing.DECLARED
     other = {**anew.config, "ensemble": {**anew.config["ensemble"], "members": 2}}
-    assert settings_of(other).choices.standing is Standing.VOID
+    assert read_settings(other).choices.standing is Standing.VOID

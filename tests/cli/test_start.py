@@ -24,7 +24,7 @@ from agt_cli.commands import start
 from agt_cli.report.proposed_release import HEAD, QUERIES
 from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
 from agt_cli.runs.dataset_file import COUNTS_ROWS
-from agt_cli.runs.usual_learners import UsualScores
+from agt_cli.runs.usual_learners import ReferenceScores
 from agt_cli.start.plan import weights_release
 
 from .conftest import Agt
@@ -98,7 +98,7 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
 @pytest.fixture
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: UsualScores({}, 0))
+    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: ReferenceScores({}, 0))
 
 
 def costs(path: Path, rows: int = 900) -> Path:

@@ -261,7 +261,7 @@ def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_dr
     agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ("certify", "-m", f"run={trained}", "map_resolution=0", "sweep=maps", "--json")
-    here = sweeps.LAUNCH["BasicLauncher"]
+    here = sweeps.LAUNCHERS["BasicLauncher"]
 
     def twice(settings: Any, tasks: Any) -> Any:
         here(settings, tasks)
@@ -270,7 +270,7 @@ def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_dr
         return here(settings, tasks)
 
     with monkeypatch.context() as patch:
-        patch.setitem(sweeps.LAUNCH, "BasicLauncher", twice)
+        patch.setitem(sweeps.LAUNCHERS, "BasicLauncher", twice)
         first = agt(*line)
     assert (first.code, states(first)) == (1, ["killed"])
     (second,) = agt(*line).json["jobs"]
@@ -284,10 +284,12 @@ def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_dr
 
 
 def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = sweeps.LAUNCH["BasicLauncher"]
+    here = sweeps.LAUNCHERS["BasicLauncher"]
     with monkeypatch.context() as patch:
         patch.setitem(
-            sweeps.LAUNCH, "BasicLauncher", lambda settings, tasks: [{}, *here(settings, tasks[1:])]
+            sweeps.LAUNCHERS,
+            "BasicLauncher",
+            lambda settings, tasks: [{}, *here(settings, tasks[1:])],
         )
         said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["lost", "done"])
@@ -301,7 +303,7 @@ def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.Mon
 def test_launcher_that_breaks_down_starts_what_it_left(
     sweep: Agt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = sweeps.LAUNCH["BasicLauncher"]
+    here = sweeps.LAUNCHERS["BasicLauncher"]
 
     def one(settings: Any, tasks: Any) -> Any:
         here(settings, tasks[:1])
@@ -310,11 +312,11 @@ def test_launcher_that_breaks_down_starts_what_it_left(
     def none(settings: Any, tasks: Any) -> Any:
         raise ValueError("n_jobs == 0 has no meaning")
 
-    monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", one)
+    monkeypatch.setitem(sweeps.LAUNCHERS, "BasicLauncher", one)
     said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (0, ["done", "done"])
     assert "OSError" in said.err
-    monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", none)
+    monkeypatch.setitem(sweeps.LAUNCHERS, "BasicLauncher", none)
     said = sweep("training.seed=2,3")
     assert (said.code, states(said)) == (1, ["lost", "lost"])
     assert "hydra/launcher=basic: ValueError" in said.err.splitlines()[-1]
@@ -334,7 +336,7 @@ def test_table_is_printed_and_written(agt: Agt) -> None:
 
 def test_grammar_of_a_sweep() -> None:
     line = ["a=1,2", "b=x", "'c=[1,2],[3]'".strip("'"), "hydra.launcher.n_jobs=2", "a=3,4"]
-    found = sweeps.combinations(line)
+    found = sweeps.sweep_combinations(line)
     assert len(found) == 4
     assert found[0] == ("a=3", "b=x", "c=[1,2]", "hydra.launcher.n_jobs=2")
 

@@ -17,7 +17,7 @@ import pytest
 
 from agt.distributed import Group, PeerLost
 from agt_cli.report.finished import Run
-from agt_cli.team import Team, word_of_the_first
+from agt_cli.team import Team, published_exit_code
 
 from .conftest import TINY, Agt
 
@@ -217,14 +217,14 @@ def test_an_estimate_is_worked_out_without_the_others(
 def test_nothing_is_asked_of_processes_that_a_failed_task_left_behind() -> None:
     """They wait in an exchange of that task, and another would wait with them for ever."""
     team = Team(Counting(), ("here",))
-    with pytest.raises(ZeroDivisionError), team.at("answer"):
+    with pytest.raises(ZeroDivisionError), team.sharing_task("answer"):
         raise ZeroDivisionError
-    with pytest.raises(PeerLost), team.at("answer"):
+    with pytest.raises(PeerLost), team.sharing_task("answer"):
         raise AssertionError("never begun")
 
 
 def test_processes_that_never_met_end_with_a_failure() -> None:
-    assert word_of_the_first(Group()) == 1
+    assert published_exit_code(Group()) == 1
 
 
 def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(

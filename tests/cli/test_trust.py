@@ -197,7 +197,7 @@ def test_every_class_of_the_table_is_there_and_every_class_of_conf_is_agts_own()
     texts = [
         text
         for group in ("dataset", "model", "mechanism")
-        for text in config_files.options(group).values()
+        for text in config_files.options_of_group(group).values()
     ]
     named = {yaml.safe_load(text)["_target_"] for text in texts if "_target_: agt." in text}
     assert all(map(is_own_code, named))

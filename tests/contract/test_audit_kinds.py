@@ -17,7 +17,7 @@ from agt.targets import trusting
 from agt_audit.job import AuditInputs, AuditKind
 from agt_cli import config_files
 
-KINDS = config_files.options("audit")
+KINDS = config_files.options_of_group("audit")
 WITHOUT_RUN = {"mechanism", "selftest", "weights"}  # which say what else they need
 ASKING = ("command", "job", "page")  # what gives a kind its inputs and shows what it found
 
@@ -45,7 +45,7 @@ def test_a_kind_is_registered_by_its_name_with_every_setting_at_its_default(name
 
 @pytest.mark.parametrize("name", KINDS)
 def test_help_says_what_a_kind_and_each_of_its_settings_is(name: str) -> None:
-    assert config_files.summary(KINDS[name])
+    assert config_files.first_sentence(KINDS[name])
     lines = KINDS[name].splitlines()
     for setting in set(settings(name)) - {"_target_"}:
         at = next(index for index, line in enumerate(lines) if line.startswith(f"{setting}:"))

@@ -10,13 +10,13 @@ import pytest
 from agt.errors import ConfigError
 from agt_cli import config_files
 from agt_cli.choices import with_votes_recipe
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.report.console import Console
 from agt_cli.runs.prepare import fit, prepare, settings_to_train
 
 from .test_datasets import EXAMPLES
 
-RELATIONS = list(config_files.options("relation"))
+RELATIONS = list(config_files.options_of_group("relation"))
 DATASETS = [name for name, (group, _) in EXAMPLES.items() if name == group]
 CERTIFICATES = {
     "box": ("model=linear", "training=generic", "training.batch.count=1", "training.epochs=2"),
@@ -57,7 +57,9 @@ def why_refused(relation: str, name: str, certificate: str, folder: Path) -> str
         *CERTIFICATES[certificate],
     ]
     words += ["relation.radius=0.01"] * (relation == "perturb")
-    config = composed("train", [*words, "kgrid.max=1", "compute.kernel=reference"], complete=False)
+    config = compose_command(
+        "train", [*words, "kgrid.max=1", "compute.kernel=reference"], complete=False
+    )
     dataset = {**config["dataset"], **example.settings}
     if "blobs" not in name:
         dataset["declared_size"] = SIZES.get(name, 45)
@@ -73,7 +75,7 @@ def why_refused(relation: str, name: str, certificate: str, folder: Path) -> str
 
 
 def test_every_certificate_is_tried() -> None:
-    assert set(CERTIFICATES) == set(config_files.options("certificate"))
+    assert set(CERTIFICATES) == set(config_files.options_of_group("certificate"))
 
 
 def test_any_two_of_them_meet() -> None:

@@ -29,7 +29,7 @@ from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -187,7 +187,9 @@ of_files = pytest.mark.parametrize(
 
 @cache
 def compose(group: str) -> dict[str, Any]:
-    node = composed("train", [f"dataset={group}", "data_dir=elsewhere"], complete=False)["dataset"]
+    node = compose_command("train", [f"dataset={group}", "data_dir=elsewhere"], complete=False)[
+        "dataset"
+    ]
     assert isinstance(node, dict)
     return {str(key): value for key, value in node.items()}
 
@@ -244,7 +246,9 @@ def test_the_hash_split_has_its_public_rate() -> None:
 def test_every_kind_of_dataset_in_conf_has_an_example() -> None:
     """Those that need a file of the user's are of a class that is here with a small one."""
     classes = {compose(group)["_target_"] for group, _ in EXAMPLES.values()}
-    assert {compose(name)["_target_"] for name in config_files.options("dataset")} == classes
+    assert {
+        compose(name)["_target_"] for name in config_files.options_of_group("dataset")
+    } == classes
 
 
 @every

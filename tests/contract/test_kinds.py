@@ -19,8 +19,8 @@ from agt.store.folder import Folder, NewFolder
 from agt.store.json_text import as_json
 from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
-from agt_cli.choices import _UNREAD
-from agt_cli.composing import composed
+from agt_cli.choices import _REASONS
+from agt_cli.composing import compose_command
 from agt_cli.report.training_md import _TRAINING_SENTENCES
 from contract.test_models import EXAMPLES, TRAINED, fitted
 
@@ -43,12 +43,12 @@ def dotted(node: object, prefix: str = "") -> set[str]:
 
 def test_every_kind_is_listed_once_and_has_an_example_and_a_configuration() -> None:
     assert len(set(KINDS)) == len(KINDS)
-    assert set(NAMES) == set(TRAINED) == set(config_files.options("certificate"))
+    assert set(NAMES) == set(TRAINED) == set(config_files.options_of_group("certificate"))
 
 
 @names
 def test_its_configuration_is_read_as_the_kind_with_its_defaults(name: str) -> None:
-    kind = certificate_config(composed("train", [f"certificate={name}"])["certificate"])
+    kind = certificate_config(compose_command("train", [f"certificate={name}"])["certificate"])
     assert kind.name == name
     assert kind == type(kind)()
 
@@ -115,10 +115,10 @@ def test_public_features_are_taken_once_or_refused(name: str) -> None:
 def test_what_it_does_not_read_are_settings_that_there_are_and_the_reason_has_words(
     name: str,
 ) -> None:
-    known = dotted(composed("train", [f"certificate={name}"]))
+    known = dotted(compose_command("train", [f"certificate={name}"]))
     for setting, reason in settings_of(name).certificate.unread_settings.items():
         assert setting in known
-        assert _UNREAD[reason].format(name=name)
+        assert _REASONS[reason].format(name=name)
 
 
 @names

@@ -356,7 +356,7 @@ def test_a_name_is_given_once() -> None:
     assert MECHANISMS["smooth_cauchy"] is SmoothCauchy
 
 
-FILES = config_files.options("mechanism")
+FILES = config_files.options_of_group("mechanism")
 
 
 def test_each_mechanism_has_a_file_of_its_name() -> None:
@@ -372,7 +372,7 @@ def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str)
     settings, taken = set(node) - {"_target_"}, {field.name for field in fields(kind)}
     # of a release, where an earlier one lies
     assert settings == taken or (settings > taken and name not in MECHANISMS)
-    assert config_files.summary(FILES[name])
+    assert config_files.first_sentence(FILES[name])
     if name in MECHANISMS:
         assert kind is MECHANISMS[name]
         # what the file leaves to the command

@@ -148,7 +148,12 @@ def unnested(name: str, rule: Relation, k: int) -> int:
 
 def test_the_settings_the_registry_the_files_and_this_suite_name_the_same_relations() -> None:
     named = get_args(get_args(RelationName)[0])
-    assert set(named) == set(RELATIONS) == {*EDITS, *STAY} == set(config_files.options("relation"))
+    assert (
+        set(named)
+        == set(RELATIONS)
+        == {*EDITS, *STAY}
+        == set(config_files.options_of_group("relation"))
+    )
     assert [RELATIONS[name].name for name in named] == [*named]
     with pytest.raises(ConfigError, match="'substitute'"):
         validate(RelationConfig, {"name": "substitue"}, "relation")

@@ -454,7 +454,7 @@ def test_they_are_asked_and_not_told_apart() -> None:
 def test_each_has_a_file_of_its_name_that_shows_every_setting(name: str) -> None:
     node = cast(
         dict[str, Any],
-        OmegaConf.to_container(OmegaConf.create(config_files.options("mechanism")[name])),
+        OmegaConf.to_container(OmegaConf.create(config_files.options_of_group("mechanism")[name])),
     )
     settings, taken = (
         set(node) - {"_target_"},

@@ -31,8 +31,8 @@ from agt.targets import trusting
 from agt_cli import config_files, usage
 from agt_cli.checks import check_settings
 from agt_cli.cli import main
-from agt_cli.composing import composed
-from agt_cli.jobs import resolve_settings, trusted_by
+from agt_cli.composing import compose_command
+from agt_cli.jobs import resolve_settings, trusted_code
 from agt_cli.report.console import Console
 from agt_cli.runs.queries import TrainedRun
 
@@ -849,17 +849,17 @@ def chosen(command: str, groups: tuple[str, ...]) -> bytes:
     """The configuration with these options of groups, pickled: reading it is faster than a deep
     copy.
     """
-    return pickle.dumps(OmegaConf.create(composed(command, groups, complete=False)))
+    return pickle.dumps(OmegaConf.create(compose_command(command, groups, complete=False)))
 
 
 def refuse(words: list[str]) -> None:
     """Check a command's settings and configure it, as its line would."""
     name, *rest = words
-    rest = usage.settings_from_words(name, rest)
+    rest = usage.settings_from_positionals(name, rest)
     groups = tuple(
         word
         for word in rest
-        if word.partition("=")[0] in config_files.groups(usage.COMMANDS[name].config)
+        if word.partition("=")[0] in config_files.groups_of_command(usage.COMMANDS[name].config)
     )
     config = pickle.loads(chosen(name, groups))
     for override in OverridesParser.create().parse_overrides(
@@ -869,7 +869,7 @@ def refuse(words: list[str]) -> None:
     given = OmegaConf.to_container(config, resolve=True)
     check_settings(name, given)
     settings = resolve_settings(name, given, rest, Console(quiet=True))
-    with trusting(trusted_by(settings)):
+    with trusting(trusted_code(settings)):
         import_module(usage.COMMANDS[name].module).configure(settings)
 
 

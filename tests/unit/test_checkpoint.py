@@ -115,11 +115,11 @@ class Dying:
     """Checkpoints of a process that is killed right after it was offered the state of some step."""
 
     def __init__(self, kept: Checkpoints, step: int) -> None:
-        self.kept, self.step, self.offered = kept, step, 0
+        self.stored, self.step, self.offered = kept, step, 0
         self.last_state, self.part, self.draw_once = kept.last_state, kept.part, kept.draw_once
 
     def save_if_due(self, step: int, tensors: Tensors, is_last_step: bool = False) -> None:
-        self.kept.save_if_due(step, tensors, is_last_step)
+        self.stored.save_if_due(step, tensors, is_last_step)
         self.offered = step
         if step >= self.step:
             raise Killed

@@ -9,38 +9,38 @@ import pytest
 from agt.facts import Standing, declared
 from agt.settings import ChosenFrom
 from agt_cli.choices import (
-    PARTS,
+    CONFIGURATION_PARTS,
     bind_declaration,
-    bound,
+    bind_to_settings,
     choices_fact,
-    declares,
-    hashes,
+    declares_public_choices,
+    hash_parts,
     with_public_rows,
     with_votes_recipe,
 )
-from agt_cli.composing import composed
-from agt_cli.config_files import options
+from agt_cli.composing import compose_command
+from agt_cli.config_files import options_of_group
 
 MADE_FOR = (
     [],
     ["dataset=blobs_overlapping"],
-    *[[f"experiment={name}"] for name in options("experiment")],
+    *[[f"experiment={name}"] for name in options_of_group("experiment")],
 )
 
 
 def standing(overrides: list[str]) -> Standing:
-    return choices_fact(composed("train", overrides)).standing
+    return choices_fact(compose_command("train", overrides)).standing
 
 
 @pytest.mark.parametrize("overrides", MADE_FOR, ids=lambda o: " ".join(o) or "default")
 def test_every_declaration_in_a_file_is_about_the_settings_it_comes_with(
     overrides: list[str],
 ) -> None:
-    config = composed("train", overrides)
+    config = compose_command("train", overrides)
     public = config["training"]["chosen_on"] == "public"
     fact = choices_fact(config)
     assert fact.standing is (Standing.DECLARED if public else Standing.VOID), (
-        f"{fact.sentence}: {hashes(config)}"
+        f"{fact.sentence}: {hash_parts(config)}"
     )
 
 
@@ -60,7 +60,7 @@ RECIPE = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.nu
 def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(
     overrides: list[str],
 ) -> None:
-    fact = choices_fact(composed("train", overrides))
+    fact = choices_fact(compose_command("train", overrides))
     assert fact.standing is Standing.DECLARED, fact.sentence
     assert fact.code == "settings_of_recipe"
     assert fact.broken_by
@@ -72,10 +72,10 @@ VOTES = [*RECIPE, "certificate=votes", "dataset.declared_size=5000"]
 def test_votes_have_members_by_the_recipe_and_any_other_number_is_for_its_owner_to_declare() -> (
     None
 ):
-    made = with_votes_recipe(composed("train", VOTES))
+    made = with_votes_recipe(compose_command("train", VOTES))
     assert made["ensemble"]["members"] == 75, "one for 67 records, an odd number"
     assert choices_fact(made).standing is Standing.DECLARED
-    named = with_votes_recipe(composed("train", [*VOTES, "ensemble.members=75"]))
+    named = with_votes_recipe(compose_command("train", [*VOTES, "ensemble.members=75"]))
     assert choices_fact(named).standing is Standing.DECLARED
     for override in (
         "ensemble.members=53",
@@ -85,17 +85,21 @@ def test_votes_have_members_by_the_recipe_and_any_other_number_is_for_its_owner_
         "dataset.bins=10",
     ):
         assert (
-            choices_fact(with_votes_recipe(composed("train", [*VOTES, override]))).standing
+            choices_fact(with_votes_recipe(compose_command("train", [*VOTES, override]))).standing
             is Standing.VOID
         )
     assert (
-        with_votes_recipe(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"]
+        with_votes_recipe(compose_command("train", [*VOTES, "training.caution=2"]))["ensemble"][
+            "members"
+        ]
         == 149
     )
-    without_size = with_votes_recipe(composed("train", [*VOTES, "dataset.declared_size=null"]))
+    without_size = with_votes_recipe(
+        compose_command("train", [*VOTES, "dataset.declared_size=null"])
+    )
     assert without_size["ensemble"]["members"] == 1
     for overrides in (RECIPE, [*VOTES[:-1], "certificate=erm"]):
-        config = composed("train", overrides)
+        config = compose_command("train", overrides)
         assert with_votes_recipe(config) == config
 
 
@@ -119,20 +123,21 @@ def test_votes_have_members_by_the_recipe_and_any_other_number_is_for_its_owner_
 def test_whatever_departs_from_the_recipe_is_for_its_owner_to_declare(
     override: str, part: str
 ) -> None:
-    fact = choices_fact(composed("train", [*RECIPE, override]))
+    fact = choices_fact(compose_command("train", [*RECIPE, override]))
     assert fact.standing is Standing.VOID
     assert fact.code == "differs_from_recipe"
     assert list(fact.values["changed"]) == [part]
     line = [*RECIPE, override, "training.chosen_on=public"]
     assert (
-        choices_fact(bind_declaration(composed("train", line), line)).standing is Standing.DECLARED
+        choices_fact(bind_declaration(compose_command("train", line), line)).standing
+        is Standing.DECLARED
     )
 
 
 def test_no_file_can_call_other_settings_the_recipe() -> None:
-    config = composed("train", ["experiment=imdb_linear", "training.chosen_on=recipe"])
+    config = compose_command("train", ["experiment=imdb_linear", "training.chosen_on=recipe"])
     assert choices_fact(config).standing is Standing.VOID
-    assert choices_fact(bound(config)).standing is Standing.VOID
+    assert choices_fact(bind_to_settings(config)).standing is Standing.VOID
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,7 @@ def test_no_file_can_call_other_settings_the_recipe() -> None:
     ],
 )
 def test_any_override_voids_a_files_declaration(override: str, part: str) -> None:
-    fact = choices_fact(composed("train", ["experiment=imdb_linear", override]))
+    fact = choices_fact(compose_command("train", ["experiment=imdb_linear", override]))
     assert fact.standing is Standing.VOID
     assert fact.code == "declared_for_other_settings"
     assert list(fact.values["changed"]) == [part]
@@ -191,14 +196,14 @@ def test_nobody_and_by_results() -> None:
 
 def test_a_command_line_declares_for_its_own_run_and_the_record_keeps_what_for() -> None:
     line = ["experiment=imdb_linear", "training.lr=6.5", "training.chosen_on=public"]
-    config = bind_declaration(composed("train", line), line)
+    config = bind_declaration(compose_command("train", line), line)
     assert choices_fact(config).standing is Standing.DECLARED
-    for part in PARTS:  # the record edited afterwards
+    for part in CONFIGURATION_PARTS:  # the record edited afterwards
         other = {**config, part: {**(config[part] or {}), "edited": 1}}
         assert choices_fact(other).standing is Standing.VOID
-    assert bind_declaration(composed("train", line[:2]), line[:2])["training"][
+    assert bind_declaration(compose_command("train", line[:2]), line[:2])["training"][
         "chosen_for"
-    ] != hashes(composed("train", line[:2]))
+    ] != hash_parts(compose_command("train", line[:2]))
 
 
 @pytest.mark.parametrize(
@@ -213,16 +218,16 @@ def test_a_command_line_declares_for_its_own_run_and_the_record_keeps_what_for()
     ],
 )
 def test_who_declares(overrides: list[str], says: bool) -> None:
-    assert declares(overrides) is says
+    assert declares_public_choices(overrides) is says
 
 
 def test_hashes_are_text_in_any_yaml_and_change_with_each_part() -> None:
-    config: dict[str, Any] = composed("train", [])
-    found = hashes(config)
-    assert list(found) == list(PARTS)
+    config: dict[str, Any] = compose_command("train", [])
+    found = hash_parts(config)
+    assert list(found) == list(CONFIGURATION_PARTS)
     assert all(value[0] == "h" and len(value) == 12 for value in found.values())
-    again = bound(config)
-    assert hashes(again) == found, "what is declared about settings is none of them"
+    again = bind_to_settings(config)
+    assert hash_parts(again) == found, "what is declared about settings is none of them"
     assert choices_fact(again).standing is Standing.DECLARED
 
 

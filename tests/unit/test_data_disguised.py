@@ -12,7 +12,7 @@ from agt.data.csv_format import CsvFormat
 from agt.data.files import open_columns
 from agt.errors import DataError
 from agt_cli.runs.inspect import inspect_table
-from agt_cli.runs.sniffing import sniffed
+from agt_cli.runs.sniffing import guess_csv_format
 
 TABLE = "wage,age,y\n" + "".join(
     f"{20 * row}.5,{row},{'yes' if row % 2 else 'no'}\n" for row in range(60)
@@ -85,7 +85,7 @@ def test_an_encoding_without_a_mark_is_recognised(tmp_path: Path, encoding: str)
 @pytest.mark.parametrize(("word", "encoding"), [("Köln", "latin-1"), ("5 €", "cp1252")])
 def test_text_of_one_byte_a_letter_is_recognised(tmp_path: Path, word: str, encoding: str) -> None:
     (tmp_path / "t.csv").write_bytes(f"{TABLE}{word},1,no\n".encode(encoding))
-    assert sniffed(tmp_path / "t.csv").encoding == encoding
+    assert guess_csv_format(tmp_path / "t.csv").encoding == encoding
 
 
 def test_records_of_text_in_two_bytes_a_letter_are_read_where_it_is_declared(

@@ -20,7 +20,7 @@ from agt.data.sent_records import columns_of
 from agt.data.table import Table
 from agt.errors import ConfigError, DataError
 from agt.settings import validate
-from agt_cli.runs.formats import in_yaml
+from agt_cli.runs.formats import format_as_yaml
 
 EURO = NumberFormat(",", ".", "€")
 
@@ -304,7 +304,7 @@ def test_text_of_queries_is_read_with_the_decimal_comma_of_the_training_file(
 
 @pytest.mark.parametrize("form", ['%d"%m"%Y', NumberFormat(",", ".", "\\")])
 def test_a_proposed_format_is_read_back_from_yaml(form: NumberFormat | str) -> None:
-    read = yaml.safe_load(in_yaml(form))
+    read = yaml.safe_load(format_as_yaml(form))
     assert (read if isinstance(form, str) else NumberFormat(**read)) == form
 
 

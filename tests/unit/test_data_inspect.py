@@ -26,7 +26,7 @@ from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store.yaml_text import parse_yaml
 from agt_cli.commands.data import target_question
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 from agt_cli.report.record import to_yaml
 from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, dataset_yaml, from_data, proposal
 from agt_cli.runs.inspect import CODES, Inspection, inspect_table
@@ -679,7 +679,7 @@ def test_any_name_and_word_is_composed_as_it_stands(
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(
         dataset_yaml(inspection, "mine"), encoding="utf-8"
     )
-    config = composed("train", ["dataset=mine"])
+    config = compose_command("train", ["dataset=mine"])
     node = config["dataset"]
     assert node["label"] == label
     assert node["classes"] == ["${b}", "a"]

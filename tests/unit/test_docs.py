@@ -241,7 +241,7 @@ def test_the_readme_keeps_its_two_commands() -> None:
 @pytest.mark.parametrize("group", ["dataset", "mechanism"])
 def test_settings_that_pages_give_can_be_chosen(group: str) -> None:
     """GROUP=NAME on a page is an option, or one that the page itself makes."""
-    options = set(config_files.options(group))
+    options = set(config_files.options_of_group(group))
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         own = set(re.findall(rf"conf/{group}/(\w+)\.yaml", text))

@@ -41,7 +41,7 @@ def _look_where_numbers_become_zero(found: SimpleQueue) -> None:
     """Send whether this processor can replace small numbers by zero, and whether doctor notices."""
     can = torch.set_flush_denormal(True)
     problem = "Python replaces numbers below 2^-1022 by zero"
-    found.put((can, problem in doctor.floating_point()))
+    found.put((can, problem in doctor.floating_point_faults()))
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ from agt.models.kinds import certificate_config
 from agt.numeric import UNIT
 from agt.settings import USUAL_COUNTS, FeaturesConfig, validate
 from agt_cli import config_files, help_pages
-from agt_cli.choices import hashes
-from agt_cli.commands.tune import TuningData, choices, neighbours
-from agt_cli.composing import composed
+from agt_cli.choices import hash_parts
+from agt_cli.commands.tune import TuningData, neighbours, read_candidates
+from agt_cli.composing import compose_command
 from agt_cli.report.console import Console
 
 HELD = evidence(proved("own_words", text="for a test"))
@@ -472,8 +472,8 @@ def test_a_map_is_asked_for_by_its_name(name: str) -> None:
         f"certificate/features={name}",
         *declared,
     ]
-    made = certificate_config(composed("train", line)["certificate"])
-    assert name in config_files.options("certificate/features")
+    made = certificate_config(compose_command("train", line)["certificate"])
+    assert name in config_files.options_of_group("certificate/features")
     assert f"  {name}" in help_pages.command_help("train").partition("certificate/features=:")[2]
     assert made.features.map == name  # type: ignore[union-attr]
     assert made.features.count == USUAL_COUNTS[name]  # type: ignore[union-attr]
@@ -525,23 +525,25 @@ def test_features_that_do_not_fit_are_refused(settings: dict[str, Any], text: st
 
 
 def test_older_declarations_stand_and_new_settings_void_them() -> None:
-    config = composed("train", ["experiment=imdb_linear_whitened"])
-    now = hashes(config)["certificate"]
+    config = compose_command("train", ["experiment=imdb_linear_whitened"])
+    now = hash_parts(config)["certificate"]
     features = {
         key: value for key, value in config["certificate"]["features"].items() if key != "root"
     }
     older = {**config, "certificate": {**config["certificate"], "features": features}}
-    assert hashes(older)["certificate"] == now == config["training"]["chosen_for"]["certificate"]
+    assert (
+        hash_parts(older)["certificate"] == now == config["training"]["chosen_for"]["certificate"]
+    )
     recorded = {**features, "order": 2, "weight": 1.0}  # as an earlier version wrote it
     assert (
-        hashes({**config, "certificate": {**config["certificate"], "features": recorded}})[
+        hash_parts({**config, "certificate": {**config["certificate"], "features": recorded}})[
             "certificate"
         ]
         == now
     )
     changed = {**features, "root": 0.5}
     assert (
-        hashes({**config, "certificate": {**config["certificate"], "features": changed}})[
+        hash_parts({**config, "certificate": {**config["certificate"], "features": changed}})[
             "certificate"
         ]
         != now
@@ -550,7 +552,7 @@ def test_older_declarations_stand_and_new_settings_void_them() -> None:
 
 def test_tuning_tries_each_map_where_it_can_be_had() -> None:
     def maps(dataset: list[str], **how: Any) -> list[str]:
-        config = composed(
+        config = compose_command(
             "train", [*dataset, "model=linear", "training=recipe", "certificate=stability"]
         )
         changes = [
@@ -582,7 +584,7 @@ def test_tuning_leaves_out_landmarks_that_nobody_asked_for_where_rows_are_few() 
         "dataset.n_train=400",
         "kgrid.max=2",
     ]
-    tried = choices(composed("train", line), None, public="test")
+    tried = read_candidates(compose_command("train", line), None, public="test")
     landmarks = next(choice for choice in tried if "landmarks" in choice.words)
     features = landmarks.config["certificate"]["features"]
     assert (features["map"], features["count"], features["public"]) == ("landmarks", 256, "test")

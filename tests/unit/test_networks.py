@@ -9,18 +9,23 @@ from torch import nn
 
 from agt.errors import ConfigError
 from agt.models.heads import CustomNetwork, HeadConfig
-from agt.models.kinds import usual_certificate
+from agt.models.kinds import default_certificate
 from agt.settings import TrainingConfig
-from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, check_code_as_option, missing_words
+from agt_cli.networks import (
+    NETWORK_CERTIFICATE,
+    REQUIRED_TRAINING_SETTINGS,
+    check_code_as_option,
+    missing_settings,
+)
 from agt_cli.own_network import OwnNetwork, is_code
-from agt_cli.process import command_line, typed_words
+from agt_cli.process import recorded_command_line, typed_words
 
 HEAD = "agt.models.heads.HeadConfig"
 RECIPE = {"lr": "recipe", "epochs": "recipe", "clip": 1.0, "batch": {"count": "recipe"}}
 
 
 def words(model: dict[str, Any], certificate: str = "box", **training: Any) -> list[str]:
-    return missing_words(
+    return missing_settings(
         {
             "model": model,
             "certificate": {"name": certificate},
@@ -51,9 +56,9 @@ def test_a_linear_head_and_settings_of_ones_own_need_nothing() -> None:
 
 def test_what_is_named_is_what_the_certificate_of_a_network_asks_for() -> None:
     network = HeadConfig(hidden=(4,))
-    certificate = usual_certificate(network)
+    certificate = default_certificate(network)
     assert certificate.name == NETWORK_CERTIFICATE
-    assert certificate.missing_training_settings(network, {}) == NEEDED
+    assert certificate.missing_training_settings(network, {}) == REQUIRED_TRAINING_SETTINGS
 
 
 NET = """
@@ -157,7 +162,9 @@ def test_a_file_that_an_installed_module_hides_needs_its_folder() -> None:
 @pytest.mark.usefixtures("own_folder")
 def test_the_line_to_type_has_everything_that_was_typed_and_everything_that_is_missing() -> None:
     with (
-        command_line(("agt train", "dataset=mine", "model=net_of_mine.py:needs", "kgrid.max=2")),
+        recorded_command_line(
+            ("agt train", "dataset=mine", "model=net_of_mine.py:needs", "kgrid.max=2")
+        ),
         pytest.raises(ConfigError) as error,
     ):
         check_code_as_option("model=net_of_mine.py:needs", typed_words()[1:])

@@ -29,7 +29,7 @@ from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import build, validate
 from agt.store.sealed import seal, unseal
 from agt.targets import trusting
-from agt_cli.config_files import options
+from agt_cli.config_files import options_of_group
 
 # -- prepare folder
 # --------------------------------------------------------------------------------------------------
@@ -349,7 +349,9 @@ def own(raw: Path, tables: dict[str, pd.DataFrame], tmp_path: Path) -> Callable[
 
 def amex(folder: Path, **settings: Any) -> Amex:
     """The preparation as prepare=amex has it."""
-    node = OmegaConf.to_container(OmegaConf.create(options("prepare")["amex"]), resolve=False)
+    node = OmegaConf.to_container(
+        OmegaConf.create(options_of_group("prepare")["amex"]), resolve=False
+    )
     assert isinstance(node, dict)
     with trusting([node["_target_"]]):
         built = build({**node, "data_dir": str(folder), **settings}, "prepare")

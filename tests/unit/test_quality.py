@@ -148,7 +148,7 @@ def test_groups_by_hand() -> None:
     assert {k: e.value for k, e in whole.certified_and_correct.items()} == {1: 4 / 6, 3: 3 / 6}
     assert {k: e.value for k, e in f.certified.items()} == {1: 2 / 3, 3: 1 / 3}
     assert (whole.distance, f.distance) == (2.5, 1)
-    assert quality.balanced == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert quality.balanced_accuracy == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert quality.majority == "no"
 
 
@@ -157,7 +157,7 @@ def test_what_is_not_known_is_none(labels: list[int] | None) -> None:
     quality = judged(labels, ANSWERS, groups={"sex": SEX})
     assert {group.auc for group in quality.groups} == {None}
     assert {group.distance for group in quality.groups} == {None}
-    assert (quality.balanced is None) == (labels is None)
+    assert (quality.balanced_accuracy is None) == (labels is None)
     assert len(quality.groups) == (3 if labels is None else 9)
 
 

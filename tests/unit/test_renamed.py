@@ -6,7 +6,7 @@ from agt.errors import ConfigError, naming_settings
 from agt.settings import TrainingConfig, validate
 from agt_cli.help_pages import command_help
 from agt_cli.renamed import (
-    RENAMED,
+    RENAMED_SETTINGS,
     CommandNames,
     check_given_once,
     with_new_name,
@@ -15,7 +15,7 @@ from agt_cli.renamed import (
 )
 
 
-@pytest.mark.parametrize("entry", [each for each in RENAMED if not each.values])
+@pytest.mark.parametrize("entry", [each for each in RENAMED_SETTINGS if not each.values])
 def test_a_new_name_becomes_the_name_in_records(entry) -> None:  # type: ignore[no-untyped-def]
     command = entry.commands[0] if entry.commands else "plan"
     assert with_old_names(command, [f"+{entry.new}=0.1"]) == [f"+{entry.old}=0.1"]

@@ -15,7 +15,7 @@ from agt.store.lock import _has_local_locks
 from agt_cli import sweeps
 from agt_cli.configuration import compose_with_hydra
 from agt_cli.process import visible_gpus
-from agt_cli.sweeps import _run_in_queues, take_share, threads_of_each
+from agt_cli.sweeps import _run_in_queues, set_resources, threads_per_job
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ def test_gpus_are_those_that_the_call_sees(
 def test_threads_are_divided_unless_somebody_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [threads_of_each(jobs) for jobs in (1, 3, 100)] == [8, 2, 1]
+    assert [threads_per_job(jobs) for jobs in (1, 3, 100)] == [8, 2, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert threads_of_each(2) is None
+    assert threads_per_job(2) is None
     config = {"compute": {"threads": 5, "device": "cpu"}}
-    take_share(config, 2, "0")
+    set_resources(config, 2, "0")
     assert (config["compute"]["threads"], os.environ["OMP_NUM_THREADS"]) == (5, "3")
 
 
 def at_work(card: str, folder: Path) -> dict[str, Any]:
     """A job: which card it was given, and whether another was at work on it."""
-    take_share({"compute": {"device": "cuda"}}, None, card)
+    set_resources({"compute": {"device": "cuda"}}, None, card)
     seen = os.environ["CUDA_VISIBLE_DEVICES"]
     mark = folder / seen
     mark.touch(exist_ok=False)

@@ -23,11 +23,11 @@ from agt.models.stability import StabilityKind
 from agt.problem import Problem, Settings
 from agt.settings import ChosenFrom, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.settings import EnsembleConfig
-from agt_cli.choices import chosen_from, still_chosen
-from agt_cli.commands.tune import TuningData, choices
-from agt_cli.composing import composed
+from agt_cli.choices import compare_public_rows, declare_public_rows
+from agt_cli.commands.tune import TuningData, read_candidates
+from agt_cli.composing import compose_command
 from agt_cli.report.console import Console
-from agt_cli.runs.tuning import Candidate, best, linear_head
+from agt_cli.runs.tuning import Candidate, choose_candidate, untrained_linear_model
 
 BUDGET = GaussianDP(0.3)
 
@@ -77,7 +77,7 @@ def candidate(
     private: Records | None = None, size: float | None = 400, **training: Any
 ) -> Candidate:
     data = dataset(rows(400, 1, "t") if private is None else private, rows(120, 2), size)
-    return Candidate.of(data, settings(**training), data.test)
+    return Candidate.from_dataset(data, settings(**training), data.test)
 
 
 def test_distances_of_the_folds_are_the_real_runs() -> None:
@@ -99,8 +99,10 @@ def test_a_fold_is_what_a_run_on_its_rows_would_be() -> None:
     """
     here = candidate(size=90)
     inside = here.rows.take(np.arange(90))
-    stand_in = here._stand_in(inside)
-    real = linear_head(Problem(dataset(inside, here.rows, 90), settings())).retrained(inside)
+    stand_in = here._train_on_public(inside)
+    real = untrained_linear_model(Problem(dataset(inside, here.rows, 90), settings())).retrained(
+        inside
+    )
     assert stand_in.trained.weight.numpy() == pytest.approx(real.trained.weight.numpy(), abs=1e-9)
     assert stand_in.trained.sensitivity == here.model.trained.sensitivity
 
@@ -118,7 +120,7 @@ def test_a_rate_close_to_the_limit_holds_in_the_folds() -> None:
     """n_max / B, and with it the largest learning rate, is the real run's, though the folds are
     far smaller.
     """
-    limit = linear_head(
+    limit = untrained_linear_model(
         Problem(dataset(rows(9, 0), rows(9, 1), 40_000), settings(StabilityKind()))
     ).trained.sensitivity.rate_limit
     assert limit is not None
@@ -154,7 +156,7 @@ def test_features_that_depend_on_private_records_are_refused() -> None:
         preprocessing=evidence(not_held("own_words", text="a range is private")),
     )
     with pytest.raises(ConfigError, match="agt tune"):
-        Candidate.of(data, settings(), data.test)
+        Candidate.from_dataset(data, settings(), data.test)
 
 
 def test_the_choice_is_within_a_standard_error_of_the_best() -> None:
@@ -162,32 +164,34 @@ def test_the_choice_is_within_a_standard_error_of_the_best() -> None:
         return np.array([[accuracy, certified + off, 0.5] for off in (-0.02, 0.0, 0.02)])
 
     best_of_all, close, far = score(0.80, 0.7), score(0.79, 0.9), score(0.7, 0.99)
-    assert best([far, best_of_all, close], "certified") == 2
-    assert best([far, best_of_all], "certified") == 1
-    assert best([best_of_all, close, far], "accuracy") == 2
+    assert choose_candidate([far, best_of_all, close], "certified") == 2
+    assert choose_candidate([far, best_of_all], "certified") == 1
+    assert choose_candidate([best_of_all, close, far], "accuracy") == 2
 
 
 def test_a_grid_names_keys_and_merges_mappings() -> None:
-    config = composed(
+    config = compose_command(
         "train", ["dataset=digits", "model=linear", "training=recipe", "certificate=erm"]
     )
     grid = {
         "training.weight_decay": (1e-3, 1e-2),
         "certificate.features": ({"map": "none"}, {"map": "relu", "count": 8}),
     }
-    found = choices(config, grid)
+    found = read_candidates(config, grid)
     assert [choice.settings.training.weight_decay for choice in found] == [1e-3, 1e-3, 1e-2, 1e-2]
     assert found[1].config["certificate"]["features"]["bias"] == 0.1
-    assert re.match(r"training\.weight_decay=0\.001.*certificate\.features=.*8", found[1].words)
-    assert choices(config, None)[0].words == "as given"
+    assert re.match(
+        r"training\.weight_decay=0\.001.*certificate\.features=.*8", found[1].description
+    )
+    assert read_candidates(config, None)[0].description == "as given"
     for key, text in (
         ("training.weigth_decay", r"'training\.weigth_decay'.*'weight_decay'"),
         ("compute.threads", "unknown key"),
     ):
         with pytest.raises(ConfigError, match=text):
-            choices(config, {key: (1,)})
+            read_candidates(config, {key: (1,)})
     with pytest.raises(ConfigError, match=r"training\.weight_decay"):
-        choices(config, {"training.weight_decay": (-1.0,)})
+        read_candidates(config, {"training.weight_decay": (-1.0,)})
 
 
 @pytest.mark.parametrize(
@@ -208,9 +212,9 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
     lines = "".join(f"{x:.4f},{z:.4f},{z:.3f},{int(x > 0.5)}\n" for x, z in rng.random((80, 2)))
     Path("t.csv").write_text(f"x,z,y2,y\n{lines}")
     columns = ["dataset.path=t.csv", "dataset.label=y", "+dataset.numeric={x: [0, 1], z: [0, 1]}"]
-    config = composed("train", ["dataset=table", *columns])
+    config = compose_command("train", ["dataset=table", *columns])
     data = TuningData("test", Console(quiet=True))
-    found = choices(config, grid)
+    found = read_candidates(config, grid)
     if allowed:
         assert len({id(data.prepared(choice)) for choice in found}) == len(found)
     else:
@@ -221,17 +225,20 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
 def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
     source: Any = None
     now, said = dataset(rows(400, 1, "t"), rows(120, 2)), declared("settings_of_recipe")
-    about = chosen_from("test", now, source)
-    assert still_chosen(said, about, now, source).standing is Standing.DECLARED
-    assert about.digest in still_chosen(said, about, now, source).sentence
+    about = declare_public_rows("test", now, source)
+    assert compare_public_rows(said, about, now, source).standing is Standing.DECLARED
+    assert about.digest in compare_public_rows(said, about, now, source).sentence
     neighbour = dataset(rows(399, 1, "t"), rows(120, 2))
-    assert still_chosen(said, about, neighbour, source) == still_chosen(said, about, now, source)
+    assert compare_public_rows(said, about, neighbour, source) == compare_public_rows(
+        said, about, now, source
+    )
     other = dataset(rows(400, 1, "t"), rows(120, 3))
-    fact = still_chosen(said, about, other, source)
+    fact = compare_public_rows(said, about, other, source)
     assert fact.standing is Standing.VOID
     assert fact.code == "chosen_on_other_rows"
-    assert still_chosen(said, None, other, source) == said
-    assert still_chosen(fact, about, now, source) == fact, "what is void stays so"
+    assert compare_public_rows(said, None, other, source) == said
+    assert compare_public_rows(fact, about, now, source) == fact, "what is void stays so"
     assert (
-        still_chosen(said, ChosenFrom("gone.csv", "x"), now, source).standing is Standing.DECLARED
+        compare_public_rows(said, ChosenFrom("gone.csv", "x"), now, source).standing
+        is Standing.DECLARED
     )

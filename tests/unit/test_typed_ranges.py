@@ -3,7 +3,12 @@
 import pytest
 
 from agt.errors import ConfigError
-from agt_cli.typed_ranges import check_points, decimal_point, malformed_range, read_range
+from agt_cli.typed_ranges import (
+    check_no_ambiguous_points,
+    decimal_point,
+    malformed_range,
+    read_range,
+)
 
 
 @pytest.mark.parametrize("typed", ["[0, 120]", "0 120", "0,120", [0, 120], ("0", "120")])
@@ -55,17 +60,17 @@ def test_a_point_that_may_separate_thousands_is_refused_with_both_forms(
     typed: str, with_thousands: str, with_decimals: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        check_points("dataset.range", typed)
+        check_no_ambiguous_points("dataset.range", typed)
     assert f"dataset.range={with_thousands} or dataset.range={with_decimals}" in str(error.value)
-    check_points("dataset.range", with_thousands)
-    check_points("dataset.range", with_decimals)
+    check_no_ambiguous_points("dataset.range", with_thousands)
+    check_no_ambiguous_points("dataset.range", with_decimals)
 
 
 @pytest.mark.parametrize(
     "typed", ["[0,0.125]", "[1.5,20.00]", "[0,1.0625]", "[0,1.500e3]", "1000.5"]
 )
 def test_other_points_are_decimal_points(typed: str) -> None:
-    check_points("range", typed)
+    check_no_ambiguous_points("range", typed)
 
 
 @pytest.mark.parametrize("typed", ["0 20.000", ["0", "20.000"]])
@@ -81,5 +86,5 @@ def test_numbers_that_were_read_before_are_ends() -> None:
 
 @pytest.mark.parametrize("number", ["4000", "0.125", "1.125", "20.000", "-2.5"])
 def test_a_range_may_have_a_number_in_the_form_of_a_command_line(number: str) -> None:
-    check_points("range", f"[0,{decimal_point(number)}]")
+    check_no_ambiguous_points("range", f"[0,{decimal_point(number)}]")
     assert float(decimal_point(number)) == float(number)

@@ -17,7 +17,7 @@ from agt.models.votes_recipe import (
     votes_recipe,
 )
 from agt_cli.choices import bind_declaration, choices_fact, with_votes_recipe
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 
 TABLE = (
     "dataset=table",
@@ -38,7 +38,7 @@ IMAGES = ("dataset=mnist", "dataset.declared_size=5000", "certificate=votes")
 
 def new_run(*overrides: str) -> dict[str, Any]:
     """Return the settings that ``agt train`` records for a command line."""
-    return bind_declaration(with_votes_recipe(composed("train", [*overrides])), overrides)
+    return bind_declaration(with_votes_recipe(compose_command("train", [*overrides])), overrides)
 
 
 # What earlier versions of agt recorded for 5,000 records, written down again here: an oracle of
@@ -66,7 +66,7 @@ def recorded_run(
         line: the command line of ``agt train``.
         members_and_strength: as that version recorded them.
     """
-    config = composed("train", [*line])
+    config = compose_command("train", [*line])
     members, strength = members_and_strength
     training = config["training"]
     if version != "1":
