@@ -292,8 +292,9 @@ class ColumnsSettings:
             listed_as_missing = listed & {*self._markers}
             if listed_as_missing:
                 raise ValueError(
-                    f"categorical.{column} lists {min(listed_as_missing)!r} as a value, but missing_values "
-                    "lists it as a missing value: remove it from one of the two lists"
+                    f"categorical.{column} lists {min(listed_as_missing)!r} as a value, but "
+                    "missing_values lists it as a missing value: remove it from one of the two "
+                    "lists"
                 )
         in_both = self.numeric.keys() & self.categorical.keys()
         if in_both:

@@ -85,7 +85,7 @@ class Records:
 
     @property
     def population_mismatches(self) -> list[str]:
-        """Sentences that say why these queries look like another population's; empty: they do not."""
+        """Sentences on why these queries look like another population's; empty: they do not."""
         return population_mismatches(self.outside, len(self))
 
     @property
