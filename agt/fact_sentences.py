@@ -30,7 +30,7 @@ _COLUMNS = (
     "ranges and lists of values are public constants ({setting}), and so are the choice of "
     "columns and the definition of a missing value"
 )
-_SOME_PROPOSED = (
+_PROPOSED_CLAUSE = (
     "agt proposed {proposed:constants} from these records (with rounded ends, and values that "
     "occur), which the owner then declared public (dataset.proposed_from_rows). The guarantee "
     "treats them as fixed"
@@ -343,10 +343,10 @@ TEMPLATES: dict[str, str] = {
         "{setting}"
     ),
     "columns_public": _COLUMNS,
-    "columns_public_some_proposed": f"{_COLUMNS}. Of these constants, {_SOME_PROPOSED}",
+    "columns_public_some_proposed": f"{_COLUMNS}. Of these constants, {_PROPOSED_CLAUSE}",
     "columns_public_some_measured": f"{_COLUMNS}. {_SOME_MEASURED}",
     "columns_public_some_measured_some_proposed": (
-        f"{_COLUMNS}. {_SOME_MEASURED}. Of the others, {_SOME_PROPOSED}"
+        f"{_COLUMNS}. {_SOME_MEASURED}. Of the others, {_PROPOSED_CLAUSE}"
     ),
     "kinds_of_columns_public": (
         "the following are public: which columns exist, the kind of each column, what counts as a "

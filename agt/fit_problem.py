@@ -17,12 +17,12 @@ from agt.facts import Fact
 from agt.fit_settings import DataSettings, FitSettings
 from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
-from agt.models.kinds import certificate_config, usual_certificate
+from agt.models.kinds import certificate_config, default_certificate
 from agt.models.votes_recipe import VotesRecipe, votes_recipe
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
-    USUAL_COUNTS,
+    DEFAULT_FEATURE_COUNTS,
     ComputeConfig,
     FeaturesConfig,
     KGridConfig,
@@ -167,7 +167,7 @@ def build_certificate(
     if settings.certificate or settings.learner is not None:
         certificate = _named_certificate(settings.certificate or "votes")
     else:
-        certificate = usual_certificate(head)
+        certificate = default_certificate(head)
     if settings.features is not None:
         certificate = certificate.with_features(build_features(settings.features))
     own_learner = None
@@ -230,7 +230,7 @@ def build_ensemble(
     if given.get("members") == 1 and size is not None:
         # 1 is the default of ``fit`` and means that the certificate decides.
         caution = training.get("caution", 1.0)
-        given["members"] = certificate.usual_members(size, caution, settings.relation, recipe)
+        given["members"] = certificate.default_members(size, caution, settings.relation, recipe)
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(
@@ -253,9 +253,9 @@ def build_features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     """
     settings: object = {"map": given} if isinstance(given, str) else given
     if isinstance(settings, Mapping):
-        usual_count = USUAL_COUNTS.get(str(settings.get("map")))
-        if usual_count is not None:
-            settings = {"count": usual_count, **settings}
+        default_count = DEFAULT_FEATURE_COUNTS.get(str(settings.get("map")))
+        if default_count is not None:
+            settings = {"count": default_count, **settings}
     return validate(FeaturesConfig, settings, "certificate.features")
 
 

@@ -71,10 +71,10 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved
 # exact.
-MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
+MAX_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
 QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
-MOST_BATCHES = 10**6  # of an epoch
-MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
+MAX_BATCHES = 10**6  # of an epoch
+MAX_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 
 
 def _refuse_thousands_point(value: object) -> object:
@@ -91,7 +91,7 @@ def _refuse_thousands_point(value: object) -> object:
     return value
 
 
-DeclaredSize = Annotated[int, BeforeValidator(_refuse_thousands_point), Field(ge=1, le=MOST_ROWS)]
+DeclaredSize = Annotated[int, BeforeValidator(_refuse_thousands_point), Field(ge=1, le=MAX_ROWS)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 RECIPE: Final = "recipe"
 _PLACEHOLDERS = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}
@@ -210,7 +210,7 @@ class KGridConfig:
     """
 
     max: Annotated[int, Field(ge=0)] | None = None
-    values: tuple[Annotated[int, Field(ge=0, le=MOST_ROWS)], ...] | None = None
+    values: tuple[Annotated[int, Field(ge=0, le=MAX_ROWS)], ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.max is None) == (self.values is None):
@@ -219,18 +219,18 @@ class KGridConfig:
                 "give exactly one of kgrid.max (every integer k from 0 to max) and "
                 f"kgrid.values (a list){both}"
             )
-        if self.max is not None and self.max >= MOST_KS:
+        if self.max is not None and self.max >= MAX_KS:
             raise ValueError(
                 f"max={self.max} asks for every integer k up to {self.max}, but at "
-                f"most {MOST_KS} values of k are possible: use max={MOST_KS - 1} or "
+                f"most {MAX_KS} values of k are possible: use max={MAX_KS - 1} or "
                 "less, or list some values of k"
             )
         if self.values is not None:
             if not self.values:
                 raise ValueError("values is empty")
-            if len(self.values) > MOST_KS:
+            if len(self.values) > MAX_KS:
                 raise ValueError(
-                    f"kgrid.values has {len(self.values)} entries, but at most {MOST_KS} "
+                    f"kgrid.values has {len(self.values)} entries, but at most {MAX_KS} "
                     "values of k are possible: list fewer"
                 )
             repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
@@ -261,7 +261,7 @@ class RelationConfig:
     """
 
     name: RelationName
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -288,9 +288,9 @@ class BatchConfig:
         key: the public key of the hash.
     """
 
-    count: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
-    normalizer: Annotated[float, Field(ge=1e-6, le=MOST_ROWS)] | None = None
-    n_max: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+    count: Annotated[int, Field(ge=1, le=MAX_BATCHES)] = 1
+    normalizer: Annotated[float, Field(ge=1e-6, le=MAX_ROWS)] | None = None
+    n_max: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
     key: str = "agt"
 
 
@@ -466,7 +466,7 @@ class FeaturesConfig:
         return name
 
     def __post_init__(self) -> None:
-        counted = self.map in USUAL_COUNTS
+        counted = self.map in DEFAULT_FEATURE_COUNTS
         if not counted and self.count is not None:
             raise ValueError(
                 f"features.count is only for the maps relu and landmarks: with map={self.map}, "
@@ -475,7 +475,7 @@ class FeaturesConfig:
         if counted and self.count is None:
             raise ValueError(
                 f"features.count is missing: give the number of features that map={self.map} "
-                f"makes, such as count={USUAL_COUNTS[self.map]}"
+                f"makes, such as count={DEFAULT_FEATURE_COUNTS[self.map]}"
             )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
@@ -498,7 +498,7 @@ class FeaturesConfig:
         return self.map == "scattering" and self.public is not None and not self.whiten
 
 
-USUAL_COUNTS = {"relu": 1024, "landmarks": 512}
+DEFAULT_FEATURE_COUNTS = {"relu": 1024, "landmarks": 512}
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
 REMOVED_MAPS = {"fourier": "landmarks", "crosses": "dataset.crosses of a table"}
 """Maps of earlier versions -> what to use instead."""

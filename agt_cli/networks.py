@@ -10,7 +10,7 @@ from agt.targets import is_in_present_folder
 
 # These two repeat what other modules say, because those load PyTorch. A test compares them.
 NETWORK_CERTIFICATE = "box"
-"""The default certificate of a network (``agt.models.kinds.usual_certificate``)."""
+"""The default certificate of a network (``agt.models.kinds.default_certificate``)."""
 NEEDED = ("epochs", "lr", "clip")
 """Training settings without a default (``missing_training_settings`` of that certificate)."""
 SEQUENTIAL = (

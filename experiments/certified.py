@@ -564,7 +564,7 @@ def training_curve(
         frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {
-            "k counts": RELATIONS[relation].describe_ball(),
+            "k counts": RELATIONS[relation].describe_neighbours(),
             "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
         }
         return (

@@ -529,8 +529,8 @@ def _words(profile: Profile) -> str:
         else "accounting=paper: no proof of privacy"
     )
     return (
-        f"{privacy.name}: k counts {privacy.describe_ball()}; unlearning with {unlearning.name}: "
-        f"{unlearning.describe_ball()}; {proof}"
+        f"{privacy.name}: k counts {privacy.describe_neighbours()}; unlearning with "
+        f"{unlearning.name}: {unlearning.describe_neighbours()}; {proof}"
     )
 
 

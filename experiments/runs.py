@@ -78,7 +78,7 @@ class Standing:
     @property
     def counts(self) -> str:
         """What one k counts."""
-        return RELATIONS[self.relation].describe_ball()
+        return RELATIONS[self.relation].describe_neighbours()
 
 
 @dataclass(frozen=True)

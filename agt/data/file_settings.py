@@ -13,7 +13,7 @@ from pydantic import Field
 
 from agt.data.settings import (
     CLASSES,
-    MOST_FEATURES,
+    MAX_FEATURES,
     ColumnName,
     LabelWord,
     Limits,
@@ -21,7 +21,7 @@ from agt.data.settings import (
     check_label_range,
 )
 from agt.errors import nearest
-from agt.settings import MOST_ROWS, DeclaredSize, Positive, schema
+from agt.settings import MAX_ROWS, DeclaredSize, Positive, schema
 
 
 @schema
@@ -83,7 +83,7 @@ class LabelledFileSettings:
     label_free: bool = False
     id: ColumnName | None = None
     unit: ColumnName | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
     public: ColumnName | None = None
     id_as_text: bool = False
     id_permanent: bool = False
@@ -258,7 +258,7 @@ class ColumnsSettings:
         default_factory=dict
     )
     bins: Annotated[int, Field(ge=0, le=1024)] = 20
-    crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
+    crosses: Annotated[int, Field(ge=0, le=MAX_FEATURES)] = 0
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
     formats: Mapping[ColumnName, Any] = Field(default_factory=dict)

@@ -21,7 +21,7 @@ from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Fact, declared, evidence, not_held, proved
 from agt.parameters import explaining_parameters
-from agt.settings import MOST_ROWS
+from agt.settings import MAX_ROWS
 
 _NOT_IN_IDS = re.compile("[\0\ud800-\udfff]")
 
@@ -61,9 +61,9 @@ class Declared:
     public: bool = False
 
     def __post_init__(self) -> None:
-        if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
+        if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MAX_ROWS):
             raise ConfigError(
-                f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}"
+                f"declared.size={self.size!r}: give a whole number from 1 to {MAX_ROWS}"
             )
         if self.classes is not None and (
             isinstance(self.classes, str) or not isinstance(self.classes, Iterable)

@@ -21,7 +21,7 @@ from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
+from agt.data.settings import CLASSES, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
@@ -55,13 +55,13 @@ class Columns(ColumnsSettings):
         self._check_width()
 
     def _check_width(self) -> None:
-        """Raise ValueError if a row would have more features than ``MOST_FEATURES``."""
+        """Raise ValueError if a row would have more features than ``MAX_FEATURES``."""
         # The number of features is the same for every range, so any range will do.
         ranges = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
         width = self._encoding(ranges).width
-        if width > MOST_FEATURES:
+        if width > MAX_FEATURES:
             raise ValueError(
-                f"these columns are encoded as {width} features, but at most {MOST_FEATURES} are "
+                f"these columns are encoded as {width} features, but at most {MAX_FEATURES} are "
                 "allowed: shorten the lists under 'categorical', or lower 'bins' or 'crosses'"
             )
 

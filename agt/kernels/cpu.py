@@ -567,8 +567,8 @@ class CpuSelection:
             [K, *shape, c] with c the largest of all counts; ``EMPTY_SLOT`` where there is no
             value. They are views of this selection's memory, so the caller must not write to them.
         """
-        most_selected = self._smallest_upper.shape[2]
-        shape = (len(self.counts), *self.shape, most_selected)
+        max_selected = self._smallest_upper.shape[2]
+        shape = (len(self.counts), *self.shape, max_selected)
         free = ~self._used
         for values in (self._largest_lower, self._smallest_upper):
             values[free] = EMPTY_SLOT  # later updates do not read a free slot

@@ -187,7 +187,9 @@ class CertificateKind(CertificateConfig):
         return ()
 
     @classmethod
-    def usual_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
+    def default_members(
+        cls, size: float, caution: float, relation: str, recipe: VotesRecipe
+    ) -> int:
         """Return the default number of ensemble members; 1, the default here, is no ensemble.
 
         Args:

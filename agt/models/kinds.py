@@ -39,6 +39,6 @@ def certificate_config(node: object) -> CertificateKind:
     return read_certificate(node, KINDS)
 
 
-def usual_certificate(head: HeadBuilder) -> CertificateKind:
+def default_certificate(head: HeadBuilder) -> CertificateKind:
     """Return the default certificate of a head: ``stability`` if it is linear, else ``box``."""
     return StabilityKind() if head.linear else BoxKind()

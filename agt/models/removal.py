@@ -775,7 +775,7 @@ def _take_newton_step(
     # removed records' terms are subtracted from the stored one.
     rows_of_new_hessian = phi if config.factorisation == "fresh" else None
     step = head.remove(erased_phi, erased_targets, rows_of_new_hessian)
-    worst_increase = worst_step_increase(  # of the residual, over all data
+    max_increase = worst_step_increase(  # of the residual, over all data
         objective.curvature_lipschitz,
         removed=len(erased),
         remaining=head.count,
@@ -785,11 +785,11 @@ def _take_newton_step(
     )
     if config.bound == "worst":
         # ``after`` may be larger, because the worst case leaves out rounding and an old Hessian.
-        head.residual = max(step.after, step.before + worst_increase)
+        head.residual = max(step.after, step.before + max_increase)
     return {
         "seconds_step": round(time.perf_counter() - started, 6),
         "bound_of_step": step.after - step.before,
-        "worst_case_of_step": worst_increase,
+        "worst_case_of_step": max_increase,
     }
 
 

@@ -19,8 +19,8 @@ _FINE_SIGMA = 0.8  # standard deviation of the fine wavelets' envelope along the
 _SLANT = 0.5  # width of a wavelet along its wave, as a fraction of its width across
 _FREQUENCY = 0.75 * math.pi  # of the fine wavelets, in radians per pixel
 _GRAIN = 20  # filters are multiples of 2^-20
-_FINE_REACH = 3  # pixels of a fine filter on each side of its centre
-_COARSE_REACH = 6  # pixels of a coarse filter on each side of its centre
+_FINE_RADIUS = 3  # pixels of a fine filter on each side of its centre
+_COARSE_RADIUS = 6  # pixels of a coarse filter on each side of its centre
 
 
 def shape_of(width: int) -> tuple[int, int] | None:
@@ -67,8 +67,8 @@ def filters() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         at the resolution of the image and [7, 7] at half of it.
     """
     angles = [math.pi * index / _ANGLES for index in range(_ANGLES)]
-    fine = [_morlet(_FINE_SIGMA, _FREQUENCY, angle, _FINE_REACH) for angle in angles]
-    coarse = [_morlet(_FINE_SIGMA * 2, _FREQUENCY / 2, angle, _COARSE_REACH) for angle in angles]
+    fine = [_morlet(_FINE_SIGMA, _FREQUENCY, angle, _FINE_RADIUS) for angle in angles]
+    coarse = [_morlet(_FINE_SIGMA * 2, _FREQUENCY / 2, angle, _COARSE_RADIUS) for angle in angles]
     averages = (_gauss(sigma=1.6, reach=5), _gauss(sigma=0.8, reach=3))
     return np.stack(fine), np.stack(coarse), averages
 

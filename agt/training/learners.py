@@ -489,10 +489,10 @@ def check_retrained(
     try:
         with ProcessPoolExecutor(max_workers=1) as fresh_process:
             job = fresh_process.submit(labels_one_by_one, learner, shards, rows)
-            labels_again = job.result()
+            repeated_labels = job.result()
     except Exception as error:
         raise _not_sendable(error) from error
-    if differing := int((labels_again != labels).sum()):
+    if differing := int((repeated_labels != labels).sum()):
         raise UnsoundError(
             Message(
                 "{config:certificate.learner}: {members} members were trained again in a fresh "

@@ -413,11 +413,11 @@ def _kinks_by_step(distances: np.ndarray, squares: np.ndarray) -> tuple[np.ndarr
     """
     lengths = np.sqrt(squares) * COVER
     may_reach = np.isfinite(distances) & (lengths > 0)
-    least_steps = distances[may_reach] / lengths[may_reach] / COVER
-    order = np.argsort(least_steps)
+    min_steps = distances[may_reach] / lengths[may_reach] / COVER
+    order = np.argsort(min_steps)
     sums = np.cumsum(squares[may_reach][order])
     sum_bounds = np.concatenate([[0.0], sums]) * (COVER + gamma_up(len(squares)))
-    return least_steps[order], sum_bounds
+    return min_steps[order], sum_bounds
 
 
 def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:

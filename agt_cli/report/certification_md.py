@@ -40,7 +40,7 @@ OWNER_ONLY = (
     "answers depend on private records: do not publish them. Answering only certified "
     "queries is not private either."
 )
-MOST_ROWS = 24  # of the table by k on a page
+MAX_ROWS = 24  # of the table by k on a page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +335,7 @@ def certified_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str
 def results_table(table: pd.DataFrame) -> str:
     """Return a certification's table; where it is long, at round values of k."""
     titles, rows = certified_rows(table)
-    if len(rows) > MOST_ROWS:
+    if len(rows) > MAX_ROWS:
         round_ks = _round_ks(table)
         rows = [row for row in rows if int(row[0]) in round_ks]
     return markdown_table(titles, rows)

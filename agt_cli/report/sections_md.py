@@ -24,7 +24,7 @@ def within(relation: RelationConfig, k: int) -> str:
     rule = RELATIONS[relation.name]
     if k == 1:
         return rule.describe_edit(relation.unit_rows)
-    return rule.describe_ball(relation.unit_rows, relation.radius, k)
+    return rule.describe_neighbours(relation.unit_rows, relation.radius, k)
 
 
 REQUIREMENTS = {

@@ -9,7 +9,7 @@ from torch import nn
 
 from agt.errors import ConfigError
 from agt.models.heads import CustomNetwork, HeadConfig
-from agt.models.kinds import usual_certificate
+from agt.models.kinds import default_certificate
 from agt.settings import TrainingConfig
 from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, missing_path, missing_words
 
@@ -49,7 +49,7 @@ def test_a_linear_head_and_settings_of_ones_own_need_nothing() -> None:
 
 def test_what_is_named_is_what_the_certificate_of_a_network_asks_for() -> None:
     network = HeadConfig(hidden=(4,))
-    certificate = usual_certificate(network)
+    certificate = default_certificate(network)
     assert certificate.name == NETWORK_CERTIFICATE
     assert certificate.missing_training_settings(network, {}) == NEEDED
 
