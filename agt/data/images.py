@@ -412,8 +412,8 @@ class MedMnist(MedMnistSettings):
             number_listed = "none" if negative else "all"
             raise DataError(
                 f"{self.name}: dataset.positive lists {number_listed} of the classes that are "
-                "used. It must list some and leave out others, because the task is to tell the listed "
-                "classes from the others"
+                "used. It must list some and leave out others, because the task is to tell the "
+                "listed classes from the others"
             )
         negative_name = " or ".join(name_of[label] for label in negative)
         positive_name = " or ".join(name_of[label] for label in positive)
