@@ -128,7 +128,7 @@ class Team:
         Only the first process calls this, as the last thing that it does.
         """
         with suppress(RuntimeError):  # torchrun is gone, and with it the board
-            self.group.board.set(OVER, str(code))
+            self.group.store.set(OVER, str(code))
         if self._waiting:
             with suppress(PeerLost):
                 self.group.broadcast((OVER, code))
@@ -165,9 +165,9 @@ def word_of_the_first(group: Group) -> int:
     """
     until = time.monotonic() + PATIENCE
     with suppress(RuntimeError):
-        while group.board is not None and time.monotonic() < until:
-            if group.board.check([OVER]):
-                return int(group.board.get(OVER))
+        while group.store is not None and time.monotonic() < until:
+            if group.store.check([OVER]):
+                return int(group.store.get(OVER))
             time.sleep(0.02)
     return AgtError.exit_code
 

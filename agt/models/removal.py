@@ -614,12 +614,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             residual = head.residual
             forming_started = time.perf_counter()
             if not residual <= max_residual:  # written so that NaN is refused, too
-                values: dict[str, Value] = {
-                    "stages": tuple(methods),
-                    "spent": residual,
-                    "total": max_residual,
-                }
-                raise CannotRemove(Remark("no_step_within_budget", values))
+                raise _no_step_within_budget(methods, residual, max_residual)
             # The old matrices, and the noise on weights that have answered queries, depend on the
             # removed records. So both are replaced.
             head.form_matrices(phi)
@@ -638,7 +633,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         promise = promise_after_removal(self, after.state.residual, strength)
         steps = _describe_steps(count, methods, after, head.distance)
         budget = RemovalBudget(spent=residual, total=max_residual)
-        removal = Removal(
+        return after, Removal(
             promise=promise,
             records=count,
             seconds=seconds,
@@ -646,7 +641,6 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             steps=steps,
             budget=budget,
         )
-        return after, removal
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
         """Return the residual that removals have left so far, and the limits on it.
@@ -674,6 +668,24 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         """
         strength = float(reader.json(NUMBERS)["strength"])
         return promise_after_removal(self, spent, strength)
+
+
+def _no_step_within_budget(
+    methods: Sequence[str], residual: float, max_residual: float
+) -> CannotRemove:
+    """Return the error of a removal whose residual exceeds what the settings allow.
+
+    Args:
+        methods: the names of the methods that were tried.
+        residual: the residual after the last of them.
+        max_residual: the largest residual that is allowed.
+    """
+    values: dict[str, Value] = {
+        "stages": tuple(methods),
+        "spent": residual,
+        "total": max_residual,
+    }
+    return CannotRemove(Remark("no_step_within_budget", values))
 
 
 def _require_removal_model(model: Model) -> RemovalModel:
