@@ -70,6 +70,7 @@ class Fact:
     values: Mapping[str, Value] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        """Convert values read from a file, and raise ValueError if the sentence cannot be made."""
         object.__setattr__(self, "standing", Standing(self.standing))  # also from a record's text
         object.__setattr__(
             self, "values", {name: _value_of(value) for name, value in self.values.items()}

@@ -213,6 +213,7 @@ class KGridConfig:
     values: tuple[Annotated[int, Field(ge=0, le=MAX_ROWS)], ...] | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless there is exactly one grid, without repetition, not too long."""
         if (self.max is None) == (self.values is None):
             both = ": for a list, give kgrid=sparse as well" if self.values else ""
             raise ValueError(
@@ -252,12 +253,13 @@ class KGridConfig:
 
 @schema
 class RelationConfig:
-    """Which datasets count as neighbours, and how many rows one unit may have (reference.md section
-    2).
+    """The neighbour relation between datasets (reference.md section 2).
 
     Attributes:
-        radius: by how much each feature may move, as the head takes it; a public constant. None:
-            the relation lets none.
+        name: the name of the relation.
+        unit_rows: the public cap on the rows of one unit.
+        radius: a public constant, the largest change of each feature on the scale on which the head
+            takes it; None: the relation changes no features.
     """
 
     name: RelationName
@@ -279,12 +281,12 @@ class RelationConfig:
 
 @schema
 class BatchConfig:
-    """How records are laid into batches; all of it public constants.
+    """How records are divided into batches; all settings are public constants.
 
     Attributes:
         count: batches per epoch; a record's batch is a keyed hash of its unit's id.
-        normalizer: B, what a summed gradient is divided by; None: declared_size / count.
-        n_max: no batch may hold more records; None: 1.1 B + 6 sqrt(B), rounded up.
+        normalizer: B, the number that a summed gradient is divided by; None: declared_size / count.
+        n_max: the largest number of records in a batch; None: 1.1 B + 6 sqrt(B), rounded up.
         key: the public key of the hash.
     """
 
@@ -296,13 +298,13 @@ class BatchConfig:
 
 @schema
 class ChosenFrom:
-    """The public rows that settings were chosen on, as whoever chose them declares.
+    """The public rows that settings were chosen on, as the user declares.
 
     Attributes:
         rows: "test", the test records with their labels; "train", training records marked public;
             or a file, relative to the working directory.
-        digest: of those rows, as the dataset makes their features (data/embeddings.py,
-            ``public_digest``).
+        digest: the digest of those rows with the features that the dataset makes of them
+            (data/embeddings.py, ``public_digest``).
     """
 
     rows: str
@@ -311,29 +313,31 @@ class ChosenFrom:
 
 @schema
 class TrainingConfig:
-    """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight
-    decay, clip level.
+    """Settings of SGD with momentum, decoupled weight decay and clipped gradients.
+
+    The learning rate at step n is max(lr / (1 + decay n), lr_min).
 
     ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``:
-    computed from public constants once the data is declared (training/strength.py). They are listed
-    in ``by_recipe``, and until then stand at 1, or at 0 for the decay; ``TrainingSetup`` refuses
-    settings that are still open.
+    they are then computed from public constants once the data are declared (training/strength.py).
+    Until then ``by_recipe`` lists them, and their values are placeholders (1, or 0 for the decay).
+    ``TrainingSetup`` refuses settings with placeholders.
 
     Attributes:
         clip: gamma, the elementwise clip level of each record's gradient.
-        by_recipe: settings that are left to the recipe.
-        caution: how far those go from the recipe's place: at 2 about twice the stable distance, and
-            less accuracy.
-        product: interval products: exact four-corner, or Rump's midpoint-radius.
-        decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with
-            momentum.
-        chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data
+        by_recipe: the settings that the recipe computes.
+        caution: a factor on the recipe's strength: at 2, stable distances are about twice as long,
+            and accuracy is lower.
+        product: how two intervals are multiplied: by the exact four corners, or by Rump's
+            midpoint-radius method.
+        decay_mode: whether weight decay is applied beside the gradient (``decoupled``) or added to
+            it (``coupled``, which is refused with momentum).
+        chosen_on: the data that these settings were chosen on, as the user declares: "public" data
             or constants, or the training or test "data" itself; "recipe": they are the recipe's,
-            unchanged, which is checked; None: nobody said, and then condition e does not hold.
-        chosen_for: which settings ``chosen_on`` is about (agt_cli/choices.py); about any others it
-            says nothing. With votes by the recipe: the version of the recipe.
-        chosen_from: which public rows it is about: where those are others now, it says nothing
-            either; None: it names none.
+            unchanged, which is checked; None: it was not declared, so condition e does not hold.
+        chosen_for: the settings that ``chosen_on`` is about (agt_cli/choices.py); it does not cover
+            others. With votes by the recipe: the version of the recipe.
+        chosen_from: the public rows that ``chosen_on`` is about; if they have changed, it covers
+            nothing. None: it names none.
     """
 
     loss: LossName
@@ -387,6 +391,7 @@ class TrainingConfig:
         return ArgsKwargs(values.args, settings) if isinstance(values, ArgsKwargs) else settings
 
     def __post_init__(self) -> None:
+        """Raise ValueError for momentum and weight decay that the bounds do not cover."""
         if self.nesterov and (self.dampening or not self.momentum):
             raise ValueError(
                 "nesterov=true needs training.momentum above 0 and training.dampening=0"
@@ -466,6 +471,7 @@ class FeaturesConfig:
         return name
 
     def __post_init__(self) -> None:
+        """Raise ValueError if a setting that the map needs is missing, or one is given in vain."""
         counted = self.map in DEFAULT_FEATURE_COUNTS
         if not counted and self.count is not None:
             raise ValueError(

@@ -61,6 +61,7 @@ class Declared:
     public: bool = False
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if a declaration has a wrong type or is out of range."""
         if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MAX_ROWS):
             raise ConfigError(
                 f"declared.size={self.size!r}: give a whole number from 1 to {MAX_ROWS}"

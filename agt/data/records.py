@@ -56,6 +56,7 @@ class Records:
     rows: np.ndarray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        """Check shapes, types and ids, and that features are finite if they are in memory."""
         n = len(self.features)
         arrays = {name: getattr(self, name) for name in ("labels", "ids", "units", "public")}
         for name, array in (*arrays.items(), *self.groups.items()):

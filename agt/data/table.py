@@ -477,12 +477,19 @@ class Table(TableSettings, Columns, LabelledFile):
         return replace(super().with_constants(settled), numeric=numeric)
 
     def _files(self) -> list[FileRows]:
+        """Read the rows of the file; with ``test``, also those of the file of test records."""
         if self.test is None:
             return super()._files()
         test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
+        """Return the features of every file, with ranges of the training records if necessary.
+
+        Raises:
+            DataError: a column has no value from which a range could be computed, or none of a
+                categorical column's values is listed.
+        """
         ranges: dict[str, Limits] = {}
         found_ranges: dict[str, Limits] = {}
         training_numbers = files[0].content[0]
@@ -514,6 +521,7 @@ class Table(TableSettings, Columns, LabelledFile):
         )
 
     def _constants(self) -> FileConstants:
+        """Return the constants that queries need; the file is only opened if they require it."""
         if self.settled is None and self._listed and None not in self.numeric.values():
             return FileConstants(self._listed)
         return super()._constants()
@@ -555,6 +563,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return self._measured(SIZE, "size_measured")
 
     def _classes_fact(self) -> Fact:
+        """Return the fact that the classes are public, measured, proposed or read off records."""
         if CLASSES in self.from_data:
             return not_held("classes_read_off_records", setting="dataset.from_data")
         if measured := self._measured(CLASSES, "classes_measured"):
