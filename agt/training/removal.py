@@ -535,21 +535,19 @@ def minimise(
     residual = gradient.norm_bound
     if not residual <= tolerance:  # written so that NaN is refused, too
         raise _tolerance_not_reached(tolerance, residual)
-    count = len(features)
     gram_matrix = gram(features)
-    # All processes use the noise that the first one drew.
-    noisy_weight = group().broadcast(problem.add_noise(weight))
     return RemovalState(
         weight=weight,
         tilt=tilt,
-        noisy_weight=noisy_weight,
+        # All processes use the noise that the first one drew.
+        noisy_weight=group().broadcast(problem.add_noise(weight)),
         reference=reference,
         hessian=hessian,
         gram=gram_matrix,
-        norm=spectral_norm_bound(gram_matrix, count),
+        norm=spectral_norm_bound(gram_matrix, len(features)),
         residual=residual,
         allowed=tolerance,
-        count=count,
+        count=len(features),
     )
 
 
