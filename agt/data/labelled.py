@@ -577,14 +577,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         if test is not None:
             is_test = np.full(n, test)
         else:
-            is_test = cells.is_test
-            if is_test is None:
-                # Copies share a split.
-                split_names = copy_groups if cells.units is None else cells.units
-                is_test = hash_split(split_names, self.test_fraction, self.split_key)
-                if cells.units is None:
-                    repeated = int(np.count_nonzero(ids != copy_groups))
+            is_test = self._split(cells, copy_groups)
             self._check_both_splits(is_test, columns.path)
+            if cells.is_test is None and cells.units is None:
+                repeated = int(np.count_nonzero(ids != copy_groups))
         return FileRows(
             columns=columns,
             content=content,
@@ -663,6 +659,18 @@ class LabelledFile(LabelledFileSettings, ABC):
         """The column that marks test records; None: hashes of ids split the records."""
         name: str | None = getattr(self, self.SPLIT)
         return name
+
+    def _split(self, cells: _RowCells, copy_groups: np.ndarray) -> np.ndarray:
+        """Return which rows are test records, [n] bool, from a column or by hashes of ids.
+
+        Args:
+            cells: the columns of the rows.
+            copy_groups: [n] str, ids that only equal rows share, so that copies share a split.
+        """
+        if cells.is_test is not None:
+            return cells.is_test
+        split_names = copy_groups if cells.units is None else cells.units
+        return hash_split(split_names, self.test_fraction, self.split_key)
 
     def _check_both_splits(self, is_test: np.ndarray, path: Path) -> None:
         """Raise DataError unless there are training records and test records.

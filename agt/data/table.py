@@ -418,8 +418,11 @@ class Table(TableSettings, Columns, LabelledFile):
         self._check_width()
 
     def _format_of(self, column: str) -> CellFormat | None:
-        # Queries that a program sends, or that come as parquet, have no csv format of their own.
-        # Text in them is read as text of the training file's csv is.
+        """Return how the text of a column is written, by default as in the training file's csv.
+
+        Queries that a program sends, or that are in a parquet file, have no csv format of their
+        own. So their text is read like that of the training file.
+        """
         declared_format = super()._format_of(column)
         if declared_format is None and self.csv.decimal != ".":
             return self.csv
