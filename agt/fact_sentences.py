@@ -726,20 +726,20 @@ BROKEN_BY: dict[str, str] = {
 PUBLIC_ROWS = {"test": "the test records", "train": "the training records marked public"}
 
 
-def rows(named: str) -> str:
-    """Return which public rows something was made or chosen on.
+def rows(source: str) -> str:
+    """Return what sentences call the public rows that something was made or chosen on.
 
     Args:
-        named: test or train, those of the data set; or the name of a file.
+        source: "test" or "train", for rows of the data set; or the name of a file.
     """
-    return PUBLIC_ROWS.get(named, f"the rows of {named}")
+    return PUBLIC_ROWS.get(source, f"the rows of {source}")
 
 
 def declaration(sentence: str, broken_by: str) -> str:
-    """Return what was declared, and what would break it."""
+    """Return a declaration with what would make it false, as one sentence."""
     return f"{sentence}; false if {broken_by}"
 
 
 def declared(declaration: str) -> str:
-    """Return a declaration that says that it is one."""
+    """Return the sentence of a declaration, marked as declared."""
     return f"declared: {declaration}"

@@ -312,8 +312,8 @@ class _BoxedNetwork:
         )
         parts = []
         for start in range(0, len(box.ks), ks_at_once):
-            some_ks = slice(start, start + ks_at_once)
-            parts.append((select_ks(box.bounds, some_ks), rounding[some_ks]))
+            chunk = slice(start, start + ks_at_once)
+            parts.append((select_ks(box.bounds, chunk), rounding[chunk]))
         return cls(network, box.nominal, tuple(parts), queries_at_once, training.dtype, device)
 
     def load_queries(self, features: np.ndarray) -> Tensor:

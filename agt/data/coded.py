@@ -172,9 +172,9 @@ class RowLookup:
         for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
             rows = slice(start, start + LOOKUP_BLOCK_ROWS)
             for group in self.groups:
-                places = codes[rows, group.columns] + group.first_levels
-                found = group.levels.take(places.ravel(), axis=0)
-                features[rows, group.features] = found.reshape(len(places), -1)
+                levels = codes[rows, group.columns] + group.first_levels  # indices
+                values = group.levels.take(levels.ravel(), axis=0)
+                features[rows, group.features] = values.reshape(len(levels), -1)
         return features
 
 

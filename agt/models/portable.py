@@ -322,9 +322,9 @@ class Portable:
             _check_fields(node, len(weight))
             target = _read_target(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
-            what = str(error) or "reading this file needs more memory than this machine has"
+            reason = str(error) or "reading this file needs more memory than this machine has"
             raise ConfigError(
-                f"release={reader.folder}: this release cannot be read ({what}). Get it again "
+                f"release={reader.folder}: this release cannot be read ({reason}). Get it again "
                 "from its publisher, or use the version of agt that wrote it"
             ) from None
         noise = node["noise"]

@@ -291,7 +291,7 @@ def prepare(
         whole = settings.source.load()
         no_records = whole.train.take(np.arange(0))
         data = ErasedDataset(whole, no_records, proved("no_record_left_out"))
-    loaded = with_notes(data.rest, _normalized(settings))
+    loaded = with_notes(data.remaining, _normalized(settings))
     erased = data.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
