@@ -114,7 +114,7 @@ class NumberAnswers(Answers):
         )
 
     def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and upper ends [n] of what k edits of the records can make of answers.
+        """Return lower and upper bounds [n] on the answers after any k edits of the records.
 
         Args:
             k: the number of edits (people added or removed, by default), at least 0.
@@ -141,9 +141,9 @@ class Published:
     Attributes:
         labels: [n] the released labels, as values of ``Fitted.classes``, or numbers. They may be
             published if ``claim.proved`` is True and ``simulated`` is False.
-        claim: the privacy guarantee (``claim.guarantee``, for each label) and what it rests on; or
-            why there is none (``claim.reasons``).
-        words: everything that may be said about the release, a sentence each, the guarantee first.
+        claim: the privacy guarantee (``claim.guarantee``, for each label) and the conditions that
+            it needs; or why there is none (``claim.reasons``).
+        words: the sentences that may be published with the labels, the guarantee first.
         simulated: True if the noise came from a seed. Then the labels are not private.
     """
 
@@ -185,7 +185,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
     shown_names = {"proved": "proved", "declared": "declared", "not held": "not met"}
     groups = []
     for standing, shown_name in shown_names.items():
-        members = [each.letter for each in conditions if each.evidence.standing == standing]
+        members = [item.letter for item in conditions if item.evidence.standing == standing]
         letters = " ".join(members) or "none"
         groups.append(f"{shown_name}: {letters}")
     return f"conditions {'; '.join(groups)}"

@@ -109,13 +109,14 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
     predicted_count_of_class = np.bincount(prediction, minlength=class_count)
     # Frequent: more than half of what each class has if all are equally frequent.
     is_frequent = count_of_class > len(sample) / (2 * len(count_of_class))
-    never = model.classes[(predicted_count_of_class == 0) & is_frequent].tolist()
+    is_absent = predicted_count_of_class == 0
+    absent_frequent = model.classes[is_absent & is_frequent].tolist()
     names = model.classes.tolist()  # Python's own numbers and words, as messages print them
     if is_nearly_constant(prediction, sample.labels):
         answer = int(predicted_count_of_class.argmax())
         is_one_sided = bool(one_sided_doubts(model, sample))
         remedy = constant_answer_remedy(model.model.problem.settings, is_one_sided=is_one_sided)
-        absent = model.classes[predicted_count_of_class == 0].tolist()
+        absent = model.classes[is_absent].tolist()
         constant = "nearly constant"
         if absent:
             constant = f"nearly constant, and never predicts {absent}"
@@ -125,9 +126,10 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
             f"so it is {constant}. {remedy.text(FIT_ARGUMENTS)}"
         )
         return
-    if never:
+    if absent_frequent:
         yield (
-            f"on {len(sample)} training records, the model never predicts the classes {never}, "
+            f"on {len(sample)} training records, the model never predicts the classes "
+            f"{absent_frequent}, "
             "although these classes are common in the training records. So the model is of "
             "little use: change the training settings"
         )

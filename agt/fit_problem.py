@@ -22,7 +22,7 @@ from agt.models.votes_recipe import VotesRecipe, votes_recipe
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
-    USUAL_COUNTS,
+    DEFAULT_FEATURE_COUNTS,
     ComputeConfig,
     FeaturesConfig,
     KGridConfig,
@@ -239,7 +239,7 @@ def build_ensemble(
     if given.get("members") == 1 and size is not None:
         # 1 is the default of ``fit`` and means that the certificate decides.
         caution = training.get("caution", 1.0)
-        given["members"] = certificate.recipe_members(size, caution, settings.relation, recipe)
+        given["members"] = certificate.default_members(size, caution, settings.relation, recipe)
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(
@@ -262,9 +262,9 @@ def build_features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     """
     settings: object = {"map": given} if isinstance(given, str) else given
     if isinstance(settings, Mapping):
-        usual_count = USUAL_COUNTS.get(str(settings.get("map")))
-        if usual_count is not None:
-            settings = {"count": usual_count, **settings}
+        default_count = DEFAULT_FEATURE_COUNTS.get(str(settings.get("map")))
+        if default_count is not None:
+            settings = {"count": default_count, **settings}
     return validate(FeaturesConfig, settings, "certificate.features")
 
 

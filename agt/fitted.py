@@ -303,7 +303,7 @@ class Fitted:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
                 )
-                self._warn_of(release.requested_claim)
+                self._warn_owner(release.requested_claim)
                 reservation = release.reserve_all()
                 labels = gathered(release.draw(on_progress), len(queries))
                 claim = release.reserved_claim
@@ -371,7 +371,7 @@ class Fitted:
             with paying(ledger, self.owner) as payer:
                 release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
                 check_printable(self.model.problem.dataset, release.claim.lines())
-                self._warn_of(release.claim)
+                self._warn_owner(release.claim)
                 release.reserve()
                 released = release.draw()
                 lines = release.reserved_claim.lines()
@@ -379,14 +379,14 @@ class Fitted:
                 portable = Portable.from_release(release.head, released, {}, lines)
                 return replace(portable, slope=released.slope)
 
-    def _warn_of(self, claim: Claim) -> None:
-        """Warn of what looks wrong with a release, such as a guarantee that means little.
+    def _warn_owner(self, claim: Claim) -> None:
+        """Warn the data owner if a release looks wrong, for example if its guarantee is weak.
 
         Args:
             claim: the claim of the release.
         """
-        for line in claim.owner_warnings(self.model.problem.dataset.declared_size):
-            warn_user(line, Doubtful)
+        for warning in claim.owner_warnings(self.model.problem.dataset.declared_size):
+            warn_user(warning, Doubtful)
 
     @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:

@@ -26,7 +26,7 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
 from agt.models.model import Model
 from agt.relations import RELATIONS
-from agt.settings import MOST_ROWS, schema
+from agt.settings import MAX_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt_audit.intervals import audit_intervals
@@ -1032,7 +1032,7 @@ class Auditor:
         largest of all elements of a group, so this is about all bounds of a group together.
         """
         relation = self.problem.settings.relation
-        edits_within_k = RELATIONS[relation.name].describe_edits_within_k(relation.unit_rows)
+        edits_within_k = RELATIONS[relation.name].describe_neighbours(relation.unit_rows)
         largest_first = sorted(self.parameter_deviations.items(), key=lambda item: -item[1])
         narrowings = {}
         for group, deviation in (*largest_first[:1], *largest_first[-1:]):
@@ -1332,7 +1332,7 @@ def edit_and_distance(edit: EditedRecords) -> EditAndDistance:
 
 def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
     """Yield the ids of the records in each step's batch, without the limit n_max."""
-    for rows in replace(plan, n_max=MOST_ROWS).batches(records.units):
+    for rows in replace(plan, n_max=MAX_ROWS).batches(records.units):
         yield records.ids[rows]
 
 

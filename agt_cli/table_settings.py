@@ -16,7 +16,7 @@ from agt.data.file_settings import LabelledFileSettings
 from agt.data.settings import ColumnName, check_label_range
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MAX_TOTAL_EPS
-from agt.settings import MOST_ROWS, DeclaredSize, keyword_schema, schema, validate
+from agt.settings import MAX_ROWS, DeclaredSize, keyword_schema, schema, validate
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
 from agt_cli.typed_ranges import read_range
@@ -221,7 +221,7 @@ class StartAnswers:
     ) = None
     size: DeclaredSize | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
     id_permanent: Annotated[bool | None, BeforeValidator(read_flag)] = None
     eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5

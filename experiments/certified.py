@@ -545,7 +545,7 @@ def training_curve(
         frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {
-            "k counts": RELATIONS[relation].describe_edits_within_k(),
+            "k counts": RELATIONS[relation].describe_neighbours(),
             "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
         }
         about["epochs"] = int(frame["epoch"].max())

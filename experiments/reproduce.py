@@ -530,8 +530,8 @@ def _words(profile: Profile) -> str:
         else "accounting=paper: no proof of privacy"
     )
     return (
-        f"{privacy.name}: k counts {privacy.describe_edits_within_k()}; unlearning with "
-        f"{unlearning.name}: {unlearning.describe_edits_within_k()}; {proof}"
+        f"{privacy.name}: k counts {privacy.describe_neighbours()}; unlearning with "
+        f"{unlearning.name}: {unlearning.describe_neighbours()}; {proof}"
     )
 
 

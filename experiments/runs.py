@@ -86,7 +86,7 @@ class Standing:
     @property
     def counts(self) -> str:
         """What one k counts."""
-        return RELATIONS[self.relation].describe_edits_within_k()
+        return RELATIONS[self.relation].describe_neighbours()
 
 
 @dataclass(frozen=True)

@@ -127,19 +127,19 @@ def _check_record_forms(layers: dict[str, nn.Module]) -> None:
         layers: the layer's name -> the layer, in the order of the network.
 
     Raises:
-        ConfigError: a layer cannot take what the layers before it give.
+        ConfigError: a layer does not accept the form of the previous layer's output.
     """
     previous = ""  # the description of the layer before, for the error
     form = ""  # of the values between layers: "rows" or "images", or empty while it is unknown
     for name, layer in layers.items():
         description = f"layer {name} ({type(layer).__name__})"
-        # A layer that is not listed there takes either form, and gives the form that it takes.
-        taken, given = RECORD_FORMS.get(type(layer), (form, form))
-        if form and taken != form:
-            between = "nn.Flatten()" if taken == "rows" else "nn.Unflatten()"
+        # A layer that is not listed there accepts either form, and keeps it.
+        input_form, output_form = RECORD_FORMS.get(type(layer), (form, form))
+        if form and input_form != form:
+            between = "nn.Flatten()" if input_form == "rows" else "nn.Unflatten()"
             raise ConfigError(
-                f"model: {description} takes {taken}, but the layer before it, {previous}, "
+                f"model: {description} takes {input_form}, but the layer before it, {previous}, "
                 f"gives {form}: put {between} between the two layers"
             )
         previous = description
-        form = given
+        form = output_form

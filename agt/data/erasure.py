@@ -43,12 +43,12 @@ class ErasedDataset:
     """A dataset without the records that were erased, and the erased records.
 
     Attributes:
-        rest: the dataset without the erased records.
+        remaining: the dataset without the erased records.
         erased: the erased records that the data still have, loaded together with all others.
         untouched: the fact that the erasure does not change the other records, or why it may.
     """
 
-    rest: Dataset
+    remaining: Dataset
     erased: Records
     untouched: Fact
 
@@ -75,16 +75,16 @@ def load_without_erased(
     constants: Evidence = loaded.preprocessing
     if hasattr(source, "with_constants"):
         constants = source.with_constants(loaded.settled).constants
-    rest = loaded
+    remaining = loaded
     if erased.any():
         if hasattr(source, "load_without"):
-            rest = source.load_without(is_erased)
+            remaining = source.load_without(is_erased)
         else:
-            rest = without(loaded, erased, constants)
+            remaining = without(loaded, erased, constants)
     settled_before = loaded.settled if before is None else before
-    same_constants = _as_json(settled_before) == _as_json(rest.settled)
+    same_constants = _as_json(settled_before) == _as_json(remaining.settled)
     untouched = _untouched_fact(constants, same_constants)
-    return ErasedDataset(rest, loaded.train.take(erased), untouched)
+    return ErasedDataset(remaining, loaded.train.take(erased), untouched)
 
 
 def _as_json(settled: Mapping[str, object]) -> str:

@@ -127,6 +127,7 @@ class NumberFormat:
     unit: str = ""
 
     def __post_init__(self) -> None:
+        """Raise ValueError if signs are ambiguous: two equal ones, or a unit with digits."""
         if self.thousands == self.decimal:
             raise ValueError(
                 f"decimal and thousands are both {self.decimal!r}: give two different characters"

@@ -21,7 +21,7 @@ from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Fact, declared, evidence, not_held, proved
 from agt.parameters import explaining_parameters
-from agt.settings import MOST_ROWS
+from agt.settings import MAX_ROWS
 
 _NOT_IN_IDS = re.compile("[\0\ud800-\udfff]")
 
@@ -61,9 +61,10 @@ class Declared:
     public: bool = False
 
     def __post_init__(self) -> None:
-        if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
+        """Raise ConfigError if a declaration has a wrong type or is out of range."""
+        if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MAX_ROWS):
             raise ConfigError(
-                f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}"
+                f"declared.size={self.size!r}: give a whole number from 1 to {MAX_ROWS}"
             )
         if self.classes is not None and (
             isinstance(self.classes, str) or not isinstance(self.classes, Iterable)
@@ -126,11 +127,7 @@ def dataset_from_arrays(
         DataError: a length or dtype is wrong, a label is missing or not listed, or a feature is
             NaN; the message names the row.
     """
-    is_mapped = isinstance(x, np.memmap)
-    features = check_features(x)
-    if not is_mapped:
-        # A model must not change when its owner edits the array later, for example in ``unfit``.
-        features = features.copy()
+    features = _own_features(x)
     count = len(features)
     y = _check_values("y", y, count)
     labels = _class_labels(y, declarations) if numbers is None else _numeric_labels(y, numbers)
@@ -144,20 +141,16 @@ def dataset_from_arrays(
     else:
         names = check_names("ids", ids, count)
     train = records(features, labels.indices, names, units, public)
-    selection_facts: list[Fact] = []
-    if ids is None:
-        selection_facts.append(proved("ids_by_content"))
-    else:
-        selection_facts.append(_ids_fact("ids", names, declarations.ids))
+    selection_facts: list[Fact] = [proved("ids_by_content")]
+    if ids is not None:
+        selection_facts = [_ids_fact("ids", names, declarations.ids)]
     if units is not None:
         selection_facts.append(_ids_fact("units", units, declarations.ids))
     if public is not None:
         selection_facts.append(declared("marked_public"))
     has_columns = ids is not None or units is not None or public is not None
     selection_facts += label_free_facts(label_free, has_columns)
-    selection_facts.append(
-        column_facts[0] if column_facts else _features_fact(declarations.features)
-    )
+    rows_fact = column_facts[0] if column_facts else _features_fact(declarations.features)
     dataset = Dataset(
         name="arrays",
         target=labels.target,
@@ -165,7 +158,7 @@ def dataset_from_arrays(
         test=train.take(np.empty(0, dtype=np.int64)),
         declared_size=declarations.size,
         scaling={},
-        selection=evidence(*selection_facts),
+        selection=evidence(*selection_facts, rows_fact),
         label_free=label_free,
         preprocessing=evidence(*column_facts[1:], labels.fact),
         size=_size_fact(declarations.size),
@@ -277,6 +270,20 @@ def check_features(x: object) -> np.ndarray:
         return features
     with np.errstate(over="ignore"):
         return features.astype(np.float64)
+
+
+def _own_features(x: np.ndarray) -> np.ndarray:
+    """Return a copy of the features, or the features themselves if they are memory-mapped.
+
+    Raises:
+        DataError: as ``check_features``.
+    """
+    is_mapped = isinstance(x, np.memmap)
+    features = check_features(x)
+    if not is_mapped:
+        # A model must not change when its owner edits the array later, for example in ``unfit``.
+        return features.copy()
+    return features
 
 
 def _check_values(name: str, values: object, count: int) -> np.ndarray:

@@ -398,6 +398,25 @@ class FileFeatures:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class _RowCells:
+    """The columns of a file that are not features or ids; None: the settings name no such column.
+
+    Attributes:
+        labels: [n] object, text; or float64, numbers.
+        units: [n] str.
+        public: [n] bool.
+        is_test: [n] bool.
+        groups: column -> [n] the subgroup of each row, as text.
+    """
+
+    labels: np.ndarray
+    units: np.ndarray | None
+    public: np.ndarray | None
+    is_test: np.ndarray | None
+    groups: Mapping[str, np.ndarray]
+
+
 @schema
 class LabelledFile(LabelledFileSettings, ABC):
     """A file with one record in each row, and the meaning of its columns."""
@@ -569,6 +588,45 @@ class LabelledFile(LabelledFileSettings, ABC):
         n = len(content[0])
         if not n:
             raise DataError(f"{columns.path}: no rows")
+        cells = self._read_cells(columns, n)
+        ids, copy_groups = self._row_ids(columns, content, cells)
+        has_columns = any(
+            names is not None for names in (self.id, cells.units, cells.public, cells.is_test)
+        )
+        facts = id_facts(self.id, ids, self.unit, cells.units, self.public, self.id_permanent)
+        facts += label_free_facts(self.label_free, has_columns)
+        repeated = 0
+        if test is not None:
+            is_test = np.full(n, test)
+        else:
+            is_test = self._split(cells, copy_groups)
+            self._check_both_splits(is_test, columns.path)
+            if cells.is_test is None and cells.units is None and ids is not copy_groups:
+                repeated = int(np.count_nonzero(ids != copy_groups))
+        return FileRows(
+            columns=columns,
+            content=content,
+            labels=cells.labels,
+            ids=ids,
+            units=cells.units,
+            public=cells.public,
+            test=is_test,
+            facts=facts,
+            groups=cells.groups,
+            erased=np.zeros(n, dtype=bool),
+            repeated=repeated,
+        )
+
+    def _read_cells(self, columns: ColumnReader, count: int) -> _RowCells:
+        """Read the columns of a file that are not features or ids.
+
+        Args:
+            columns: the file.
+            count: the number of rows.
+
+        Raises:
+            DataError: a column is absent, has another length, or a value cannot be used.
+        """
         if self._numbers is None:
             labels = read_labels(columns, self.label, self._listed or ())
         else:
@@ -588,51 +646,53 @@ class LabelledFile(LabelledFileSettings, ABC):
             str(self.public): public,
             str(split_column): is_test,
         }
-        same_length(columns.path, n, {**groups, **arrays})
-        if self.id is None:
-            # The label is a part of the content, unless ids must stay when labels change.
-            hashed_labels = None if self.label_free else labels
-            digests = default_digests(
-                *content, hashed_labels, units, public, is_test, exact=self.exact
-            )
-            copy_groups = ids_of_digests(digests)  # equal rows have the same
-            ids = number_copies(copy_groups, digests)
-        else:
+        same_length(columns.path, count, {**groups, **arrays})
+        return _RowCells(labels, units, public, is_test, groups)
+
+    def _row_ids(
+        self, columns: ColumnReader, content: RowContent, cells: _RowCells
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the id of each row, and an id that only equal rows share.
+
+        Args:
+            columns: the file.
+            content: the features as the file has them.
+            cells: the other columns of the same rows.
+
+        Returns:
+            ([n] str, unique; [n] str). Both are the same if a column has the ids.
+
+        Raises:
+            DataError: the ids of the column are not usable.
+        """
+        if self.id is not None:
             ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
-            same_length(columns.path, n, {self.id: ids})
-            copy_groups = ids
-        has_columns = any(names is not None for names in (self.id, units, public, is_test))
-        facts = id_facts(self.id, ids, self.unit, units, self.public, self.id_permanent)
-        facts += label_free_facts(self.label_free, has_columns)
-        repeated = 0
-        if test is not None:
-            is_test = np.full(n, test)
-        else:
-            if is_test is None:
-                split_names = copy_groups if units is None else units  # copies share a split
-                is_test = hash_split(split_names, self.test_fraction, self.split_key)
-                if units is None and ids is not copy_groups:
-                    repeated = int(np.count_nonzero(ids != copy_groups))
-            self._check_both_splits(is_test, columns.path)
-        return FileRows(
-            columns=columns,
-            content=content,
-            labels=labels,
-            ids=ids,
-            units=units,
-            public=public,
-            test=is_test,
-            facts=facts,
-            groups=groups,
-            erased=np.zeros(n, dtype=bool),
-            repeated=repeated,
-        )
+            same_length(columns.path, len(cells.labels), {self.id: ids})
+            return ids, ids
+        # The label is a part of the content, unless ids must stay when labels change.
+        hashed_labels = None if self.label_free else cells.labels
+        attributes = (hashed_labels, cells.units, cells.public, cells.is_test)
+        digests = default_digests(*content, *attributes, exact=self.exact)
+        copy_groups = ids_of_digests(digests)
+        return number_copies(copy_groups, digests), copy_groups
 
     @property
     def _split_column(self) -> str | None:
         """The column that marks test records; None: hashes of ids split the records."""
         name: str | None = getattr(self, self.SPLIT)
         return name
+
+    def _split(self, cells: _RowCells, copy_groups: np.ndarray) -> np.ndarray:
+        """Return which rows are test records, [n] bool, from a column or by hashes of ids.
+
+        Args:
+            cells: the columns of the rows.
+            copy_groups: [n] str, ids that only equal rows share, so that copies share a split.
+        """
+        if cells.is_test is not None:
+            return cells.is_test
+        split_names = copy_groups if cells.units is None else cells.units
+        return hash_split(split_names, self.test_fraction, self.split_key)
 
     def _check_both_splits(self, is_test: np.ndarray, path: Path) -> None:
         """Raise DataError unless there are training records and test records.

@@ -56,6 +56,7 @@ class Records:
     rows: np.ndarray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        """Check shapes, types and ids, and that features are finite if they are in memory."""
         n = len(self.features)
         arrays = {name: getattr(self, name) for name in ("labels", "ids", "units", "public")}
         for name, array in (*arrays.items(), *self.groups.items()):
@@ -85,7 +86,7 @@ class Records:
 
     @property
     def population_mismatches(self) -> list[str]:
-        """Why these queries look like another population's, in sentences; empty: they do not."""
+        """Sentences on why these queries look like another population's; empty: they do not."""
         return population_mismatches(self.outside, len(self))
 
     @property

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 from agt.errors import ConfigError
 from agt.messages import Message
 
-MOST_FEATURES = 2**16
+MAX_FEATURES = 2**16
 CLASSES = "classes"
 """The name of the list of classes in ``from_data`` and ``MeasurementNote.of``."""
 SIZE = "size"

@@ -21,7 +21,7 @@ from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
+from agt.data.settings import CLASSES, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema, validate
@@ -62,11 +62,11 @@ class Columns(ColumnsSettings):
         return self._encoding(ranges).width
 
     def _check_width(self) -> None:
-        """Raise ValueError if a row would have more features than ``MOST_FEATURES``."""
+        """Raise ValueError if a row would have more features than ``MAX_FEATURES``."""
         width = self.feature_count
-        if width > MOST_FEATURES:
+        if width > MAX_FEATURES:
             raise ValueError(
-                f"these columns are encoded as {width} features, but at most {MOST_FEATURES} are "
+                f"these columns are encoded as {width} features, but at most {MAX_FEATURES} are "
                 "allowed: shorten the lists under 'categorical', or lower 'bins' or 'crosses'"
             )
 
@@ -432,8 +432,11 @@ class Table(TableSettings, Columns, LabelledFile):
         self._check_width()
 
     def _format_of(self, column: str) -> CellFormat | None:
-        # Queries that a program sends, or that come as parquet, have no csv format of their own.
-        # Text in them is read as text of the training file's csv is.
+        """Return how the text of a column is written, by default as in the training file's csv.
+
+        Queries that a program sends, or that are in a parquet file, have no csv format of their
+        own. So their text is read like that of the training file.
+        """
         declared_format = super()._format_of(column)
         if declared_format is None and self.csv.decimal != ".":
             return self.csv
@@ -503,12 +506,19 @@ class Table(TableSettings, Columns, LabelledFile):
         return replace(super().with_constants(settled), numeric=numeric)
 
     def _files(self) -> list[FileRows]:
+        """Read the rows of the file; with ``test``, also those of the file of test records."""
         if self.test is None:
             return super()._files()
         test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
+        """Return the features of every file, with ranges of the training records if necessary.
+
+        Raises:
+            DataError: a column has no value from which a range could be computed, or none of a
+                categorical column's values is listed.
+        """
         ranges: dict[str, Limits] = {}
         found_ranges: dict[str, Limits] = {}
         training_numbers = files[0].content[0]
@@ -540,6 +550,7 @@ class Table(TableSettings, Columns, LabelledFile):
         )
 
     def _constants(self) -> FileConstants:
+        """Return the constants that queries need; the file is only opened if they require it."""
         if self.settled is None and self._listed and None not in self.numeric.values():
             return FileConstants(self._listed)
         return super()._constants()
@@ -586,6 +597,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return self._measured(SIZE, "size_measured")
 
     def _classes_fact(self) -> Fact:
+        """Return the fact that the classes are public, measured, proposed or read off records."""
         if CLASSES in self.from_data:
             return not_held("classes_read_off_records", setting="dataset.from_data")
         if measured := self._measured(CLASSES, "classes_measured"):

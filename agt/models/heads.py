@@ -421,12 +421,12 @@ def describe_layers(network: nn.Sequential) -> LayerList:
         constructor. Parameters are not included.
     """
     # Not named_children(), which returns a layer that is used twice only once.
-    named = network._modules.items()
-    return [
-        {"name": name, "layer": type(layer).__name__, **_constructor_arguments(layer)}
-        for name, layer in named
-        if layer is not None
-    ]
+    descriptions = []
+    for name, layer in network._modules.items():
+        if layer is not None:
+            arguments = _constructor_arguments(layer)
+            descriptions.append({"name": name, "layer": type(layer).__name__, **arguments})
+    return descriptions
 
 
 def from_layers(layers: LayerList) -> nn.Sequential:

@@ -293,7 +293,7 @@ def prepare(
         complete = settings.source.load()
         no_records = complete.train.take(np.arange(0))
         data = ErasedDataset(complete, no_records, proved("no_record_left_out"))
-    loaded = with_notes(data.rest, _size_implied_by_normalizer(settings))
+    loaded = with_notes(data.remaining, _size_implied_by_normalizer(settings))
     erased = data.erased
     choices = compare_public_rows(
         settings.choices, settings.training.chosen_from, loaded, settings.source

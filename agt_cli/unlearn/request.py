@@ -123,7 +123,7 @@ class TrainingRecords:
         erased_earlier = None
         if log.erased:
             parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
-            data, erased_earlier = parted.rest, parted.erased
+            data, erased_earlier = parted.remaining, parted.erased
         else:
             data = source.load()
         index, then = Index.of(run, key), run.environment.get("data_digest")
