@@ -51,7 +51,7 @@ from agt.store.json_text import parse_json
 from agt.store.reading import Broken
 from agt.targets import imported
 
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 if TYPE_CHECKING:
     RelationName = str
