@@ -161,14 +161,22 @@ def test_no_label_is_proposed_without_a_reason(tmp_path: Path) -> None:
         ("account", [row % 4 for row in range(60)], False),
         ("account_balance", [row % 30 for row in range(60)], False),
         ("user", [row * 7919 for row in range(60)], False),
+        ("zper", [row // 3 * 7919 % 100_003 for row in range(600)], True),
+        ("income", [row * 7919 % 1_009 * 10 for row in range(3000)], False),
     ],
-    ids=["id", "camel case", "number", "few values", "of an account", "different"],
+    ids=[
+        *("id", "camel case", "number", "few values", "of an account", "different"),
+        *("rows in groups", "rows in no groups"),
+    ],
 )
 def test_who_the_rows_belong_to_is_asked_without_a_default_where_people_repeat(
     tmp_path: Path, name: str, values: list[object], asked: bool
 ) -> None:
-    table = pd.DataFrame({name: values, "age": range(60), "churn": ["yes", "no"] * 30})
-    table.to_csv(tmp_path / "t.csv", index=False)
+    ages = [row % 60 for row in range(len(values))]
+    churn = ["yes", "no"] * (len(values) // 2)
+    pd.DataFrame({name: values, "age": ages, "churn": churn}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     inspection = inspect_table(tmp_path / "t.csv")
     question = questions(inspection)["id"]
     assert (question.default == "") == asked
