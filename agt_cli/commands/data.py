@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agt.data.settings import CLASSES
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.settings import build, validate
 from agt.store.atomic import write_atomic
 from agt.store.reading import file_sha256
@@ -60,9 +60,10 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path)
     )
     rows = [(c.name, c.kind, seen(c), proposal(c, inspection)) for c in inspection.columns]
-    console.table(
-        f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows
-    )
+    title = f"{inspection.path}: {inspection.rows} rows"
+    if inspection.unlabelled:
+        title += f" with a label; {counted(inspection.unlabelled, 'row')} without one left out"
+    console.table(title, ("column", "kind", "seen", "proposal"), rows)
     doubts = [doubt.sentence for doubt in inspection.doubts]
     for sentence in doubts:
         console.say(sentence)

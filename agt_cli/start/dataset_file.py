@@ -29,6 +29,9 @@ def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
 
     A second label of the same table gets a file of its own, named by the table and the label. It is
     said, once.
+
+    Raises:
+        ConfigError: one of agt's own data sets has that name.
     """
     if settings.name or settings.force or settings.label is None:
         return settings
@@ -36,6 +39,7 @@ def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
     if label is None or str(label) == settings.label:
         return settings
     named = replace(settings, name=f"{settings.dataset}_{settings.label}")
+    named.check_name()
     console.warn(
         f"{settings.dataset_file} predicts '{label}', so the data set of '{settings.label}' is "
         f"called {named.dataset}."
@@ -136,5 +140,5 @@ def _refusal(settings: StartSettings, inspection: Inspection) -> ConfigError:
     return ConfigError(
         f"{settings.dataset_file} already exists and may contain your declarations: to train with "
         f"this file as it is, type `{training}`; to overwrite it by new answers, `{start} "
-        f"force=true`; for another file beside it, `{start} name=NAME`"
+        f"force=true`; for another file beside it, `{start} name={settings.dataset}_2`"
     )

@@ -2,6 +2,7 @@
 pasted.
 """
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -91,6 +92,10 @@ def test_rows_without_a_label_are_left_out_by_a_rule_that_is_declared(
     told = agt("start", "t.csv", *ANSWERS, "missing_label=drop", "--json").ended(0).json
     assert dataset(tmp_path)["missing_label"] == "drop"
     assert "missing_label=drop" in shlex.split(told["commands"][0])
+    conditions = json.loads((tmp_path / told["run"] / "conditions.json").read_text())
+    (b,) = [entry for entry in conditions if entry["letter"] == "b"]
+    assert b["standing"] == "declared", "so every claim lists it"
+    assert "unlabelled_rows_left_out" in {fact["code"] for fact in b["facts"]}
     agt("data", "inspect", "t.csv", "name=other", "missing_label=drop").ended(0)
     assert dataset(tmp_path, "other")["missing_label"] == "drop"
     agt("train", "dataset=other", "-q").ended(0)
@@ -213,8 +218,10 @@ def test_a_size_that_is_exactly_the_number_of_rows_is_asked_about(agt: Agt, tmp_
 def test_a_size_alone_updates_the_dataset_file(agt: Agt, tmp_path: Path) -> None:
     plain(tmp_path / "t.csv")
     agt("start", "t.csv", *ANSWERS, "-q").ended(0)
-    said = agt("start", "t.csv", *ANSWERS, "size=400", "-q").ended(0)
+    said = agt("start", "t.csv", *ANSWERS, "size=400", "--json").ended(0)
     assert "declared_size is now 300" in said.err
+    trained = (tmp_path / said.json["run"] / "config.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(trained)["dataset"]["declared_size"] == 300
     assert dataset(tmp_path)["declared_size"] == 300
     file = tmp_path / FILE
     file.write_text(file.read_text(encoding="utf-8").replace("[10, 90]", "[0, 120]"))
@@ -250,7 +257,7 @@ def test_an_edited_file_is_judged_before_anything_is_asked(agt: Agt, tmp_path: P
     assert "purpose" not in refused.err, "nothing is asked before"
     training, anew, beside = re.findall("`agt (.*?)`", refused.err)
     assert anew == "start t.csv force=true"
-    assert beside == "start t.csv name=NAME"
+    assert beside == "start t.csv name=t_2"
     agt(*shlex.split(training), "-q").ended(0)
 
 
