@@ -125,6 +125,7 @@ def dataset_yaml(
     lists = {column: _list(words) for column, words in listed.items() if words}
     missing = "indicator" if any(column.missing for column in features) else "error"
     proposed = from_data(inspection)
+    not_public = proposed if unsaid is None else unsaid
     size = "null"
     size_remark = SIZE
     if table_rows is not None:
@@ -148,7 +149,7 @@ def dataset_yaml(
         *([f"# {LISTS}"] if listed else []),
         *_mapping("categorical", lists),
         *_formats(inspection),
-        f"from_data: {_list(proposed if unsaid is None else unsaid)}",
+        f"from_data: {_list(not_public)}",
         f"proposed_from_rows: {_list(proposed)}",
     ]
     if inspection.left_out:

@@ -218,10 +218,8 @@ def test_a_size_that_is_exactly_the_number_of_rows_is_asked_about(agt: Agt, tmp_
 def test_a_size_alone_updates_the_dataset_file(agt: Agt, tmp_path: Path) -> None:
     plain(tmp_path / "t.csv")
     agt("start", "t.csv", *ANSWERS, "-q").ended(0)
-    said = agt("start", "t.csv", *ANSWERS, "size=400", "--json").ended(0)
+    said = agt("start", "t.csv", *ANSWERS, "size=400", "-q").ended(0)
     assert "declared_size is now 300" in said.err
-    trained = (tmp_path / said.json["run"] / "config.yaml").read_text(encoding="utf-8")
-    assert yaml.safe_load(trained)["dataset"]["declared_size"] == 300
     assert dataset(tmp_path)["declared_size"] == 300
     file = tmp_path / FILE
     file.write_text(file.read_text(encoding="utf-8").replace("[10, 90]", "[0, 120]"))
@@ -259,6 +257,13 @@ def test_an_edited_file_is_judged_before_anything_is_asked(agt: Agt, tmp_path: P
     assert anew == "start t.csv force=true"
     assert beside == "start t.csv name=t_2"
     agt(*shlex.split(training), "-q").ended(0)
+
+
+def test_a_dataset_file_about_another_table_is_an_edited_one(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    (tmp_path / FILE).parent.mkdir(parents=True)
+    (tmp_path / FILE).write_text("label: nowhere\nid: 7\n", encoding="utf-8")
+    agt("start", "t.csv").ended(2, "may contain your declarations", "agt train dataset=t`")
 
 
 def release_of(told: dict[str, Any]) -> list[str]:
