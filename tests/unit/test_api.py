@@ -175,7 +175,7 @@ NETWORKS = [
     ),
     (nn.Sequential(nn.Linear(3, 5)), "loss=cross_entropy"),
     (nn.Sequential(nn.Linear(3, 1)), "nn.Linear(3, 2) as the last layer, or give loss=binary_cro"),
-    (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "leave out what follows the last nn.Linear"),
+    (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "Leave out what follows the last nn.Linear"),
     (nn.Linear(3, 2), "nn.Sequential(Linear(in_features=3, out_features=2"),
     (nn.Sequential, "network=Sequential()"),
     (lambda: OWN, "network=make_net()"),
