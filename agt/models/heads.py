@@ -352,11 +352,16 @@ def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
         for index, layer in enumerate(network):
             if type(layer) not in RULES:
                 return None
+            # PyTorch takes an image without a channel axis, and applies nn.Linear to the last axis.
+            axes = {nn.Linear: 2, nn.Conv2d: 4, nn.AvgPool2d: 4}.get(type(layer), values.dim())
+            reason = "" if values.dim() == axes else "another number of axes"
             try:
-                values = layer(values)
+                output = layer(values)
             except RuntimeError as error:
-                reason = _misfit_of_layer(layer, values, is_record, str(error))
-                return f"Layer {index} {reason}"
+                reason = str(error)
+            if reason:
+                return f"Layer {index} {_misfit_of_layer(layer, values, is_record, reason)}"
+            values = output
             is_record = is_record and isinstance(layer, nn.Flatten | nn.Unflatten)
     return None
 
@@ -386,10 +391,13 @@ def _misfit_of_layer(layer: nn.Module, values: torch.Tensor, is_record: bool, re
             f"takes images of {layer.in_channels} channels, but gets images of shape "
             f"{tuple(shape)}: write {corrected} there"
         )
-    if isinstance(layer, nn.Conv2d) and len(shape) < 3:
+    if isinstance(layer, nn.Conv2d | nn.AvgPool2d) and len(shape) != 3:
+        image = "(CHANNELS, HEIGHT, WIDTH)"
+        if len(shape) == 2:
+            image = f"(1, {shape[0]}, {shape[1]})"
         return (
-            f"takes images, but gets values of shape {tuple(shape)}: put nn.Flatten(), "
-            "nn.Unflatten(1, (CHANNELS, HEIGHT, WIDTH)) before it"
+            f"takes images (channels, height, width), but gets values of shape {tuple(shape)}: put "
+            f"nn.Flatten(), nn.Unflatten(1, {image}) before it"
         )
     return f"({layer}) does not take values of shape {tuple(shape)} ({reason})"
 

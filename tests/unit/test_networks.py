@@ -239,7 +239,17 @@ CROSS_ENTROPY = TrainingConfig("cross_entropy", 3, 0.5, 0.5)
         (
             (nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
             (9,),
-            r"Layer 0 takes images, but gets values of shape \(9,\): put nn\.Flatten\(\), nn\.Unf",
+            r"Layer 0 takes images .*shape \(9,\): put nn\.Flatten\(\), nn\.Unflatten\(1, \(CHANN",
+        ),
+        (
+            (nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
+            (3, 3),
+            r"Layer 0 takes images .*put nn\.Flatten\(\), nn\.Unflatten\(1, \(1, 3, 3\)\) before",
+        ),
+        (
+            (nn.Linear(3, 2),),
+            (3, 3),
+            r"Layer 0 takes 3 inputs, .*write nn\.Flatten\(\), nn\.Linear\(9, 2\)",
         ),
         (
             (nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(8, 2)),
