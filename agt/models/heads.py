@@ -310,7 +310,8 @@ class CustomNetwork:
             classes: the number of classes.
             loss: the name of the training's loss.
         """
-        layers = {name: layer for name, layer in network.named_children() if layer is not None}
+        # Not named_children(), which names a layer that is used twice only once.
+        layers = {name: layer for name, layer in network._modules.items() if layer is not None}
         usable = [layer for layer in layers.values() if type(layer) in RULES]
         problems: list[str | Message] = []
         without_rule = missing_rules(layers)
@@ -349,8 +350,8 @@ def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
     values = torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device)
     is_record = True  # whether ``values`` still are the record, perhaps in another shape
     with torch.no_grad():
-        for index, layer in enumerate(network):
-            if type(layer) not in RULES:
+        for name, layer in network._modules.items():
+            if layer is None or type(layer) not in RULES:
                 return None
             # PyTorch takes an image without a channel axis, and applies nn.Linear to the last axis.
             axes = {nn.Linear: 2, nn.Conv2d: 4, nn.AvgPool2d: 4}.get(type(layer), values.dim())
@@ -360,7 +361,7 @@ def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
             except RuntimeError as error:
                 reason = str(error)
             if reason:
-                return f"Layer {index} {_misfit_of_layer(layer, values, is_record, reason)}"
+                return f"Layer {name} {_misfit_of_layer(layer, values, is_record, reason)}"
             values = output
             is_record = is_record and isinstance(layer, nn.Flatten | nn.Unflatten)
     return None

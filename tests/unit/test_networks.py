@@ -277,3 +277,10 @@ def test_all_that_keeps_a_network_from_being_trained_is_named_at_once() -> None:
         "nn.Linear(8, 2)",
     ):
         assert named in str(error.value)
+
+
+def test_a_layer_that_is_used_twice_is_refused_as_shared_and_not_as_a_misfit() -> None:
+    layer = nn.Linear(2, 2)
+    made = CustomNetwork(lambda: nn.Sequential(layer, nn.ReLU(), layer), "the function")
+    with pytest.raises(ConfigError, match="two layers share a parameter"):
+        made.build((2,), 2, CROSS_ENTROPY)
