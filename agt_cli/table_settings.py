@@ -137,8 +137,8 @@ class TableFile:
             )
         if self.dataset_file.exists() and not self.force:
             training = shlex.join(["agt", "train", f"dataset={self.dataset}", *certificate])
-            existing_label = _label_of(self.dataset_file)
-            if existing_label and self.label and existing_label != self.label:
+            if self.has_other_label():
+                existing_label = _label_of(self.dataset_file)
                 raise ConfigError(
                     f"{self.dataset_file} already exists and has another label "
                     f"({existing_label!r}, not {self.label!r}): give another name with name=NAME; "
@@ -151,10 +151,35 @@ class TableFile:
                 "name=NAME, or force=true to overwrite this file"
             )
 
+    def has_other_label(self) -> bool:
+        """Return whether the dataset file exists and has another label than the one given."""
+        existing_label = _label_of(self.dataset_file)
+        return None not in (existing_label, self.label) and existing_label != self.label
+
     def check_file(self) -> None:
         """Raise ConfigError if the table is a folder."""
         if self.file.is_dir():
             raise ConfigError(folder_for_file(self.file))
+
+    def check_columns(self) -> None:
+        """Raise DataError if the table lacks a column that a setting names.
+
+        Only the first line of a csv is read, and only one whose form nothing else is said of.
+        """
+        if self.header is False or self.encoding is not None or not self.file.is_file():
+            return
+        named = [
+            ("label", self.label),
+            ("id", self.id),
+            *(("drop", name) for name in self.drop or ()),
+        ]
+        # agt start takes id=none where no column names the records.
+        columns = [(setting, name) for setting, name in named if name not in (None, "none")]
+        if columns:
+            # Imported only where columns are named, because it loads the settings of data.
+            from agt_cli.table_columns import check_named_columns
+
+            check_named_columns(self.file, columns, self.separator)
 
 
 def _label_of(dataset_file: Path) -> str | None:
@@ -261,15 +286,18 @@ def check_start(config: Mapping[str, Any]) -> None:
     _read(StartAnswers, config)
     table = _read(TableFile, config)
     table.check_file()
+    table.check_columns()
     asks = config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]
-    if asks or not table.dataset_file.exists():
+    if asks or not table.dataset_file.exists() or table.has_other_label():
         table.check_dataset_file()
 
 
 def check_data(config: Mapping[str, Any]) -> None:
     """Raise ConfigError if ``agt data inspect`` must not write its dataset file."""
     if config.get("action") == "inspect":
-        _read(TableFile, config).check_dataset_file()
+        table = _read(TableFile, config)
+        table.check_dataset_file()
+        table.check_columns()
 
 
 def _read(cls: type[Any], config: Mapping[str, Any]) -> Any:

@@ -25,11 +25,12 @@ from agt.data.column_reader import ID_KINDS, ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.files import open_columns
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
+from agt.data.header import no_such_column
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget, NumericTarget, Target
-from agt.errors import ConfigError, DataError, counted, few, nearest
+from agt.errors import ConfigError, DataError, counted, few
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
     FEW_NUMBERS,
@@ -403,10 +404,7 @@ def inspect_table(
     named += [("drop", name) for name in drop]
     for setting, name in named:
         if name is not None and name not in columns.names:
-            raise DataError(
-                f"{path}: the file has no column '{name}', but the setting {setting} names "
-                f"it{nearest(name, columns.names)}"
-            )
+            raise DataError(no_such_column(path, name, setting, columns.names))
     names = [name for name in columns.names if name not in drop]
     if not names:
         raise ConfigError(
