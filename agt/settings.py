@@ -616,7 +616,8 @@ def _explain(cls: Any, error: ValidationError, where: str) -> Message:
     )
     problem = _problem_of(cls, first, path)
     template = "{setting}: {problem}"
-    if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
+    is_one_value = isinstance(first.get("input"), int | float | str)
+    if first["type"] == "tuple_type" and is_one_value and ".." not in str(first["input"]):
         template = "{setting}: {problem}: give {setting}=[{value}]"
     value = _entries(first.get("input"))
     return Message(template, setting=Setting(path), problem=problem, value=value)

@@ -12,6 +12,7 @@ from typing import Any
 
 from agt.errors import ConfigError
 from agt.store.folder import check_manifest
+from agt_cli.configuration import digest_of
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import (
@@ -23,7 +24,6 @@ from agt_cli.places import (
 )
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.found import resolve_latest
-from agt_cli.usage import COMMANDS
 
 
 def check_settings(command: str, config: Mapping[str, Any]) -> None:
@@ -33,9 +33,8 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         command: the name of the command.
         config: its settings, as plain containers.
     """
-    if COMMANDS[command].recorded or command in ("start", "data"):
-        # ``resolve_latest`` refuses an empty ``run``, with a message that says what to give.
-        check_not_empty({key: value for key, value in config.items() if key != "run"})
+    # ``resolve_latest`` refuses an empty ``run``, with a message that says what to give.
+    check_not_empty({key: value for key, value in config.items() if key != "run"})
     if command in CHECKS:
         module, _, name = CHECKS[command].rpartition(".")
         getattr(import_module(module), name)(config)
@@ -67,7 +66,7 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         return
     texts = {key: value for key, value in config.items() if isinstance(value, str)}
     check_run(command, Path(named), texts)
-    check_digest(Path(named), texts.get("digest"))
+    check_digest(Path(named), digest_of(config, "digest"))
     if command != "audit" and texts.get("inputs", LINES) != LINES:
         check_queries(Path(texts["inputs"]), Run.at(Path(named)))
     if command == "unlearn" and config.get("ids") is None:
@@ -82,7 +81,7 @@ def check_digest(folder: Path, digest: str | None) -> None:
 
     Args:
         folder: of the run. While an erasure replaces its files, nothing is checked.
-        digest: the value of the key ``digest``, a valid digest; None: none was given.
+        digest: the digest that the run must have; None: any.
     """
     if digest is not None and not has_pending_commit(folder):
         check_manifest(folder, "train", digest, "run")

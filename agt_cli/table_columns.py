@@ -16,16 +16,16 @@ from agt.data.header import (
     read_first_lines,
 )
 from agt.errors import DataError
-from agt.store.locations import locate
+from agt.store.locations import possible_paths
 
 
 def check_columns_of_table(settings: TableSettings) -> None:
     """Raise DataError if a table that is trained on lacks a column, as far as its first line tells.
 
-    Raises:
-        DataMissing: the table is not there.
+    Nothing is raised if the table is not there.
     """
-    path = locate(settings.path, settings.data_dir, "dataset.path or data_dir")
+    places = possible_paths(settings.path, settings.data_dir)
+    path = next((place for place in places if place.exists()), settings.path)
     lines = read_first_lines(path, settings.csv.encoding)
     if lines is None or not settings.csv.header:
         return

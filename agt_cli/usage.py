@@ -512,14 +512,14 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
             unknown = f"unknown word '{given}' after `{before}`{hint}"
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before += f" {given}"
-    for given in rest if missing and missing.key == "path" else ():
+    for given in rest if missing and missing.free else ():
         key, equals, value = given.partition("=")
-        if equals and key in ("run", "release", "folder", "file"):
+        if equals and key in ("run", "release", "folder", missing.key):
             # `latest` stands for a run where a setting run=... is read, and is no path here.
-            folder = value if value not in ("", "latest") else "PATH"
+            shown = value if value not in ("", "latest") else missing.free
             raise ConfigError(
-                f"agt {name} has no setting {key}=..., because it takes the path without a key: "
-                f"type agt {name} {folder}"
+                f"agt {name} takes {missing.free} without a key: type {before} {shown} instead of "
+                f"{given}"
             )
     if missing:
         possible = " or ".join(missing.known)
@@ -599,7 +599,9 @@ def _bare_positions(rest: Sequence[str]) -> list[int]:
     return [
         position
         for position, word in enumerate(rest)
-        if position not in options and "=" not in word and not word.startswith(("+", "~"))
+        if position not in options
+        and "=" not in word
+        and (not word.startswith(("+", "~")) or word.startswith("~/"))
     ]
 
 
