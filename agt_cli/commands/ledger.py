@@ -85,7 +85,6 @@ class LedgerConfig:
 
     def __post_init__(self) -> None:
         self._check_keys()
-        self._check_not_empty()
         self._check_names()
         self._check_data()
 
@@ -100,12 +99,6 @@ class LedgerConfig:
                     f"{key}=... only applies to agt ledger {actions}: leave it out of agt ledger "
                     f"{self.action}"
                 )
-
-    def _check_not_empty(self) -> None:
-        """Raise ConfigError for a setting that is an empty text."""
-        for key, value in vars(self).items():
-            if value == "":
-                raise ConfigError(f"{key}= is empty: give a value, or leave it out")
 
     def _check_names(self) -> None:
         """Raise ConfigError for a head or a ledger's name that cannot be meant so."""

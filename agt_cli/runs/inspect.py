@@ -33,11 +33,12 @@ from agt.data.formats import (
     date_of,
     reads,
 )
+from agt.data.header import no_such_column
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget, NumericTarget, Target
-from agt.errors import ConfigError, DataError, counted, few, nearest
+from agt.errors import ConfigError, DataError, counted, few
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
     FEW_NUMBERS,
@@ -477,10 +478,7 @@ def inspect_table(
     named += [("drop", name) for name in drop]
     for setting, name in named:
         if name is not None and name not in columns.names:
-            raise DataError(
-                f"{path}: the file has no column '{name}', but the setting {setting} names "
-                f"it{nearest(name, columns.names)}"
-            )
+            raise DataError(no_such_column(path, name, setting, columns.names))
     names = [name for name in columns.names if name not in drop]
     if not names:
         raise ConfigError(

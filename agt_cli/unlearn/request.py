@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agt.data.csv_format import SEPARATORS
 from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import copy_groups, load_without_erased
 from agt.data.files import open_columns
+from agt.data.header import SEPARATORS
 from agt.data.ids import CONTENT
 from agt.data.records import Records
 from agt.errors import ConfigError, few
