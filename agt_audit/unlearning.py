@@ -66,7 +66,7 @@ from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, from_the_start
+from agt_cli.unlearn.methods import METHODS, ErasureJob, choose_method, from_the_start
 from agt_cli.unlearn.rehearsal import copied
 
 RemovedRows = np.ndarray
@@ -1048,7 +1048,7 @@ class Unlearning(AuditKind):
                 tested = MethodUnderTest(method, opened, train, Path(scratch) / "run", self.queries)
                 try:
                     # called only because it raises if the method cannot be used
-                    chosen(method, trained.settings, trained.finished, False)
+                    choose_method(method, trained.settings, trained.finished, False)
                 except ConfigError as error:
                     if self.methods:
                         reason = (

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from agt.data.settings import (
     CLASSES,
+    DECLARED_SIZE,
     MOST_FEATURES,
     ColumnName,
     LabelWord,
@@ -239,8 +240,9 @@ class ColumnsSettings:
             public by nobody; the word classes, of the list of classes. Their owner replaces them by
             what is public, or takes them off this list.
         proposed_from_rows: columns (and the word classes) whose range or list stands as agt
-            proposed it from the records. Where its owner took the name off ``from_data``, and so
-            declared it public, claims say so; nothing else follows.
+            proposed it from the records; and the word declared_size, if agt computed this size from
+            their number. Where its owner took the name off ``from_data``, and so declared it
+            public, claims say so; nothing else follows.
         measurement: which of it all was measured with noise (``agt measure``); None: nothing.
         formats: numeric column, or label that is a number -> how it is written
             (``agt.data.formats``, which checks it).
@@ -304,7 +306,8 @@ class ColumnsSettings:
                     f"'numeric'{nearest(name, [*self._columns_of_numbers])}"
                 )
         self._check_listed("from_data", self.from_data)
-        self._check_listed("proposed_from_rows", self.proposed_from_rows)
+        constants = [name for name in self.proposed_from_rows if name != DECLARED_SIZE]
+        self._check_listed("proposed_from_rows", constants)
 
     def _check_listed(self, setting: str, names: Iterable[str]) -> None:
         """Raise ValueError unless each name in a list is that of a feature, or ``CLASSES``."""

@@ -17,6 +17,7 @@ from agt.messages import Message
 MOST_FEATURES = 2**16
 CLASSES = "classes"
 SIZE = "size"
+DECLARED_SIZE = "declared_size"
 """What ``from_data`` calls the list of classes."""
 
 

@@ -48,7 +48,7 @@ from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
+from agt.data.settings import CLASSES, DECLARED_SIZE, MOST_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
@@ -524,7 +524,13 @@ class Table(TableSettings, Columns, LabelledFile):
         return declared(code, claim=self.measurement.claim)
 
     def _size_fact(self) -> Fact | None:
-        return self._measured(SIZE, "size_measured")
+        if measured := self._measured(SIZE, "size_measured"):
+            return measured
+        if DECLARED_SIZE in self.proposed_from_rows and self.declared_size is not None:
+            return declared(
+                "size_public_proposed", size=self.declared_size, setting="dataset.declared_size"
+            )
+        return None
 
     def _classes_fact(self) -> Fact:
         if CLASSES in self.from_data:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agt.data.csv_format import CsvFormat
 from agt.data.formats import DeclaredFormat
-from agt.data.settings import CLASSES, ColumnName, LabelWord
+from agt.data.settings import CLASSES, DECLARED_SIZE, ColumnName, LabelWord
 from agt.errors import ConfigError, counted, few
 from agt.settings import build, schema, validate
 from agt.store.atomic import write_atomic
@@ -362,6 +362,7 @@ def dataset_yaml(
     size: int | None = None,
     unit_rows: int | None = None,
     id_permanent: bool = False,
+    size_is_proposed: bool = False,
 ) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
 
@@ -370,6 +371,7 @@ def dataset_yaml(
         size: the number of training records that is declared public; None: none is.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
         id_permanent: whether somebody declared that ids which look like row numbers are permanent.
+        size_is_proposed: whether ``size`` was computed from the number of rows.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -417,6 +419,9 @@ def dataset_yaml(
     missing = "indicator" if any(column.missing for column in features) else "error"
     looks_like_row_numbers = any(column.counts_rows for column in names)
     permanent = said and bool(names) and (id_permanent or not looks_like_row_numbers)
+    proposed = from_data(inspection)
+    if size_is_proposed:
+        proposed = (*proposed, DECLARED_SIZE)
     lines = [
         *HEAD.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -458,7 +463,7 @@ def dataset_yaml(
         ),
         *_formats(inspection),
         f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
-        f"proposed_from_rows: {_list(from_data(inspection))}",
+        f"proposed_from_rows: {_list(proposed)}",
     ]
     if inspection.left_out:
         lines += [

@@ -722,13 +722,15 @@ def _write(settings: StartSettings, inspection: Inspection, certificate: Sequenc
     }
     mine |= set() if "classes" in settings.private_groups else {CLASSES}
     read_off = from_data(inspection)
+    size = settings.declared_size(inspection)
     text = dataset_yaml(
         inspection,
         settings.dataset,
         unsaid=[name for name in read_off if name not in mine],
-        size=settings.declared_size(inspection),
+        size=size,
         unit_rows=settings.unit_rows,
         id_permanent=settings.id_permanent is True,
+        size_is_proposed=settings.size is None and size is not None,
     )
     if (
         not settings.dataset_file.exists()

@@ -8,6 +8,7 @@ from pydantic import InstanceOf
 
 from agt.errors import ConfigError
 from agt.ledger.payer import NoPayer
+from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.release import ReleaseTerms
@@ -115,6 +116,12 @@ class PrivateAnswers(PredictSettings):
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)
         with nullcontext(NoPayer()) if randomness.simulated else paying as payer:
+            if isinstance(payer, NoPayer) and payer.uncounted == Uncounted("unnamed"):
+                console.note(
+                    "to count all releases about the same data, create a ledger with agt ledger "
+                    "init NAME run=FOLDER total.eps=EPS, and give ledger=NAME. Each release is "
+                    "then debited from the ledger before anything is drawn"
+                )
             terms = ReleaseTerms(
                 conditions=opened.conditions,
                 accounting=self.accounting,

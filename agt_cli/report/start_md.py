@@ -188,9 +188,9 @@ class ProposedConstants:
         """What was declared, and what to do before a release; empty: nothing was."""
         if not self.proposed and self.size is not None:
             return (
-                "The size that you declared public was computed from the rows. Would you have "
-                f"declared the same with other people in the table? If not, correct {self.file} "
-                "before any release:"
+                "The size that you declared public was computed from the rows, and every claim "
+                "will say so. Would you have declared the same with other people in the table? If "
+                f"not, correct {self.file} before any release:"
             )
         if not self.proposed:
             return ""

@@ -52,7 +52,7 @@ from agt_cli.unlearn.log import (
     places,
 )
 from agt_cli.unlearn.methods import own_learner_of
-from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
+from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, source_as_trained
 
 SEARCHED_RUNS = "searched_runs"
 """In the facts of a request's entry: the key of another run -> ``records``, its own hashes of the
@@ -167,7 +167,7 @@ class TraceTargets:
         asked = known.log.waiting | set(request.records)
         train = known.data.train
         gone = np.array(
-            [known.index.words[place] in asked for place in known.place.tolist()], dtype=bool
+            [known.index.words[place] in asked for place in known.index_rows.tolist()], dtype=bool
         )
         erased = train.take(gone)
         test = known.data.test
@@ -202,7 +202,7 @@ class TraceTargets:
         """Return the targets of a run's last update, when only what the data still has is known."""
         key, batch = key_of(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
-        parted = load_without_erased(stated(run, settings), named(key, log.erased))
+        parted = load_without_erased(source_as_trained(run, settings), named(key, log.erased))
         is_of_batch = named(key, hashes)(parted.erased.ids, parted.erased.units)
         erased = parted.erased.take(is_of_batch)
         rest = parted.rest
