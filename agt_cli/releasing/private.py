@@ -116,12 +116,6 @@ class PrivateAnswers(PredictSettings):
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)
         with nullcontext(NoPayer()) if randomness.simulated else paying as payer:
-            if isinstance(payer, NoPayer) and payer.uncounted == Uncounted("unnamed"):
-                console.note(
-                    "to count all releases about the same data, create a ledger with agt ledger "
-                    "init NAME run=FOLDER total.eps=EPS, and give ledger=NAME. Each release is "
-                    "then debited from the ledger before anything is drawn"
-                )
             terms = ReleaseTerms(
                 conditions=opened.conditions,
                 accounting=self.accounting,
@@ -131,4 +125,11 @@ class PrivateAnswers(PredictSettings):
                 randomness=randomness,
             )
             request = PredictRequest(mechanism, terms, payer, opened, record, console, self.force)
-            return serve(request, self.lot) if lines else release_file(request)
+            result = serve(request, self.lot) if lines else release_file(request)
+            if isinstance(payer, NoPayer) and payer.uncounted == Uncounted("unnamed"):
+                console.note(
+                    "to count all releases about the same data, create a ledger with agt ledger "
+                    "init NAME run=FOLDER total.eps=EPS, and give ledger=NAME. Each release is "
+                    "then debited from the ledger before anything is drawn"
+                )
+            return result
