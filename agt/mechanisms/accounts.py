@@ -262,6 +262,4 @@ class Uncounted:
         """The claim's sentence about why no privacy ledger counts its release, as a list of one."""
         if self.why == "declined":
             return [sentences.declined_ledger(self.ledgers, self.unopened)]
-        if self.why == "unnamed":
-            return [sentences.unnamed_ledger()]
         return [sentences.NO_ACCOUNT]
