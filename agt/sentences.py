@@ -77,9 +77,9 @@ ALL_SPENT = (
     "within the total budget. It uses up this budget, so nothing more can be released"
 )
 ONLY_LEDGER = (
-    "declared, not checked: no other ledger counts releases about these people. agt compares only "
-    "the ledgers in the same folder, those beside the data's files, and those that were used on "
-    "the same account"
+    "the budget is that of this ledger alone: if another ledger counts releases about the same "
+    "people, the two budgets add up. agt looks for other ledgers only in the same folder, beside "
+    "the data's files, and among those that were used on the same account"
 )
 NO_HEAD = (
     "the ledger's latest entry is not recorded outside of the ledger. An older copy could "

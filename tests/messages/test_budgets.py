@@ -93,7 +93,7 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
 def test_claims_say_that_no_other_ledger_is_declared_to_count_these_people(tmp_path: Path) -> None:
     with new(tmp_path) as ledger:
         assert (
-            "declared, not checked: no other ledger counts releases about these people"
+            "the budget is that of this ledger alone"
             in ledger.claim_sentences()[1]
         )
 
