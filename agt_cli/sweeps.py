@@ -1,6 +1,6 @@
 """Run a sweep (``-m``): one job for each combination of settings, without those that are done.
 
-Whether a job is done is decided by its record alone. Its folder is named by its signature
+Only a job's record decides whether it is done. Its folder is named by its signature
 (agt_cli/jobs.py), and it is done if that folder holds a finished record, every file of which is as
 the run wrote it. What a launcher or a process returns for a job does not change this. If jobs
 differ only in the settings ``compute``, which no signature contains, a hash of these settings is
@@ -782,7 +782,7 @@ class JobTable:
 
     @property
     def states(self) -> str:
-        """How many jobs are in each state, such as "3 done, 1 failed"."""
+        """The number of jobs in each state, such as "3 done, 1 failed"."""
         counts = Counter(job.state for job in self.jobs)
         return ", ".join(f"{count} {state}" for state, count in counts.items())
 

@@ -234,7 +234,8 @@ def configure(config: Mapping[str, Any]) -> LedgerConfig:
 
 
 def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Create, show, verify or extend a ledger, as the action says, and return what --json prints.
+    """Create, show, verify or extend a ledger, as the action says, and return what --json
+    prints.
     """
     if config.run:
         config = replace(config, run=str(resolve_latest(vars(config), console.note)["run"]))

@@ -87,7 +87,8 @@ class MeasureSettings:
 
     @property
     def unknown_values(self) -> tuple[str, ...]:
-        """The values that are not declared public: names of columns, and ``CLASSES`` and ``SIZE``.
+        """The values that are not declared public: names of columns, and ``CLASSES`` and
+        ``SIZE``.
         """
         table = self.table
         not_public = {*table.from_data}

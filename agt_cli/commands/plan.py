@@ -434,7 +434,8 @@ def _if_releases_allowed(sentence: str, opened: OpenedRun) -> str:
 
 
 def _describe_first_order(planned: Plan) -> str:
-    """Return clauses that name the accuracies that were computed only to first order in the noise.
+    """Return clauses that name the accuracies that were computed only to first order in the
+    noise.
     """
     offered = {offer.mechanism for offer in planned.releases}
     text = ""

@@ -1,4 +1,5 @@
-"""agt runs: list the runs below a folder, or compare some of them. Their records are not verified.
+"""agt runs: list the runs below a folder, or compare some of them. Their records are not
+verified.
 """
 
 from collections import Counter

@@ -258,7 +258,9 @@ def _percent(share: float) -> str:
 
 
 def describe_range(values: pd.Series, format_value: Callable[[float], str]) -> str:
-    """Return a range of values in words; one value alone if it is no range."""
+    """Return the smallest and the largest of some values as text, or one value if they are
+    equal.
+    """
     return " to ".join(
         dict.fromkeys([format_value(float(values.min())), format_value(float(values.max()))])
     )
@@ -269,7 +271,7 @@ def draw_distance_histogram(
 ) -> dict[str, str]:
     """Draw how many queries have which stable distance; return the caption by its name.
 
-    Wrong predictions are drawn apart if labels are known.
+    Wrong predictions have bars of their own if labels are known.
 
     Args:
         record: into which it is drawn.
@@ -428,7 +430,9 @@ def _draw_points(
 
 
 def plane_map_ks(ks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the values of k that the map tells apart: round ones of the grid, and its ends."""
+    """Return the values of k at which the map changes its colour: round ones of the grid, and its
+    ends.
+    """
     return tuple(k for k in _bin_starts((0, *ks), MAP_LEVELS) if k in ks)
 
 
@@ -439,7 +443,7 @@ def _draw_colour_bar(
     edges: list[int],
     certification: LabelCertification,
 ) -> None:
-    """Draw which colour stands for which stable distance."""
+    """Draw the legend of the colours, which are stable distances."""
     centres = [
         (low + high) / 2 for low, high in zip(edges, [*edges[1:], edges[-1] + 1], strict=True)
     ]
@@ -488,7 +492,7 @@ def wrap_text(text: str, inches: float) -> str:
 def draw_headline(figure: Figure, finding: str, about: str) -> None:
     """Write above the axes what the figure shows, and what it is of.
 
-    It is text, whatever signs are in it.
+    Both are drawn as text, even if they contain signs of TeX.
     """
     lines = [wrap_text(line, figure.get_figwidth()) for line in (finding, about) if line]
     if lines:
@@ -496,7 +500,7 @@ def draw_headline(figure: Figure, finding: str, about: str) -> None:
 
 
 def legend_columns(names: Iterable[str], width: float) -> int:
-    """Return how many names fit beside one another below a figure of so many inches."""
+    """Return how many columns a legend has below a figure of this width in inches."""
     longest_line = max(len(shorten(line)) for name in names for line in name.split("\n"))
     return max(1, int(width * LETTERS_PER_INCH / (8 + longest_line)))
 

@@ -24,8 +24,8 @@ written by ``RunRecord.write``, which stores their hashes, and read by ``Folder.
     manifest.json                                            every file's hash
     lock, checkpoint/                                        while a run lasts
 
-``NextState`` is the next state of a run, written beside it as a whole record, and put in its place
-by ``commit`` (next_state.py).
+``NextState`` is the next state of a run, written as a whole record in a folder of the run;
+``commit`` makes it the run's state (next_state.py).
 """
 
 import json

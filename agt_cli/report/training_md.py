@@ -26,7 +26,7 @@ NOTES_WARNING = (
 
 
 def caution_advice(training: Mapping[str, Any]) -> list[str]:
-    """Return what the recipe's one knob would change, for the console.
+    """Return advice on ``training.caution``, the recipe's one setting, for the console.
 
     Returns:
         No line where the settings are not the recipe's.
@@ -55,12 +55,11 @@ def train_report(
     quality: ModelQuality,
     noise: Sequence[str] = (),
 ) -> str:
-    """report.md of a training run.
+    """Return report.md of a training run.
 
     Args:
         quality: on the test records.
-        noise: what may be said of weights that were trained with noise, and of later removals, a
-            line each.
+        noise: sentences on weights that were trained with noise, and on later removals.
     """
     kind, how = _describe_training(record, dataset, relation, certificate)
     return document(

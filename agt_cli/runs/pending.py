@@ -57,7 +57,7 @@ class StateMonitor:
 
     @property
     def changed(self) -> bool:
-        """Whether the run was changed, or a change was committed whose files are being moved."""
+        """True: the run was changed, or a change was committed whose files are being moved."""
         path = self.run.folder / MANIFEST
         try:
             state = path.stat()

@@ -225,11 +225,11 @@ class OpenedRun:
 
     Attributes:
         trained: the run.
-        kept: its dataset, without the records if queries are brought along.
-        model: as it was stored.
-        queries: none yet if they come as lines.
-        conditions: a to g, each as the weaker of its standing when the run was made and of what is
-            known today.
+        kept: its dataset, without training records if queries are in a file.
+        model: the stored model.
+        queries: the queries; empty if they are read from standard input.
+        conditions: conditions a to g, each with the weaker of the status that the run recorded and
+            the present one.
     """
 
     trained: TrainedRun
@@ -263,7 +263,7 @@ class OpenedRun:
 
     @property
     def dataset(self) -> Dataset:
-        """What it was trained on; without its records if queries are brought along."""
+        """The dataset of the run; without training records if queries are in a file."""
         return self.stored.problem.dataset
 
     @property
@@ -297,7 +297,7 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
 
     Raises:
         ConfigError: the training records, or what made their features, are not what they were.
-        DataError: likewise.
+        DataError: as above, if the data are read from other files.
     """
     recorded = {key: finished.environment.get(key) for key in DIGEST_NAMES}
     present = {
@@ -329,7 +329,8 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
 
 
 def read_queries(path: Path, run: RunWithoutRecords) -> Records:
-    """Return the queries of a file as a run's model takes them; none yet if they come as lines.
+    """Return the queries of a file as a run's model takes them; empty if they are read from
+    standard input.
 
     Raises:
         DataError: there are none, or they do not fit.
