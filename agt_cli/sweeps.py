@@ -91,7 +91,7 @@ class Job:
         finished_as: the signatures of finished runs that are this job. It is the signature, except
             for jobs that erase records (``signatures_on_earlier_states``).
         compute: a hash of the settings ``compute``, which are in no signature.
-        differs: the overrides that not all jobs of the call have.
+        differing_overrides: the overrides that not all jobs of the call have.
         run: its record; None: there is none.
         is_skipped: True: this call does not run it, because it was done before, or another process
             is running it.

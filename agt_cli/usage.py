@@ -249,7 +249,7 @@ class Command:
         config: the name of its primary configuration.
         help: what it does, for help pages.
         examples: command lines, for help pages.
-        words: what it takes without a key, in this order.
+        positionals: what it takes without a key, in this order.
         recorded: True: each run of the command leaves a record.
     """
 

@@ -104,7 +104,7 @@ class RunRecord(FolderWriter):
         resumed_run: the killed or failed run in this folder that is resumed; None: it is a new run.
 
     Attributes:
-        again: as given.
+        resumed_run: as given.
         digest: the digest of the finished run; None: it is not finished.
         standings: the list of conditions in Markdown; empty: none were recorded.
     """

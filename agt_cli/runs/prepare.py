@@ -444,7 +444,7 @@ class RunWithoutRecords:
 
     Attributes:
         problem: the problem of the training, without records.
-        settled: the configuration of the dataset, with all constants that were read from its file.
+        dataset_config: the configuration of the dataset, with all constants that were read from its file.
         encoder: the frozen encoder; None: there is none.
     """
 

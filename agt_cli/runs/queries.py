@@ -225,7 +225,7 @@ class OpenedRun:
 
     Attributes:
         trained: the run.
-        kept: its dataset, without training records if queries are in a file.
+        stored: its dataset, without training records if queries are in a file.
         model: the stored model.
         queries: the queries; empty if they are read from standard input.
         conditions: conditions a to g, each with the weaker of the status that the run recorded and
