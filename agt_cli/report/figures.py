@@ -79,6 +79,7 @@ HISTOGRAM_BINS = 12
 TRAINING_POINTS = 400  # drawn on a map, at most: the colours behind them stay visible
 WIDTH = 5.2  # inches: as wide as a phone shows without scrolling
 LETTERS_PER_INCH = 12  # of text along a figure
+LEGEND_MARK_LETTERS = 8  # the width of the line beside a name in a legend, and of the gaps
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -500,9 +501,14 @@ def draw_headline(figure: Figure, finding: str, about: str) -> None:
 
 
 def legend_columns(names: Iterable[str], width: float) -> int:
-    """Return how many columns a legend has below a figure of this width in inches."""
+    """Return how many columns a legend has below a figure of this width in inches, at least 1.
+
+    Args:
+        names: the entries of the legend; a name may have several lines.
+        width: of the figure.
+    """
     longest_line = max(len(shorten(line)) for name in names for line in name.split("\n"))
-    return max(1, int(width * LETTERS_PER_INCH / (8 + longest_line)))
+    return max(1, int(width * LETTERS_PER_INCH / (LEGEND_MARK_LETTERS + longest_line)))
 
 
 def draw_legend(
@@ -641,21 +647,29 @@ def _data_limits(axes: Axes, name: str) -> tuple[float, float]:
 
 
 def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
-    """Let one axis, x or y, end at two values; some room remains for marks."""
+    """End the line of an axis at two values, and remove the ticks outside of them.
+
+    The limits of the axis are a little wider, so that marks at the ends are not cut off.
+
+    Args:
+        axes: it is changed.
+        name: of the axis, x or y.
+        low, high: the smallest and the largest value of the data; positive on a logarithmic axis.
+    """
     axis = getattr(axes, f"{name}axis")
     if axis.get_scale() == "linear":
-        room = 0.02 * (high - low)
-        limits = (low - room, high + room)
-        slack = 1e-9 * (high - low)
+        margin = 0.02 * (high - low)
+        limits = (low - margin, high + margin)
+        rounding = 1e-9 * (high - low)
     else:
         factor = (high / low) ** 0.02
         limits = (low / factor, high * factor)
-        slack = 1e-9 * low
+        rounding = 1e-9 * low
     axes.set(**{f"{name}lim": limits})
     axes.spines["bottom" if name == "x" else "left"].set_bounds(low, high)
     for minor in (False, True):
         ticks = axis.get_ticklocs(minor=minor)
-        inside = [tick for tick in ticks if low - slack <= tick <= high + slack]
+        inside = [tick for tick in ticks if low - rounding <= tick <= high + rounding]
         axis.set_ticks(inside, minor=minor)
 
 

@@ -226,7 +226,7 @@ class RunRecord(FolderWriter):
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if (self.folder / "status.json").exists() or not self._lock.acquire():
-                raise FileExistsError
+                raise FileExistsError  # handled below, as if the exclusive creation had failed
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:
                 json.dump({"state": "running", **self._status}, file)

@@ -58,10 +58,21 @@ def train_report(
     """Return report.md of a training run.
 
     Args:
-        quality: on the test records.
+        record: of the run, with its metrics.
+        dataset: on which the model was trained.
+        relation: the neighbour relation.
+        certificate: the kind of certificate.
+        conditions: conditions a to g.
+        quality: of the model, on the test records.
         noise: sentences on weights that were trained with noise, and on later removals.
     """
     kind, how = _describe_training(record, dataset, relation, certificate)
+    notes: list[str | Sequence[str]] = []
+    if dataset.notes:
+        notes = ["## For the data owner", NOTES_WARNING, dataset.notes]
+    if noise:
+        title = "## Removing records later" if certificate.own_erasure else "## The noisy weights"
+        notes += [title, noise]
     return document(
         f"# Trained {kind}: {escape_markdown(dataset.name)}",
         *report_headline(quality, len(dataset.train), relation, conditions),
@@ -69,15 +80,7 @@ def train_report(
         how,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
-        *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
-        *(
-            (
-                "## Removing records later" if certificate.own_erasure else "## The noisy weights",
-                noise,
-            )
-            if noise
-            else ()
-        ),
+        *notes,
         *conditions_section(conditions),
         *next_section(f"certify run={record.key_folder}"),
         "## Every number",

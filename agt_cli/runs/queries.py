@@ -82,13 +82,12 @@ class TrainedRun:
             ConfigError: the folder is not a finished training run, or the run does not have the
                 digest.
         """
-        finished = open_run(
-            Path(str(config["run"])), "train", read_digest_setting(config, "digest")
-        )
-        recorded = with_data_paths(finished.config, finished.environment.get("data_files") or {})
-        settings = read_settings(
-            {**recorded, "compute": config.get("compute")}, stored_network(finished)
-        )
+        digest = read_digest_setting(config, "digest")
+        finished = open_run(Path(str(config["run"])), "train", digest)
+        data_files = finished.environment.get("data_files") or {}
+        training_config = with_data_paths(finished.config, data_files)
+        training_config["compute"] = config.get("compute")
+        settings = read_settings(training_config, stored_network(finished))
         inputs = config.get("inputs")
         return cls(finished, settings, None if inputs is None else Path(str(inputs)))
 
