@@ -444,7 +444,8 @@ class RunWithoutRecords:
 
     Attributes:
         problem: the problem of the training, without records.
-        dataset_config: the configuration of the dataset, with all constants that were read from its file.
+        dataset_config: the configuration of the dataset, with all constants that were read from its
+            file.
         encoder: the frozen encoder; None: there is none.
     """
 
