@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agt.api import fit, load
     from agt.certificates.box import Certificates
     from agt.certificates.conditions import Condition
-    from agt.data.labelled import Declared
+    from agt.data.in_memory import Declared
     from agt.data.table import Columns
     from agt.distributed import together
     from agt.errors import (
@@ -98,7 +98,7 @@ __all__ = [
     "progress_bar",
     "together",
 ]
-_HOMES = {
+_NAMES_OF_MODULE = {
     "agt.account": ("Ledger",),
     "agt.answers": (
         "Answers",
@@ -111,7 +111,7 @@ _HOMES = {
     ),
     "agt.certificates.box": ("Certificates",),
     "agt.certificates.conditions": ("Condition",),
-    "agt.data.labelled": ("Declared",),
+    "agt.data.in_memory": ("Declared",),
     "agt.data.table": ("Columns",),
     "agt.distributed": ("together",),
     "agt.errors": (
@@ -158,13 +158,18 @@ _HOMES = {
     "agt.unlearning.promise": ("Removal",),
 }
 _OTHER_NAMES = {"train": "fit", "Classifier": "CertifiedClassifier", "read": "load"}
-"""A name that somebody may look for -> the name that was probably meant."""
+"""A name that users may try -> the name that was probably meant."""
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
+    """Import a public name when it is first used, because its module may take long to load.
+
+    Raises:
+        AttributeError: there is no such name; the message proposes a similar one.
+    """
+    for module, names in _NAMES_OF_MODULE.items():
         if name in names:
-            globals()[name] = getattr(import_module(home), name)
+            globals()[name] = getattr(import_module(module), name)
             return globals()[name]
     close = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, __all__, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -172,4 +177,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """Return all public names, also those that were not imported yet."""
     return sorted([*globals(), *__all__])

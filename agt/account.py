@@ -26,13 +26,13 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
 from agt.ledger.book import Population
-from agt.ledger.known import check_same_ledger, put_on_list, similar_ledger_warnings
+from agt.ledger.descriptions import describe_budget
 from agt.ledger.ledger import Ledger as OpenLedger
+from agt.ledger.ledger_list import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.ledger.unit import Unit
-from agt.ledger.words import describe_budget
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.mechanisms.guarantees import Guarantee
@@ -58,15 +58,16 @@ LEDGER_ARGUMENTS = ArgumentNames(
 
 @dataclass(frozen=True)
 class DataOwner:
-    """Whose data a model was trained on, as ledgers identify it.
+    """The training data of a model, and the people it is about, as ledgers identify them.
 
     Attributes:
         data: the digest of the training data; empty: a model that an earlier version saved.
-        unit: which column says whose record each is, and how many records one unit may have.
+        unit: the column that names the unit (person) of each record, and how many records one unit
+            may have.
         run: identifies the model: a hash of its settings and its data.
         relation: the name of the relation that says which datasets are neighbours.
-        unit_names: [n] str, whose record each is, by which other ledgers with the same people are
-            found; empty: a model that was read back from a file.
+        unit_names: [n] str, the unit of each record, by which other ledgers with the same people
+            are found; empty: a model that was read back from a file.
         hashed: hashes of the same people, which only this process uses.
         earlier: digests of the data before records were erased from it.
         public: the records were declared public, so that releases need not be counted.
@@ -95,7 +96,7 @@ class DataOwner:
         Args:
             dataset: the data that a model is trained on.
             relation: which datasets are neighbours, and how many records one unit may have.
-            description: everything beside the data that a release depends on, as a JSON value.
+            description: all settings that a release depends on, as a JSON value.
             earlier: digests of the data before records were erased from it.
             public: the records were declared public.
         """
@@ -122,8 +123,8 @@ class DataOwner:
             node: the result of ``as_json``.
             dataset: the dataset of the saved model, which has no records.
             relation: which datasets are neighbours.
-            model: the saved model's digest. Where the data's digest is not known, it stands for the
-                people.
+            model: the saved model's digest, which identifies the people if the data's digest is
+                not known.
 
         Raises:
             ValueError, TypeError, KeyError: ``node`` does not have the form of ``as_json``.
@@ -147,7 +148,7 @@ class DataOwner:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """What a saved model stores of its owner: digests and numbers, but no hashes of names."""
+        """The JSON value that a saved model stores: digests and numbers, but no hashes of names."""
         return {
             "data": self.data,
             "unit": asdict(self.unit),
@@ -178,7 +179,7 @@ UNKNOWN_OWNER = {
     "earlier": [],
     "public": False,
 }
-"""What stands for the owner of a model that an earlier version saved without one."""
+"""The stored owner of a model that an earlier version saved without one."""
 
 
 @explaining_parameters
@@ -209,13 +210,14 @@ class Ledger:
         leaks: float = LEAK_SHARE,
         second_head: str | Path | None = None,
     ) -> "Ledger":
-        """Create a ledger file with a budget for all that is ever released about some people.
+        """Create a ledger file with a budget for all releases about some people.
 
         The budget cannot be raised later.
 
         Args:
             path: a new file, whose name ends in .ledger.
-            unit: whose data a neighbouring dataset lacks, in a few words, such as "one customer".
+            unit: the unit of protection in a few words, such as "one customer": a neighbouring
+                dataset lacks the data of one such unit.
             eps, delta: all releases together are (eps, delta)-differentially private.
             relation: which datasets are neighbours.
             leaks: the share of delta for releases that have a delta of their own; the rest is for
@@ -268,13 +270,13 @@ class Ledger:
 
     @property
     def budget(self) -> Allowance:
-        """The budget: what everything that is ever released may cost together."""
+        """The budget: the largest total privacy loss of all releases together."""
         with self._open_file(writing=False) as ledger:
             return ledger.population.allowance
 
     @property
     def spent(self) -> PrivacyTotal:
-        """How much of the budget is used so far; this is no privacy guarantee."""
+        """The part of the budget that is used so far, which is no privacy guarantee."""
         with self._open_file(writing=False) as ledger:
             allowance = ledger.population.allowance
             eps = eps_so_far(allowance, ledger.book.spent)
@@ -282,10 +284,10 @@ class Ledger:
             return PrivacyTotal(eps, allowance.delta, releases)
 
     def words(self) -> list[str]:
-        """Return the limits of what this ledger shows, as the sentences that its claims have.
+        """Return sentences on what this ledger cannot detect, as its claims contain them.
 
-        For example, that no second copy of its end is kept. They do not say the budget or what is
-        spent, which ``str(ledger)`` does.
+        For example, that there is no second copy of its newest entry's hash. ``str(ledger)`` says
+        the budget and what is spent.
         """
         with self._open_file(writing=False) as ledger:
             return ledger.claim_sentences()
@@ -318,15 +320,14 @@ class Ledger:
 
     @property
     def _head(self) -> Path | None:
-        """Where the head file (a copy of the newest entry's hash) is kept.
+        """The path of the head file, which has a copy of the newest entry's hash.
 
-        None: neither the argument nor the environment names a place, so the ledger's own record
-        counts.
+        None: neither the argument nor the environment names it, so the ledger's own record does.
         """
         if self.second_head:
             return self.second_head
-        place = os.environ.get(HEAD_VARIABLE)
-        return Path(place) if place else None
+        path = os.environ.get(HEAD_VARIABLE)
+        return Path(path) if path else None
 
     def _open_file(self, writing: bool = True) -> OpenLedger:
         """Open the ledger's file, with messages in the terms of this Python interface.
@@ -369,8 +370,8 @@ class Ledger:
             admitted = {*ledger.book.tables}
             # Data from which records were erased is known by its digest before the erasure.
             if table.data not in admitted and admitted.isdisjoint(table.before):
-                for line in dict.fromkeys(similar_ledger_warnings(self.path, table)):
-                    warn_user(line, PrivacySumWarning)
+                for warning in dict.fromkeys(similar_ledger_warnings(self.path, table)):
+                    warn_user(warning, PrivacySumWarning)
                 ledger.admit(table, None if table.unit.column is None else ledger.population.unit)
             yield LedgerPayer.checked(ledger, ProtectedPeople(table, owner.relation), owner.run)
 

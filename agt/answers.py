@@ -38,9 +38,17 @@ class Answers:
         relation = self.certificates.relation
         k_values = grid_text(self.certificates.ks)
         conditions = conditions_text(self.conditions)
+        censored_count = int(self.censored.sum())
+        cut_off = ""
+        if censored_count:
+            end = self.certificates.ks[-1]
+            cut_off = (
+                f"\n  {censored_count} of the {query_count} stable distances are at least {end}, "
+                "the end of the grid (censored)"
+            )
         return (
             f"agt.Answers: labels and stable distances of {query_count} queries (private, only "
-            f"for the data owner)\n  relation {relation}, k = {k_values}\n  {conditions}"
+            f"for the data owner)\n  relation {relation}, k = {k_values}{cut_off}\n  {conditions}"
         )
 
     @property
@@ -49,9 +57,19 @@ class Answers:
 
         An edit is what the relation counts, by default one person's records added or removed. 0
         means that nothing is proved even for one edit. With ``certificate="box"`` no distance
-        exceeds the last k of the grid.
+        exceeds the last k of the grid, and ``censored`` marks those that are cut off there.
         """
         return self.certificates.stable_distance
+
+    @property
+    def censored(self) -> np.ndarray:
+        """[n] bool: whether the stable distance is cut off at the last k of the grid ``ks``.
+
+        It is a censored value in the sense of survival analysis: at least this, and perhaps more.
+        A median of distances that is the last k is then "at least" this k as well. False for every
+        certificate but ``box``, and for ensembles, whose distances have no such end.
+        """
+        return self.certificates.censored
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,9 +89,18 @@ class NumberAnswers(Answers):
     certificates: NumberCertificates  # type: ignore[assignment]  # numbers have intervals
 
     @property
+    def censored(self) -> np.ndarray:
+        """Raise ConfigError: numbers have intervals, not stable distances."""
+        raise self._no_distances()
+
+    @property
     def stable_distance(self) -> StableDistances:
         """Raise ConfigError: numbers have intervals, not stable distances."""
-        raise ConfigError(
+        raise self._no_distances()
+
+    def _no_distances(self) -> ConfigError:
+        """Return the refusal of what only labels have."""
+        return ConfigError(
             "stable_distance only exists for labels. For answers that are numbers, use bounds(k) "
             "or within(tolerance)"
         )
@@ -87,7 +114,7 @@ class NumberAnswers(Answers):
         )
 
     def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and upper ends [n] of what k edits of the records can make of answers.
+        """Return lower and upper bounds [n] on the answers after any k edits of the records.
 
         Args:
             k: the number of edits (people added or removed, by default), at least 0.
@@ -114,9 +141,9 @@ class Published:
     Attributes:
         labels: [n] the released labels, as values of ``Fitted.classes``, or numbers. They may be
             published if ``claim.proved`` is True and ``simulated`` is False.
-        claim: the privacy guarantee (``claim.guarantee``, for each label) and what it rests on; or
-            why there is none (``claim.reasons``).
-        words: everything that may be said about the release, a sentence each, the guarantee first.
+        claim: the privacy guarantee (``claim.guarantee``, for each label) and the conditions that
+            it needs; or why there is none (``claim.reasons``).
+        words: the sentences that may be published with the labels, the guarantee first.
         simulated: True if the noise came from a seed. Then the labels are not private.
     """
 
@@ -158,7 +185,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
     shown_names = {"proved": "proved", "declared": "declared", "not held": "not met"}
     groups = []
     for standing, shown_name in shown_names.items():
-        members = [each.letter for each in conditions if each.evidence.standing == standing]
+        members = [item.letter for item in conditions if item.evidence.standing == standing]
         letters = " ".join(members) or "none"
         groups.append(f"{shown_name}: {letters}")
     return f"conditions {'; '.join(groups)}"

@@ -21,7 +21,7 @@ from agt.account import UNKNOWN_OWNER, DataOwner
 from agt.arrays import Labels, PublicFlags, RecordIds, UnitIds
 from agt.certificates.conditions import Condition
 from agt.data.frames import Features, as_pandas
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.data.table import Columns
 from agt.data.target import NumericTarget, declared_numbers
 from agt.distributed import group
@@ -359,5 +359,14 @@ def load(
             "again"
         ) from None
     names = tuple(node.get("feature_names", ()))
+    has_large_features = node.get("large_features")
     model = load_model(problem, reader)
-    return Fitted(model, classes, columns, recorded, names, saved_owner=owner)
+    return Fitted(
+        model,
+        classes,
+        columns,
+        recorded,
+        names,
+        saved_owner=owner,
+        saved_large_features=has_large_features if isinstance(has_large_features, bool) else None,
+    )

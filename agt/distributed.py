@@ -1,23 +1,22 @@
-"""Several processes at one job: who does which part, and how the parts meet. Any number of
-processes gives the same bits.
+"""Training shared by several processes, with the same bits for any number of processes.
 
-    with agt.together():                           under torchrun; alone where nobody started others
+    with agt.together():                           under torchrun; else this process works alone
         model = agt.fit(x, y)                      the same call in every process, on the same data
 
 Every process runs the same steps with the same public settings, on its own part of the records or
-queries. What they give to each other comes in two kinds: integers, whose sum is the same in any
-order, and floating-point sums over ``spans``, pieces of the work that depend on its size alone.
+queries. The processes exchange integers, whose sum is the same in any order, and floating-point
+sums over ``spans``, which are pieces of the work that depend on its size alone.
 
 Formal guarantees
-    The same bits. A piece is computed whole, by one process, in the shapes that it has whoever
-    computes it: a matrix product rounds by its shapes, its operands' addresses and the number of
-    threads. Sums of integers in range are exact. A floating-point sum of n pieces is taken along
-    one binary tree, each half of [0, n) by itself and then their sum, also where a process is
-    alone. A process adds up what lies within its own run of pieces, branch by branch, and the tree
-    is finished from these branches: each addition is the tree's, between the same two numbers.
-    Which meet when does not depend on who holds them.
-    An order of summation. A tree of n leaves is one, its depth at most n - 1: bounds on the
-    rounding of a sum in any order hold of it.
+    * The same bits. One process computes a whole piece, in shapes that do not depend on which
+      process it is: a matrix product rounds by its shapes, its operands' addresses and the number
+      of threads. Sums of integers in range are exact. A floating-point sum of n pieces is taken
+      along one binary tree, also where a process is alone: each half of [0, n) is added up by
+      itself, and then the two sums are added. A process adds up the branches that lie within its
+      own consecutive pieces, and the tree is completed from these branches. So every addition is
+      one of the tree's, with the same two operands, whichever processes hold them.
+    * An order of summation. A tree of n leaves has a depth of at most n - 1, and is one of the
+      orders for which bounds on the rounding of a sum in any order hold.
 
 Outside of ``joined`` there is one process: ``group()`` is then ``ALONE``, which exchanges nothing.
 """
@@ -46,43 +45,43 @@ _SMALL_TENSOR_NUMBERS = 1 << 16
 """Tensors with fewer numbers are sent together."""
 TIMEOUT = 600.0
 """How many seconds other processes wait for one that does not answer."""
-REACH = 10.0
-"""How many seconds torchrun, which is there from the beginning, may take to answer."""
+TORCHRUN_WAIT_SECONDS = 10.0
+"""How many seconds torchrun, which started this process, may take to answer."""
 _TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FAILURE_KEY = "agt/failed"
-"""Where a process that fails leaves its message, among the values that torchrun keeps."""
+"""The key in torchrun's store under which a process that fails writes its message."""
 
 T = TypeVar("T")
 Branch = tuple[int, int]
-"""A branch of the tree over pieces: from the piece of the first index to before the second."""
+"""A branch of the tree of pieces: it has the pieces first, ..., last - 1 of (first, last)."""
 
 
 class PeerLost(AgtError):
-    """Another process of the job failed, and what it had to give is gone with it.
+    """Another process of the job failed, so that its part of the work is lost.
 
-    Its message says why, if known.
+    The message says why, if it is known.
     """
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a job, and which of them this one is.
+    """The processes of a job, seen from one of them.
 
-    All processes must call each method alike, except ``own_pieces``. Each of these methods raises
-    PeerLost if another process is gone, or does not answer until the timeout.
+    All methods except ``own_pieces`` are collective: every process must call them, in the same
+    order. They raise PeerLost if another process failed, or does not answer until the timeout.
 
     Attributes:
         rank: the number of this process, from 0.
         size: the number of processes.
-        timeout: how many seconds the others wait for one.
-        board: torchrun's store of values, where a process that fails leaves its message; None:
-            there is none.
+        timeout: how many seconds the processes wait for each other.
+        store: torchrun's key-value store, into which a process that fails writes its message; None:
+            the process is alone.
     """
 
     rank: int = 0
     size: int = 1
     timeout: float = TIMEOUT
-    board: Any = field(default=None, compare=False)
+    store: Any = field(default=None, compare=False)
 
     def sum_in_place(self, integers: list[Tensor]) -> None:
         """Replace integer tensors by their sums over all processes.
@@ -102,7 +101,7 @@ class Group:
                 large.append(tensor)
         no_numbers = integers[0].new_empty(0)
         flat = torch.cat([no_numbers, *(tensor.reshape(-1) for tensor in small)])
-        with self._noticing_lost_peers():
+        with self._raising_peer_lost():
             if small:
                 dist.all_reduce(flat)
             for tensor in large:
@@ -115,72 +114,72 @@ class Group:
         """Return the values of all processes, by rank.
 
         Args:
-            value: what this process gives. Tensors must be on the CPU, and may differ in shape.
+            value: the value of this process. Tensors must be on the CPU, and may differ in shape.
         """
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with self._noticing_lost_peers():
+        with self._raising_peer_lost():
             dist.all_gather_object(values, value)
         return values
 
     def broadcast(self, value: T) -> T:
-        """Return the value that the first process gives."""
+        """Return the value that the first process passes; those of the others are ignored."""
         if self.size == 1:
             return value
-        box: list[Any] = [value]
-        with self._noticing_lost_peers():
-            dist.broadcast_object_list(box)
-        return box[0]
+        values: list[Any] = [value]
+        with self._raising_peer_lost():
+            dist.broadcast_object_list(values)
+        return values[0]
 
-    def all_to_all(self, parts: Tensor) -> Tensor:
-        """Send a row to each process, and return the rows that came from each.
+    def all_to_all(self, rows: Tensor) -> Tensor:
+        """Send one row to each process, and return the rows that the processes sent.
 
         Args:
-            parts: [size, ...], of which row r goes to process r.
+            rows: [size, ...]; row r is sent to process r.
 
         Returns:
-            [size, ...], of which row r came from process r.
+            [size, ...]; process r sent row r.
         """
         if self.size == 1:
-            return parts
-        received = torch.empty_like(parts, memory_format=torch.contiguous_format)
-        with self._noticing_lost_peers():
-            dist.all_to_all_single(received, parts.contiguous())
+            return rows
+        received = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        with self._raising_peer_lost():
+            dist.all_to_all_single(received, rows.contiguous())
         return received
 
     def own_pieces(self, count: int) -> range:
-        """Return which of ``count`` pieces of work are this process's: consecutive ones."""
+        """Return the indices of this process's share of ``count`` pieces of work."""
         return _pieces_of(count, self.rank, self.size)
 
     def sum_spans(
-        self, spans: list[slice], part: Callable[[slice], tuple[Tensor, ...]]
+        self, spans: list[slice], sum_of_span: Callable[[slice], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
-        """Return the sums of ``part`` over spans, each of which is computed by one process.
+        """Return the sum over all spans, each of which is computed by one process.
 
-        They are added along one tree, which is always the same.
+        The spans' sums are added along one tree, which does not depend on the processes.
 
         Args:
             spans: the pieces of the work, the same in every process.
-            part: span -> float64 tensors on the CPU, of the same shapes for each; zeros for an
-                empty span.
+            sum_of_span: span -> float64 tensors on the CPU, of the same shapes for each span; zeros
+                for an empty span.
         """
-        whole = (0, len(spans))
+        tree = (0, len(spans))
         branches_by_rank = [
-            _branches_within(whole, _pieces_of(len(spans), rank, self.size))
+            _branches_within(tree, _pieces_of(len(spans), rank, self.size))
             for rank in range(self.size)
         ]
 
         def sums_of_leaf(branch: Branch) -> tuple[Tensor, ...] | None:
             first, last = branch
-            return part(spans[first]) if last - first == 1 else None
+            return sum_of_span(spans[first]) if last - first == 1 else None
 
         own_sums = [_sum_of_branch(branch, sums_of_leaf) for branch in branches_by_rank[self.rank]]
         if not own_sums:  # there are fewer pieces than processes, or none
-            own_sums = [part(slice(0, 0))]
+            own_sums = [sum_of_span(slice(0, 0))]
         if self.size == 1:
             return own_sums[0]
-        return self._sum_of_all(branches_by_rank, own_sums)
+        return self._sum_over_processes(branches_by_rank, own_sums)
 
     def map_blocks(
         self,
@@ -189,18 +188,18 @@ class Group:
         work: Callable[[slice], T],
         on_done: Callable[[int], None] = lambda done: None,
     ) -> Iterable[T]:
-        """Return what ``work`` makes of each block of rows, in their order.
+        """Return the result of ``work`` for each block of rows, in their order.
 
-        There is at least one block, which may be empty. Each is one process's work, done as if it
-        were alone. If it fails in one process, all raise its error. The result can be iterated over
-        once: a process that is alone computes each block as it is asked for, and stores none.
+        There is at least one block, which may be empty. One process computes a block, as if it were
+        alone. If it fails in one process, all raise its error. The result can be iterated over
+        once: a process that is alone computes each block when it is requested, and stores none.
 
         Args:
             rows: the number of rows.
             block: the number of rows of a block.
             work: rows -> a result.
-            on_done: called after each block with the number of rows that are done, as far as one
-                process can tell.
+            on_done: called after each block with the number of rows that are done, estimated from
+                this process's own blocks.
         """
         starts = range(0, rows or 1, block)
 
@@ -259,13 +258,13 @@ class Group:
                         "same data"
                     )
 
-    def _sum_of_all(
+    def _sum_over_processes(
         self, branches_by_rank: list[list[Branch]], own_sums: list[tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
         """Return the sum over the whole tree, from the sums of every process's branches.
 
-        Each process adds up a share of the numbers (some columns of all tensors in a row), and
-        gives it to the others.
+        The tensors of a branch are one row of numbers. Each process adds up some columns of all
+        rows, and sends the sums to the others.
 
         Args:
             branches_by_rank: the branches of each process.
@@ -288,17 +287,19 @@ class Group:
         last_piece = max(last for _, last in share_of_branch)
         (own_share,) = _sum_of_branch((0, last_piece), share_of_branch.get)
         numbers = torch.empty(self.size * share, dtype=torch.float64)
-        with self._noticing_lost_peers():
+        with self._raising_peer_lost():
             dist.all_gather(list(numbers.split(share)), own_share.contiguous())
-        parts = numbers[:number_count].split(sizes)
-        return tuple(part.clone().view(shape) for part, shape in zip(parts, shapes, strict=True))
+        sums = numbers[:number_count].split(sizes)
+        return tuple(flat.clone().view(shape) for flat, shape in zip(sums, shapes, strict=True))
 
     @contextmanager
-    def _noticing_lost_peers(self) -> Iterator[None]:
-        """Turn an error of torch.distributed in the block into PeerLost, with the reason if known.
+    def _raising_peer_lost(self) -> Iterator[None]:
+        """Raise PeerLost instead of an error of torch.distributed in the block.
+
+        The message has the reason, if another process wrote it into the store.
 
         Raises:
-            PeerLost: another process is gone, or did not answer in time.
+            PeerLost: another process ended, or did not answer in time.
         """
         try:
             yield
@@ -310,9 +311,9 @@ class Group:
                 f"another process of this job {failure}, so this process cannot continue: look "
                 "for the error in the output of the other processes, and start the job again"
             )
-            with suppress(RuntimeError):  # the board may be gone, too
-                if self.board is not None and self.board.check([_FAILURE_KEY]):
-                    message = self.board.get(_FAILURE_KEY).decode()
+            with suppress(RuntimeError):  # the store may be unreachable, too
+                if self.store is not None and self.store.check([_FAILURE_KEY]):
+                    message = self.store.get(_FAILURE_KEY).decode()
             raise PeerLost(message) from error
 
 
@@ -321,7 +322,7 @@ _current: ContextVar[Group] = ContextVar("group", default=ALONE)
 
 
 def group() -> Group:
-    """Return the processes that this one shares its work with."""
+    """Return the group of processes that share the work, ``ALONE`` outside of ``joined``."""
     return _current.get()
 
 
@@ -348,8 +349,8 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     If it started none, this process works alone.
 
     Args:
-        timeout: the number of seconds after which a process that does not answer counts as lost.
-            One that is gone is noticed at once.
+        timeout: the number of seconds after which a process that does not answer counts as lost. A
+            process that ended is noticed at once.
 
     Raises:
         ConfigError: some of torchrun's variables are missing, or are not valid numbers.
@@ -366,59 +367,59 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
         backend = "cpu:gloo,cuda:nccl"
     wait = timedelta(seconds=timeout)
     try:
-        board = _board(rank, size, min(wait, timedelta(seconds=TIMEOUT)))
-        dist.init_process_group(backend, store=board, rank=rank, world_size=size, timeout=wait)
+        store = _open_store(rank, size, min(wait, timedelta(seconds=TIMEOUT)))
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
     except RuntimeError as error:
         raise PeerLost(
             f"not all {size} processes of this job started within {timeout:g} s "
             f"({first_line(error)}): start the job again with torchrun"
         ) from error
     try:
-        with joined(Group(rank, size, timeout, board)) as group:
+        with joined(Group(rank, size, timeout, store)) as group:
             yield group
     except PeerLost:
         raise
     except BaseException as error:
-        with suppress(RuntimeError):  # the others are about to notice that this one is gone
+        with suppress(RuntimeError):  # the others notice anyway that this process ended
             message = (
                 f"process {rank} of this job failed, so the whole job stops: {first_line(error)}"
             )
-            board.compare_set(_FAILURE_KEY, "", message)  # only the first message is stored
+            store.compare_set(_FAILURE_KEY, "", message)  # only the first message is stored
         raise
     finally:
         with suppress(RuntimeError):
             dist.destroy_process_group()
 
 
-def _board(rank: int, size: int, patience: timedelta) -> Any:
-    """Return the store of values that torchrun keeps for the processes of a job.
+def _open_store(rank: int, size: int, patience: timedelta) -> Any:
+    """Return torchrun's key-value store for the processes of a job.
 
-    It is there before any process is started. If it does not answer soon, torchrun was killed
-    before this process could notice, and the other processes will not come.
+    torchrun opens it before it starts the processes. If it does not answer soon, torchrun was
+    killed, and the other processes will not start.
 
     Args:
         rank: the number of this process.
         size: the number of processes.
-        patience: how long to wait for the others.
+        patience: how long to wait for the other processes.
 
     Raises:
         PeerLost: torchrun does not answer.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         _check_torchrun_answers(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    board, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
-    return board
+    store, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
+    return store
 
 
 def _check_torchrun_answers(host: str, port: int) -> None:
-    """Raise PeerLost if nothing listens where torchrun should, within ``REACH`` seconds.
+    """Raise PeerLost if torchrun does not accept a connection in ``TORCHRUN_WAIT_SECONDS``.
 
-    torch.distributed itself would look for it as long as for a process that is slow.
+    torch.distributed itself would wait for it as long as for a process that is slow.
     """
-    deadline = time.monotonic() + REACH
+    deadline = time.monotonic() + TORCHRUN_WAIT_SECONDS
     while True:
         try:
-            socket.create_connection((host, port), timeout=REACH).close()
+            socket.create_connection((host, port), timeout=TORCHRUN_WAIT_SECONDS).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:
@@ -456,33 +457,33 @@ def _rank_and_size() -> tuple[int, int] | None:
     Raises:
         ConfigError: some variables are missing, or are not valid numbers.
     """
-    given = {name: os.environ[name] for name in _TORCHRUN_VARIABLES if name in os.environ}
-    if "RANK" not in given and "WORLD_SIZE" not in given:
+    present = {name: os.environ[name] for name in _TORCHRUN_VARIABLES if name in os.environ}
+    if "RANK" not in present and "WORLD_SIZE" not in present:
         return None
-    absent = [name for name in _TORCHRUN_VARIABLES if name not in given]
+    absent = [name for name in _TORCHRUN_VARIABLES if name not in present]
     if absent:
-        given_name = next(iter(given))
+        given_name = next(iter(present))
         absent_name = absent[0]
         raise ConfigError(
             f"the environment variable {given_name} is set but {absent_name} is not, although "
             "torchrun sets both: start the processes with torchrun"
         )
     try:
-        rank = int(given["RANK"])
-        size = int(given["WORLD_SIZE"])
+        rank = int(present["RANK"])
+        size = int(present["WORLD_SIZE"])
     except ValueError:
         rank = -1  # which is refused below
         size = 0
     if not 0 <= rank < size:
         raise ConfigError(
-            f"RANK={given['RANK']} and WORLD_SIZE={given['WORLD_SIZE']} are not valid, because "
+            f"RANK={present['RANK']} and WORLD_SIZE={present['WORLD_SIZE']} are not valid, because "
             "RANK must be at least 0 and below WORLD_SIZE: start the processes with torchrun"
         )
     return rank, size
 
 
 def _pieces_of(count: int, rank: int, size: int) -> range:
-    """Return which of ``count`` pieces belong to the process of a rank: consecutive ones."""
+    """Return the indices of the consecutive pieces, out of ``count``, of the process of a rank."""
     first = -(-count * rank // size)  # rounded up
     last = -(-count * (rank + 1) // size)
     return range(first, last)
@@ -513,18 +514,18 @@ def _branches_within(branch: Branch, pieces: range) -> list[Branch]:
 
 
 def _sum_of_branch(
-    branch: Branch, known: Callable[[Branch], tuple[Tensor, ...] | None]
+    branch: Branch, known_sums: Callable[[Branch], tuple[Tensor, ...] | None]
 ) -> tuple[Tensor, ...]:
-    """Return the sums of a branch: those that are known, or else the sums of its halves added.
+    """Return the sums of a branch: those that are known, or else the added sums of its halves.
 
     Args:
         branch: the branch.
-        known: branch -> its sums; None: they have to be computed from its halves.
+        known_sums: branch -> its sums; None: they must be computed from its halves.
     """
-    sums = known(branch)
+    sums = known_sums(branch)
     if sums is not None:
         return sums
     left, right = _halves(branch)
-    left_sums = _sum_of_branch(left, known)
-    right_sums = _sum_of_branch(right, known)
+    left_sums = _sum_of_branch(left, known_sums)
+    right_sums = _sum_of_branch(right, known_sums)
     return tuple(a + b for a, b in zip(left_sums, right_sums, strict=True))

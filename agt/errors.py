@@ -102,11 +102,11 @@ class PrivacySumError(AgtError):
 
 
 def warn_user(text: str, category: type[Warning]) -> None:
-    """Issue a warning that names the line of the user's own code, however deep we are.
+    """Issue a warning that names the line of the user's own code that led to it.
 
     Args:
-        text: of the warning.
-        category: its class.
+        text: the text of the warning.
+        category: the class of the warning.
     """
     level = 1
     frame = sys._getframe(1)
@@ -117,7 +117,7 @@ def warn_user(text: str, category: type[Warning]) -> None:
 
 
 def _is_between(module: str) -> bool:
-    """Return whether a module lies between the user's code and ours."""
+    """Return whether a module is agt's, or one that calls agt on the user's behalf."""
     return module.partition(".")[0] in ("agt", "contextlib", "joblib", "sklearn")
 
 
@@ -158,7 +158,7 @@ def altered(file: object, finding: str, again: str = "") -> str:
     Args:
         file: its name.
         finding: what shows it, in one sentence.
-        again: what makes the file anew, for example ``train again``; empty: nothing does.
+        again: how to make the file again, for example ``train again``; empty: it is not possible.
     """
     remedy = f", or {again}" if again else ""
     return (
@@ -173,16 +173,16 @@ def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
     Args:
         names: the names, or other values that are shown by ``str``.
         most: how many are shown.
-        between: what stands between two of them.
+        between: the separator.
     """
-    words = [*map(str, names)]
-    more_count = len(words) - most
-    rest = f" and {more_count} more" if more_count > 0 else ""
-    return between.join(words[:most]) + rest
+    texts = [*map(str, names)]
+    more_count = len(texts) - most
+    ending = f" and {more_count} more" if more_count > 0 else ""
+    return between.join(texts[:most]) + ending
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: what may have been meant, and all words.
+    """Return the end of a message about an unknown word: a similar word, and all known words.
 
     For example ``; did you mean 'blobs'? (known: blobs, digits)``.
 

@@ -799,10 +799,10 @@ class PrivateRegressor(RegressorMixin, _Private):
         """
         settings = super()._data_settings(columns)
         if settings.features is None:
-            settings.features = {"radius": self._usual_radius(columns)}
+            settings.features = {"radius": self._default_radius(columns)}
         return settings
 
-    def _usual_radius(self, columns: Columns | None) -> float:
+    def _default_radius(self, columns: Columns | None) -> float:
         """Return the radius that features are divided by, unless ``features`` says otherwise.
 
         Each coded column has length 1, so no row is longer than the square root of their number.

@@ -30,7 +30,7 @@ _COLUMNS = (
     "ranges and lists of values are public constants ({setting}), and so are the choice of "
     "columns and the definition of a missing value"
 )
-_SOME_PROPOSED = (
+_PROPOSED_CLAUSE = (
     "agt proposed {proposed:constants} from these records (with rounded ends, and values that "
     "occur), which the owner then declared public (dataset.proposed_from_rows). The guarantee "
     "treats them as fixed"
@@ -346,10 +346,10 @@ TEMPLATES: dict[str, str] = {
         "{setting}"
     ),
     "columns_public": _COLUMNS,
-    "columns_public_some_proposed": f"{_COLUMNS}. Of these constants, {_SOME_PROPOSED}",
+    "columns_public_some_proposed": f"{_COLUMNS}. Of these constants, {_PROPOSED_CLAUSE}",
     "columns_public_some_measured": f"{_COLUMNS}. {_SOME_MEASURED}",
     "columns_public_some_measured_some_proposed": (
-        f"{_COLUMNS}. {_SOME_MEASURED}. Of the others, {_SOME_PROPOSED}"
+        f"{_COLUMNS}. {_SOME_MEASURED}. Of the others, {_PROPOSED_CLAUSE}"
     ),
     "kinds_of_columns_public": (
         "the following are public: which columns exist, the kind of each column, what counts as a "
@@ -729,20 +729,20 @@ BROKEN_BY: dict[str, str] = {
 PUBLIC_ROWS = {"test": "the test records", "train": "the training records marked public"}
 
 
-def rows(named: str) -> str:
-    """Return which public rows something was made or chosen on.
+def rows(source: str) -> str:
+    """Return what sentences call the public rows that something was made or chosen on.
 
     Args:
-        named: test or train, those of the data set; or the name of a file.
+        source: "test" or "train", for rows of the data set; or the name of a file.
     """
-    return PUBLIC_ROWS.get(named, f"the rows of {named}")
+    return PUBLIC_ROWS.get(source, f"the rows of {source}")
 
 
 def declaration(sentence: str, broken_by: str) -> str:
-    """Return what was declared, and what would break it."""
+    """Return a declaration with what would make it false, as one sentence."""
     return f"{sentence}; false if {broken_by}"
 
 
 def declared(declaration: str) -> str:
-    """Return a declaration that says that it is one."""
+    """Return the sentence of a declaration, marked as declared."""
     return f"declared: {declaration}"

@@ -32,7 +32,7 @@ class FactMessage(Message):
 
 
 class Standing(StrEnum):
-    """How far a fact can be relied on, the weakest last."""
+    """Whether a fact is proved, declared by a person, or neither; the weakest is last."""
 
     PROVED = "proved"
     DECLARED = "declared"
@@ -50,19 +50,19 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that a condition needs.
+    """A fact that a condition of a privacy claim needs.
 
     Attributes:
-        standing: proved: it holds by construction, or code checked it. declared: whoever runs this
-            said so in the configuration, and nothing here can check it. not held: neither.
-        code: which sentence it is, a key of ``fact_sentences.TEMPLATES``.
-        values: what that sentence takes, by name; ``setting`` is the one by which something was
-            declared.
+        standing: proved: it holds by construction, or code checked it. declared: the user stated it
+            in the configuration, and no code can check it. not held: neither.
+        code: the key of its sentence in ``fact_sentences.TEMPLATES``.
+        values: the values of the sentence's fields, by name; ``setting`` is the setting by which
+            something was declared.
 
     Raises:
-        ValueError: a declaration whose code does not say what would break it, or a fact of another
-            kind whose code does; no sentence has this code, or it takes other values; or what it
-            says is empty.
+        ValueError: no sentence has this code, or it has other fields; the sentence would be empty;
+            or the fact is declared but its code has no text about what would make it false
+            (``BROKEN_BY``), or the reverse.
     """
 
     standing: Standing
@@ -70,6 +70,7 @@ class Fact:
     values: Mapping[str, Value] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        """Convert values read from a file, and raise ValueError if the sentence cannot be made."""
         object.__setattr__(self, "standing", Standing(self.standing))  # also from a record's text
         object.__setattr__(
             self, "values", {name: _value_of(value) for name, value in self.values.items()}
@@ -94,12 +95,12 @@ class Fact:
 
     @property
     def held(self) -> bool:
-        """Proved or declared."""
+        """Whether the fact is proved or declared."""
         return self.standing is not Standing.VOID
 
     @property
     def setting(self) -> str | None:
-        """The setting by which it was declared; None: by no single one, or it is no declaration."""
+        """The setting that declared it; None: it is no declaration, or several settings did."""
         setting = self.values.get("setting")
         return setting if isinstance(setting, str) and self.standing is Standing.DECLARED else None
 
@@ -110,34 +111,34 @@ class Fact:
 
     @property
     def message(self) -> Message:
-        """What a reader sees, with the settings that it names."""
+        """The sentence of the fact, as a message that names settings."""
         return FactMessage(TEMPLATES[self.code], **self.values)
 
     @property
     def sentence(self) -> str:
-        """What a reader sees."""
+        """The sentence of the fact."""
         return str(self.message)
 
     @property
     def broken_by(self) -> str:
-        """Of a declaration, what would make it false; empty otherwise."""
+        """A text on what would make a declaration false; empty if the fact is no declaration."""
         return fill(BROKEN_BY.get(self.code, ""), self.values)
 
     @property
     def declaration(self) -> str:
-        """What was declared, and what would make it false."""
+        """The sentence of a declaration, with what would make it false."""
         return fact_sentences.declaration(self.sentence, self.broken_by)
 
     @property
     def words(self) -> str:
-        """In one clause: a declaration says that it is one."""
+        """The sentence of the fact, which says so if the fact is only declared."""
         if self.standing is Standing.DECLARED:
             return fact_sentences.declared(self.declaration)
         return self.sentence
 
 
 def _value_of(value: Any) -> Any:
-    """Return a value as a fact keeps it: JSON has lists for tuples, and mappings for facts."""
+    """Return a JSON value as a fact stores it: lists become tuples, and mappings become facts."""
     if isinstance(value, list | tuple):
         return tuple(_value_of(item) for item in value)
     return fact_of(value) if isinstance(value, Mapping) else value
@@ -154,7 +155,7 @@ FORMATS.update(
 
 @dataclass(frozen=True)
 class Declaration:
-    """A declared fact that a claim rests on.
+    """A declared fact that a claim needs.
 
     Attributes:
         condition: the letter of the condition that needs it.
@@ -174,12 +175,12 @@ def proved(code: str, **values: Value) -> Fact:
 
 
 def declared(code: str, **values: Value) -> Fact:
-    """Return a fact that a person said, and no code can check."""
+    """Return a fact that the user stated, and no code can check."""
     return Fact(Standing.DECLARED, code, values)
 
 
 def not_held(code: str, **values: Value) -> Fact:
-    """Return a fact that does not hold, or that nobody said."""
+    """Return a fact that does not hold, or that the user did not declare."""
     return Fact(Standing.VOID, code, values)
 
 
@@ -199,9 +200,9 @@ def add_templates(templates: Mapping[str, str], broken_by: Mapping[str, str] | N
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts that one condition of reference.md section 3 rests on.
+    """The facts that one condition of a privacy claim needs (reference.md section 3).
 
-    All of them must hold, so the evidence stands as its weakest fact does.
+    All of them must hold, so the standing of the evidence is that of its weakest fact.
 
     Attributes:
         facts: at least one, in the order in which reports list them.
@@ -258,10 +259,13 @@ def evidence(*facts: Fact) -> Evidence:
 
 
 def fact_of(node: Mapping[str, Any]) -> Fact:
-    """Read back what ``dataclasses.asdict`` made of a fact, also in a version that recorded text.
+    """Return the fact that ``dataclasses.asdict`` made a JSON value of.
+
+    Args:
+        node: the value, also of an earlier version, which recorded facts as text.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no such thing.
+        ValueError, TypeError, KeyError: ``node`` describes no fact.
     """
     return Fact(**(with_code(node) if "why" in node else node))
 
@@ -285,11 +289,11 @@ def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: it has other entries, or no text.
         KeyError: it has no text or no standing.
     """
-    rest = dict(node)
-    text = rest.pop("why")
-    standing = rest.pop("standing")
-    broken_by = rest.pop("broken_by", "")
-    if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
+    other_entries = dict(node)
+    text = other_entries.pop("why")
+    standing = other_entries.pop("standing")
+    broken_by = other_entries.pop("broken_by", "")
+    if other_entries or not (isinstance(text, str) and isinstance(broken_by, str) and text):
         raise ValueError(
             "a fact that is recorded as text may only have the entries 'why', 'standing' and "
             f"'broken_by', but this one is {node}"

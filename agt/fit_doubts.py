@@ -13,7 +13,14 @@ from agt.models.constant_answers import (
     is_nearly_constant,
     one_sided_warning,
 )
-from agt.models.doubts import count_certified, large_feature, sample_records
+from agt.models.doubts import (
+    SAMPLE_ROWS,
+    count_certified,
+    large_feature,
+    sample_records,
+)
+from agt.models.linear_comparison import MAX_TRAINING_RECORDS, compare_with_linear_classifier
+from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 
 
@@ -51,6 +58,7 @@ def _doubts(model: Fitted) -> Iterator[str]:
     else:
         yield from one_sided_doubts(model, sample)
         yield from _class_doubts(model, sample)
+        yield from _linear_doubts(model.model)
 
 
 def one_sided_doubts(model: Fitted, sample: Records) -> list[str]:
@@ -101,13 +109,14 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
     predicted_count_of_class = np.bincount(prediction, minlength=class_count)
     # Frequent: more than half of what each class has if all are equally frequent.
     is_frequent = count_of_class > len(sample) / (2 * len(count_of_class))
-    never = model.classes[(predicted_count_of_class == 0) & is_frequent].tolist()
+    is_absent = predicted_count_of_class == 0
+    absent_frequent = model.classes[is_absent & is_frequent].tolist()
     names = model.classes.tolist()  # Python's own numbers and words, as messages print them
     if is_nearly_constant(prediction, sample.labels):
         answer = int(predicted_count_of_class.argmax())
         is_one_sided = bool(one_sided_doubts(model, sample))
         remedy = constant_answer_remedy(model.model.problem.settings, is_one_sided=is_one_sided)
-        absent = model.classes[predicted_count_of_class == 0].tolist()
+        absent = model.classes[is_absent].tolist()
         constant = "nearly constant"
         if absent:
             constant = f"nearly constant, and never predicts {absent}"
@@ -117,9 +126,10 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
             f"so it is {constant}. {remedy.text(FIT_ARGUMENTS)}"
         )
         return
-    if never:
+    if absent_frequent:
         yield (
-            f"on {len(sample)} training records, the model never predicts the classes {never}, "
+            f"on {len(sample)} training records, the model never predicts the classes "
+            f"{absent_frequent}, "
             "although these classes are common in the training records. So the model is of "
             "little use: change the training settings"
         )
@@ -133,6 +143,29 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
             "records. So the model is of little use: change the training settings"
         )
+
+
+def _linear_doubts(model: Model) -> Iterator[str]:
+    """Yield a warning if a linear classifier is clearly better than a network.
+
+    Both are compared on a sample of the training records, and the linear classifier is fitted to
+    others. The network was trained on all of them, so the comparison favours it.
+
+    Args:
+        model: a model that was just trained.
+    """
+    train = model.problem.dataset.train
+    count = min(len(train), MAX_TRAINING_RECORDS + SAMPLE_ROWS)
+    # At random, because records may be in the order of their labels; the seed is any constant.
+    rows = np.random.default_rng(0).choice(len(train), count, replace=False)
+    query_count = min(SAMPLE_ROWS, count // 2)
+    query_rows = np.sort(rows[:query_count])
+    training_rows = np.sort(rows[query_count:])
+    comparison = compare_with_linear_classifier(
+        model, train.take(training_rows), train.take(query_rows)
+    )
+    if comparison is not None and comparison.warning is not None:
+        yield comparison.warning.text(FIT_ARGUMENTS)
 
 
 def _number_doubts(model: NumberVotes, sample: Records) -> Iterator[str]:

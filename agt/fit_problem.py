@@ -9,7 +9,7 @@ from torch import nn
 
 from agt import facts
 from agt.data.dataset import Dataset
-from agt.data.labelled import Declared, dataset_of
+from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.data.table import Columns
 from agt.data.target import NumericTarget
 from agt.errors import ConfigError
@@ -22,7 +22,7 @@ from agt.models.votes_recipe import VotesRecipe, votes_recipe
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
-    USUAL_COUNTS,
+    DEFAULT_FEATURE_COUNTS,
     ComputeConfig,
     FeaturesConfig,
     KGridConfig,
@@ -32,6 +32,9 @@ from agt.settings import (
 )
 from agt.training.learners import Learner
 from agt.training.settings import EnsembleConfig
+
+NETWORK_FORM = {"epochs": 4, "lr": 1, "clip": 0.1}
+"""Training settings without a default -> a number that shows the form (docs/from_python.md)."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class TrainingData:
         label_free_ids = RELATIONS[relation.name].label_free_ids
         coding_facts = () if columns is None else columns.facts
         features = x if columns is None else columns(x)
-        dataset, classes = dataset_of(
+        dataset, classes = dataset_from_arrays(
             features, y, declared, ids, units, public, label_free_ids, coding_facts, numbers
         )
         return cls(dataset, classes, declared, columns)
@@ -139,12 +142,18 @@ def check_network_settings(
         certificate: the kind of certificate, which knows what is needed.
         given: the training settings that were given, by name.
     """
-    missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
+    missing = certificate.missing_training_settings(head, given)
     if missing:
+        numbers = NETWORK_FORM | {name: given[name] for name in NETWORK_FORM if name in given}
+        form = ", ".join(f"{name}={number!r}" for name, number in numbers.items())
+        network = "network"
+        if isinstance(head, HeadConfig):
+            network = repr(head.hidden)
         raise ConfigError(
-            "network: the default training settings are only for linear heads (no hidden "
-            f"layers): use network=(). For hidden layers, choose {', '.join(missing)} on public "
-            "data and give them to agt.fit"
+            f"network: agt has no default training settings for a network, so {', '.join(missing)} "
+            "are missing. First try a linear head, network=(), which has defaults. For a network, "
+            f"write agt.fit(x, y, network={network}, {form}, ks=5), where the numbers show the "
+            "form and are no recommendation: choose yours on public data"
         )
 
 
@@ -230,7 +239,7 @@ def build_ensemble(
     if given.get("members") == 1 and size is not None:
         # 1 is the default of ``fit`` and means that the certificate decides.
         caution = training.get("caution", 1.0)
-        given["members"] = certificate.recipe_members(size, caution, settings.relation, recipe)
+        given["members"] = certificate.default_members(size, caution, settings.relation, recipe)
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(
@@ -253,9 +262,9 @@ def build_features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     """
     settings: object = {"map": given} if isinstance(given, str) else given
     if isinstance(settings, Mapping):
-        usual_count = USUAL_COUNTS.get(str(settings.get("map")))
-        if usual_count is not None:
-            settings = {"count": usual_count, **settings}
+        default_count = DEFAULT_FEATURE_COUNTS.get(str(settings.get("map")))
+        if default_count is not None:
+            settings = {"count": default_count, **settings}
     return validate(FeaturesConfig, settings, "certificate.features")
 
 
@@ -273,10 +282,17 @@ def build_head(settings: FitSettings) -> HeadBuilder:
     if isinstance(network, nn.Module):
         return CustomNetwork.from_network(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
-        raise ConfigError(
-            f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an "
-            "nn.Sequential"
-        )
+        remedy = "give the widths of hidden layers, such as (64, 64), or an nn.Sequential"
+        if isinstance(network, int):
+            remedy = f"give the widths of hidden layers in a tuple, network=({network},)"
+        elif callable(network):
+            name = getattr(network, "__name__", "")
+            if not name.isidentifier():  # a lambda has no name
+                name = "make_net"
+            remedy = f"give the network itself, not what makes it, as in network={name}()"
+        elif isinstance(network, str):
+            remedy = "give the network itself, an nn.Sequential, and not its name"
+        raise ConfigError(f"network={network!r}: {remedy}")
     return validate(HeadConfig, settings.part("model") | {"hidden": tuple(network)}, "model")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 from torch import nn
 
 from agt.account import LEDGER_ARGUMENTS
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.data.table import Columns
 from agt.errors import ConfigError
 from agt.messages import ArgumentNames

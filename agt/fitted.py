@@ -19,7 +19,7 @@ from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.data.erasure import without
 from agt.data.frames import Features, as_pandas
-from agt.data.labelled import in_order_of, names_of, query_records
+from agt.data.in_memory import check_names, query_records, reorder_columns
 from agt.data.table import Columns
 from agt.errors import ConfigError, Doubtful, naming_settings, warn_user
 from agt.fit_settings import FIT_ARGUMENTS
@@ -30,7 +30,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe
-from agt.models.doubts import LARGE_FEATURE, largest_feature, sample_records
+from agt.models.doubts import LARGE_FEATURE, large_feature, largest_feature, sample_records
 from agt.models.ensemble import training_environment
 from agt.models.fitting import fit as fit_model
 from agt.models.model import Model
@@ -89,6 +89,8 @@ class Fitted:
         public: True if the training records were declared public (``Declared.public``).
         saved_owner: whose data the model was trained on, as ``save`` wrote it; None: the model was
             not loaded.
+        saved_large_features: whether features of the training records were far outside of [-1, 1],
+            as ``save`` wrote it; None: the model was not loaded, or an earlier version saved it.
     """
 
     model: Model
@@ -99,6 +101,7 @@ class Fitted:
     earlier: tuple[str, ...] = ()
     public: bool = False
     saved_owner: DataOwner | None = None
+    saved_large_features: bool | None = None
 
     def __repr__(self) -> str:
         """Return a short text: classes, features, certificate, grid, relation, conditions."""
@@ -300,7 +303,7 @@ class Fitted:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
                 )
-                self._warn_of(release.requested_claim)
+                self._warn_owner(release.requested_claim)
                 reservation = release.reserve_all()
                 labels = gathered(release.draw(on_progress), len(queries))
                 claim = release.reserved_claim
@@ -368,7 +371,7 @@ class Fitted:
             with paying(ledger, self.owner) as payer:
                 release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
                 check_printable(self.model.problem.dataset, release.claim.lines())
-                self._warn_of(release.claim)
+                self._warn_owner(release.claim)
                 release.reserve()
                 released = release.draw()
                 lines = release.reserved_claim.lines()
@@ -376,14 +379,14 @@ class Fitted:
                 portable = Portable.from_release(release.head, released, {}, lines)
                 return replace(portable, slope=released.slope)
 
-    def _warn_of(self, claim: Claim) -> None:
-        """Warn of what looks wrong with a release, such as a guarantee that means little.
+    def _warn_owner(self, claim: Claim) -> None:
+        """Warn the data owner if a release looks wrong, for example if its guarantee is weak.
 
         Args:
             claim: the claim of the release.
         """
-        for line in claim.owner_warnings(self.model.problem.dataset.declared_size):
-            warn_user(line, Doubtful)
+        for warning in claim.owner_warnings(self.model.problem.dataset.declared_size):
+            warn_user(warning, Doubtful)
 
     @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
@@ -413,7 +416,7 @@ class Fitted:
             raise ConfigError(f"ids={ids!r} is not a list: give a list of ids")
         given_ids = list(ids)
         train = problem.dataset.train
-        people = set(names_of("ids", given_ids, len(given_ids)).tolist())
+        people = set(check_names("ids", given_ids, len(given_ids)).tolist())
         unknown = sorted(people - set(train.units.tolist()))
         if unknown or not people:
             raise ConfigError(
@@ -452,7 +455,8 @@ class Fitted:
 
         The folder is for the data owner only. It holds no training record, but everything that the
         model learnt, the public constants, the digest of the training data (by which ledgers
-        recognise the data), and the number of records if no size was declared.
+        recognise the data), the number of records if no size was declared, and whether a feature
+        was far outside of [-1, 1].
 
             digest = model.save("model")
             model = agt.load("model", digest)
@@ -473,6 +477,7 @@ class Fitted:
             "feature_names": self.names,
             "conditions": [condition.as_json() for condition in self.conditions],
             "owner": self.owner.as_json,
+            "large_features": self._has_large_features,
         }
         writer.write(DESCRIPTION, as_json(details | self._description))
         self.model.save(writer)
@@ -491,7 +496,11 @@ class Fitted:
         """
         x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
-            x = in_order_of(self.names, x) if self.columns is None else self.columns.code_queries(x)
+            x = (
+                reorder_columns(self.names, x)
+                if self.columns is None
+                else self.columns.code_queries(x)
+            )
         features = query_records(x).features
         shape = self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:
@@ -511,16 +520,31 @@ class Fitted:
             features: [n, ...] the queries, as the model takes them.
         """
         largest = largest_feature(features)
-        if largest <= LARGE_FEATURE:
+        # ``fit`` warned of training records that are large themselves.
+        if largest <= LARGE_FEATURE or self._has_large_features:
             return
-        sample = sample_records(self.model.problem.dataset.train)  # empty for a loaded model
-        if largest_feature(sample.features) > LARGE_FEATURE:
-            return  # ``fit`` warned of these
+        condition = ""
+        if self._has_large_features is None:
+            condition = (
+                ", unless the training records were as large, which this model, saved by an "
+                "earlier version of agt, does not know"
+            )
         warn_user(
             f"x: the largest feature of these queries is {largest:g} in absolute value. Scale "
-            "queries as the training records were scaled, by the same public constants",
+            f"queries as the training records were scaled, by the same public constants{condition}",
             Doubtful,
         )
+
+    @cached_property
+    def _has_large_features(self) -> bool | None:
+        """Whether features of the training records are far outside of [-1, 1]; None: not known.
+
+        It depends on private records, so it is for the data owner only.
+        """
+        records = self.model.problem.dataset.train
+        if not len(records):  # the model was loaded
+            return self.saved_large_features
+        return large_feature(sample_records(records)) is not None
 
 
 def _plain(classes: np.ndarray) -> list[Any]:

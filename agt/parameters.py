@@ -1,4 +1,4 @@
-"""What is said about arguments that a public function or class does not take."""
+"""Errors about arguments that a public function or class does not have."""
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from agt.errors import ConfigError, nearest
 
 BUDGET = ("eps", "epsilon", "delta")
-_USUAL_NAMES = {
+_NAMES_ELSEWHERE = {
     "eps": "epsilon",
     "epsilon": "eps",
     "learning_rate": "lr",
@@ -25,6 +25,8 @@ _USUAL_NAMES = {
     "hidden_layers": "network",
     "hidden_layer_sizes": "network",
     "layers": "network",
+    "model": "network",
+    "net": "network",
     "alpha": "weight_decay",
     "l2": "weight_decay",
     "random_state": "seed",
@@ -49,7 +51,7 @@ class ArgumentError(ConfigError, TypeError):
 
 
 def check_parameters(call: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ArgumentError, which says what may have been meant, for a name that is not known.
+    """Raise ArgumentError if a keyword argument does not exist; it proposes a similar name.
 
     Args:
         call: the function or class, as its users write it.
@@ -63,10 +65,14 @@ def check_parameters(call: str, given: Iterable[str], known: Iterable[str]) -> N
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name, as ``agt.errors.nearest`` does: what may
-    have been meant, and the names that exist.
+    """Return the end of a message about an unknown name: a proposal, and the names that exist.
 
-    The names of other libraries are known, and names that agt alone writes are not proposed.
+    The proposal is the name in agt for a name of another library, or the most similar name
+    (``agt.errors.nearest``). Settings that only agt writes are not proposed.
+
+    Args:
+        name: the unknown name.
+        known: the names that exist.
     """
     known = set(known) - WRITTEN_BY_AGT
     is_budget = name in BUDGET and known.isdisjoint(("eps", "epsilon"))
@@ -82,38 +88,44 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
             "in model.release(queries, agt.RandomizedResponse(eps=1)) or "
             "agt.PrivateClassifier(epsilon=1)"
         )
+    is_network = name == "network" or _NAMES_ELSEWHERE.get(name) == "network"
+    if is_network and "epsilon" in known and "network" not in known:
+        return (
+            ", because private weights are those of a linear model: train a network with "
+            "agt.fit(x, y, network=...), and release its labels with model.release(queries, "
+            "agt.RandomizedResponse(eps=1))"
+        )
     # A name of another library may be misspelt, too.
-    closest = get_close_matches(name, [*known, *_USUAL_NAMES], n=1, cutoff=0.8)
-    usual = _USUAL_NAMES.get(closest[0]) if closest else None
-    if usual in known:
-        return f"; did you mean '{usual}'? (known: {', '.join(sorted(known))})"
+    closest = get_close_matches(name, [*known, *_NAMES_ELSEWHERE], n=1, cutoff=0.8)
+    name_in_agt = _NAMES_ELSEWHERE.get(closest[0]) if closest else None
+    if name_in_agt in known:
+        return f"; did you mean '{name_in_agt}'? (known: {', '.join(sorted(known))})"
     return nearest(name, known)
 
 
 def explaining_parameters(cls: type[_T]) -> type[_T]:
-    """Let a class raise ArgumentError where it is built with arguments that it does not take."""
+    """Make a class raise ArgumentError when it is built with arguments that it does not have."""
     build: Any = cls.__init__
     cls.__init__ = explaining_arguments(f"agt.{cls.__name__}")(build)  # type: ignore[method-assign]
     return cls
 
 
 def explaining_arguments(call: str) -> Callable[[_F], _F]:
-    """Return a decorator that lets a method raise ArgumentError for arguments that it does not
-    take, and for those that are missing.
+    """Return a decorator that makes a method raise ArgumentError for unknown or missing arguments.
 
     Args:
         call: the method, or its class, as its users write it.
     """
 
     def decorate(method: Any) -> Any:
-        takes = signature(method)
-        known = [name for name in takes.parameters if name != "self"]
+        method_signature = signature(method)
+        known = [name for name in method_signature.parameters if name != "self"]
 
         @wraps(method)
-        def explained(*values: Any, **parameters: Any) -> Any:
+        def checked_method(*values: Any, **parameters: Any) -> Any:
             check_parameters(call, parameters, known)
             try:
-                takes.bind(*values, **parameters)
+                method_signature.bind(*values, **parameters)
             except TypeError as error:
                 names = ", ".join(known)
                 raise ArgumentError(
@@ -121,6 +133,6 @@ def explaining_arguments(call: str) -> Callable[[_F], _F]:
                 ) from None
             return method(*values, **parameters)
 
-        return explained
+        return checked_method
 
     return decorate

@@ -1,10 +1,10 @@
-"""What a computed result comes from, beside its settings and data: the code and the machine.
+"""Digests of the code and the machine that results depend on, beside their settings and data.
 
-Whoever keeps results names them by these digests, so that a result is found again only where it
-would come out the same. Code is read, not imported: all of the packages that take part (agt,
-agt_cli, and the package of a user's own ``_target_``). That is more than what runs, which costs a
-computation made again after an edit elsewhere. Versions stand for the packages of others (numpy,
-torch).
+A stored result is named by these digests, so that it is found again only where the computation
+would give the same result. Code is read, not imported: all source of agt, agt_cli and the packages
+of the user's own ``_target_`` classes. That is more than the code that runs; the price is that some
+results are computed again after an edit that did not affect them. Other packages (numpy, torch) are
+identified by their versions.
 """
 
 import os
@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from agt.targets import current_name, targets_of
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 """Packages whose versions are recorded instead of their source."""
 CODE = "agt's code"
-"""What messages call the digest of this library's source, a key of ``surroundings``."""
+"""The key in ``surroundings`` of the digest of this library's source; messages show it."""
 _PACKAGES_AS_IMPORTED = {"torch", "numpy", "numba", "scipy", "sklearn"}
 """``PACKAGES`` by the names under which they are imported."""
 _SOURCE_SUFFIXES = {".py", ".so", ".pyd"}
@@ -123,9 +122,9 @@ def _source_roots(package: str) -> list[Path]:
 
 
 def machine(device: str = "cpu") -> dict[str, str | None]:
-    """Return what the last bits of a result depend on beside code and settings, by name.
+    """Return the software versions and the kind of machine, which the bits of a result depend on.
 
-    These are the versions of Python and of the ``PACKAGES``, and the kind of machine.
+    They are the versions of Python and of the ``PACKAGES``, and the processor and GPU.
 
     Args:
         device: cpu or cuda, as ``compute.device``.
@@ -146,16 +145,20 @@ def machine(device: str = "cpu") -> dict[str, str | None]:
 
 
 def surroundings(device: str, threads: int | None) -> dict[str, object]:
-    """Return what the last bits of a training depend on beside its settings and data.
+    """Return the code, machine and threads that the bits of a trained model depend on.
 
-    The keys are words for a message.
+    The keys are phrases that messages show.
 
     Args:
         device: as ``compute.device``.
         threads: as ``compute.threads``; None: the system's default.
     """
-    known = {f"this machine's {key}": value for key, value in machine(device).items()}
-    return {CODE: package_digest(_LIBRARY), "threads": threads or list(default_threads()), **known}
+    of_machine = {f"this machine's {key}": value for key, value in machine(device).items()}
+    return {
+        CODE: package_digest(_LIBRARY),
+        "threads": threads or list(default_threads()),
+        **of_machine,
+    }
 
 
 def default_threads() -> tuple[int | None, str | None]:
@@ -178,6 +181,9 @@ def default_threads() -> tuple[int | None, str | None]:
 @cache
 def package_version(package: str) -> str | None:
     """Return the installed version of a package; None if it is not installed."""
+    # Imported only here, because it takes a thirtieth of the time of a mistake's answer.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -28,7 +28,7 @@ from agt.ledger.payer import NoPayer, Payer, Reservation
 from agt.ledger.questions import Questions
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim
-from agt.mechanisms.judging import Voting, claim
+from agt.mechanisms.judging import Voting, judge_claim
 from agt.mechanisms.labelling import AnyLabelling, Labelling, evidence_of
 from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
@@ -441,7 +441,7 @@ class NumberRelease(Release[int]):
         settings = model.problem.settings
         voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
         conditions = terms.conditions_of(model)
-        granted = claim(
+        release_claim = judge_claim(
             conditions,
             settings.relation,
             mechanism,
@@ -451,11 +451,11 @@ class NumberRelease(Release[int]):
             Output.NUMBER,
             noisy=settings.noise is not None,
         )
-        granted = replace(granted, answers=len(features) or None)
+        release_claim = replace(release_claim, answers=len(features) or None)
         model.check(features)
         return cls(
             terms=terms,
-            claim=granted,
+            claim=release_claim,
             conditions=conditions,
             model=model,
             features=features,
@@ -518,13 +518,15 @@ class WeightsRelease(Release[ReleasedWeights]):
         conditions = weaker_conditions(head.conditions, terms.conditions_of(model))
         settings = head.settings
         noisy = settings.noise is not None
-        granted = claim(
+        release_claim = judge_claim(
             conditions, settings.relation, mechanism, output=Output.WEIGHTS, noisy=noisy
         )
-        granted = replace(granted, totals=(total_of_weights(mechanism.guarantee, terms.delta),))
+        release_claim = replace(
+            release_claim, totals=(total_of_weights(mechanism.guarantee, terms.delta),)
+        )
         mechanism.check(head)
         return cls(
-            terms=terms, claim=granted, conditions=conditions, head=head, mechanism=mechanism
+            terms=terms, claim=release_claim, conditions=conditions, head=head, mechanism=mechanism
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> ReleasedWeights:
@@ -581,9 +583,15 @@ class ConstantsRelease(Release[TableConstants]):
         Raises:
             ConfigError: a condition that noisy counts require does not hold.
         """
-        granted = claim(conditions, mechanism.relation, mechanism, output=Output.CONSTANTS)
+        release_claim = judge_claim(
+            conditions, mechanism.relation, mechanism, output=Output.CONSTANTS
+        )
         return cls(
-            terms=terms, claim=granted, conditions=conditions, mechanism=mechanism, values=values
+            terms=terms,
+            claim=release_claim,
+            conditions=conditions,
+            mechanism=mechanism,
+            values=values,
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> TableConstants:

@@ -81,6 +81,11 @@ ALL_SPENT = (
     "the ledger allowed this release, because it is the first one and its own privacy loss is "
     "within the total budget. It uses up this budget, so nothing more can be released"
 )
+ONLY_LEDGER = (
+    "declared, not checked: no other ledger counts releases about these people. agt compares only "
+    "the ledgers in the same folder, those beside the data's files, and those that were used on "
+    "the same account"
+)
 NO_HEAD = (
     "the ledger's latest entry is not recorded outside of the ledger. An older copy could "
     "therefore have replaced the ledger unnoticed, so that the same budget is spent again"
@@ -90,7 +95,7 @@ SAME_DISK = (
     "ledger, so nobody would notice if the whole disk was restored to an older state. Move the "
     "head file to another disk with agt ledger admit LEDGER head=FILE"
 )
-_GIVEN = {  # by what is released
+_GUARANTEE_OF = {  # output -> template of its guarantee
     "labels": "{} per query",
     "a number": "{} for the single published number",
     "weights": "the released weights are {}",
@@ -122,7 +127,7 @@ _REMEDIES = {
     "f": Message("train with {config:training.product}=exact"),
     "g": Message("train with relation=add_remove"),
 }
-_COUNTED = {  # by what of a release a ledger counts
+_COUNTED = {  # what a ledger counts of a release -> sentence
     "entry": "entry {} of the ledger counts this release",
     "answers": "each answer is debited from the ledger before the answer is drawn",
     "nothing": "this release was not debited from the ledger",
@@ -142,11 +147,11 @@ class UnitTable(Protocol):
     def apart(self) -> bool: ...
 
 
-# Guarantees and what they add up to.
+# Guarantees, and totals of several releases.
 
 
 def guarantee(values: Mapping[str, Any]) -> str:
-    """Return what a guarantee promises.
+    """Return a privacy guarantee as a phrase.
 
     Args:
         values: its kind and parameters, as files have them.
@@ -159,33 +164,36 @@ def guarantee(values: Mapping[str, Any]) -> str:
 
 
 def noise_guarantee(epsilon: float, delta: float) -> str:
-    """Return what noise in training is meant to give the weights."""
+    """Return the guarantee that noise in training is meant to give the weights, as a phrase."""
     return f"({epsilon:g}, {delta:g})-DP"
 
 
 def total(eps: float, delta: float, bound: str) -> str:
-    """Return what several releases come to, by which composition."""
+    """Return the total privacy loss of several releases, and the composition bound it is from."""
     return f"({eps:.6g}, {delta:.6g})-differentially private in all, by the {bound} composition"
 
 
-def spent_line(of: int | None, spent: str) -> str:
-    """Return what is spent.
+def spent_line(answers: int | None, spent: str) -> str:
+    """Return the privacy loss of some answers together, as a sentence.
 
     Args:
-        of: how many answers it is over; None: any number.
-        spent: a ``total``, or a ``guarantee`` that is all of it.
+        answers: how many answers there are; None: any number.
+        spent: their ``total``; or the ``guarantee``, if one release makes all of them.
     """
-    over = {None: "for any number of queries", 1: "in all"}.get(of, f"all {of} together")
-    return f"{over}: {spent}"
+    if answers is None:
+        return f"for any number of queries: {spent}"
+    if answers == 1:
+        return f"in all: {spent}"
+    return f"all {answers} together: {spent}"
 
 
 def trained_noise_line(spent: str) -> str:
-    """Return what noise in training spends on the weights."""
+    """Return the privacy loss of weights that were trained with noise, as a sentence."""
     return f"the weights: {spent}"
 
 
 def too_much(eps: float, weak: float) -> str:
-    """Return what the owner of a budget hears that protects nobody: one above ``weak``."""
+    """Return the warning about a total epsilon above ``weak``, which protects hardly anybody."""
     return (
         f"the total epsilon is {eps:g}. Above {weak:g} it guarantees almost nothing; 1 is strong, "
         "10 is weak"
@@ -193,29 +201,31 @@ def too_much(eps: float, weak: float) -> str:
 
 
 def large_delta(delta: float, size: float) -> str:
-    """Return what the owner of a budget hears whose delta is above one over the records."""
+    """Return the warning about a total delta above 1 / ``size``, the number of records."""
     return (
         f"the total delta is {delta:g}. A delta above 1 / {size:g} (one over the number of "
         "records) would allow publishing one record in full"
     )
 
 
-# What is claimed, and why not.
+# Claims, and reasons against them.
 
 
 def neighbours(relation: str, edit: str) -> str:
-    """Return which datasets are neighbours.
+    """Return which datasets are neighbours, as a phrase.
 
     Args:
-        edit: what the relation lets change, for the rows that a unit may have.
+        relation: the name of the relation.
+        edit: what one edit is, as the relation describes it.
     """
     return f"{relation} neighbours ({edit})"
 
 
 def spent_note(output: str) -> str:
-    """Return what spent.json says of itself.
+    """Return the sentence in spent.json that says that the release counts as spent budget.
 
-    Args: output: labels, weights, a number or constants.
+    Args:
+        output: labels, weights, a number or constants.
     """
     return (
         f"{output} may have been drawn after this time, so count the release as spent budget, "
@@ -223,59 +233,69 @@ def spent_note(output: str) -> str:
     )
 
 
-def price(given: str, between: str) -> str:
-    """Return a guarantee with its neighbours."""
-    return f"{given} for {between}"
+def price(phrase: str, between: str) -> str:
+    """Return a ``guarantee`` together with its ``neighbours``."""
+    return f"{phrase} for {between}"
 
 
-def claim(output: str, given: str, between: str, covered: bool) -> str:
-    """Return what is guaranteed.
+def claim(output: str, phrase: str, between: str, covered: bool) -> str:
+    """Return the sentence that states the guarantee of a release.
 
     Args:
-        output: what is released.
-        covered: no proof was required, and the guarantee is proved all the same.
+        output: what is released, a key of ``_GUARANTEE_OF``.
+        phrase: the ``guarantee``.
+        between: its ``neighbours``.
+        covered: whether the guarantee is proved although no proof was required.
     """
+    guarantee_of_output = _GUARANTEE_OF[output].format(phrase)
     follows = _FOLLOWS.get(output, "")
     proof = COVERED if covered else ""
-    return f"{price(_GIVEN[output].format(given), between)}{follows}{proof}"
+    return f"{price(guarantee_of_output, between)}{follows}{proof}"
 
 
-def no_proof(output: str, given: str, reasons: Sequence[str]) -> str:
-    """Return that nothing is proved, why, and what the paper says.
+def no_proof(output: str, phrase: str, reasons: Sequence[str]) -> str:
+    """Return the sentence that nothing is proved, with the reasons and the paper's guarantee.
 
     Args:
-        reasons: as ``unproved`` takes them; empty: the claim's form does not record any.
+        output: what is released, a key of ``_GUARANTEE_OF``.
+        phrase: the ``guarantee`` that the mechanism's paper claims.
+        reasons: as for ``unproved``; empty: the claim's form does not record any.
     """
     because = f", because {unproved(reasons)}" if reasons else ""
-    guarantee = _GIVEN[output].format(given)
-    return f"NO PROOF OF PRIVACY{because}. The mechanism's paper claims: {guarantee}"
+    guarantee_of_output = _GUARANTEE_OF[output].format(phrase)
+    return f"NO PROOF OF PRIVACY{because}. The mechanism's paper claims: {guarantee_of_output}"
 
 
 def unproved(reasons: Sequence[str]) -> str:
-    """Return why nothing is proved: conditions by their letters, as a report lists them all."""
+    """Return why nothing is proved, as one text.
+
+    Args:
+        reasons: the letters of the conditions that are not met; any other reason is that the vote
+            is the published one.
+    """
     letters = [reason for reason in reasons if len(reason) == 1]
-    parts = [] if len(letters) == len(reasons) else [NO_LIPSCHITZ]
+    texts = []
     if letters:
-        named = (
-            f"conditions {', '.join(letters)} are"
-            if len(letters) > 1
-            else f"condition {letters[0]} is"
-        )
-        parts.insert(0, f"{named} not met")
-    return "; ".join(parts)
+        subject = f"condition {letters[0]} is"
+        if len(letters) > 1:
+            subject = f"conditions {', '.join(letters)} are"
+        texts.append(f"{subject} not met")
+    if len(letters) < len(reasons):
+        texts.append(NO_LIPSCHITZ)
+    return "; ".join(texts)
 
 
 def condition_refusal(
     letter: str, name: str, missing: Message, *, names_remedy: bool = False
 ) -> Message:
-    """Return why a condition stops a release, and what to do.
+    """Return why a condition prevents a release, and what to do.
 
     Args:
-        letter: of the condition.
-        name: of the condition.
+        letter: the letter of the condition.
+        name: the name of the condition.
         missing: what does not hold.
-        names_remedy: ``missing`` already says what to do about it. Otherwise the general remedy
-            of the condition is added.
+        names_remedy: whether ``missing`` says what to do about it. Otherwise the general remedy of
+            the condition is added.
     """
     if names_remedy:
         return Message(
@@ -294,7 +314,7 @@ def condition_refusal(
 
 
 def vote_refusal() -> Message:
-    """Return why the published vote stops a release, and what to do."""
+    """Return why the published vote prevents a release, and what to do."""
     return Message(
         "{reason}. Use {config:unproved=refuse}, which counts the votes in a certified way",
         reason=NO_LIPSCHITZ,
@@ -310,13 +330,24 @@ def relation_refusal(relation: str, why: str) -> str:
 
 
 def declaration(condition: str, why: str, broken_by: str | None) -> str:
-    """Return what was declared, and what would break it; None: it is left out."""
-    known = f"declared, not proved (for condition {condition}): {why}"
-    return f"{known}; false if {broken_by}" if broken_by else known
+    """Return a declaration as a sentence.
+
+    Args:
+        condition: the letter of the condition that needs it.
+        why: what was declared.
+        broken_by: what would make it false; None: that is left out.
+    """
+    declared = f"declared, not proved (for condition {condition}): {why}"
+    return f"{declared}; false if {broken_by}" if broken_by else declared
 
 
 def simulation(why: str, lines: Iterable[str]) -> list[str]:
-    """Return the lines about a release of which only a simulation is drawn."""
+    """Return the sentences on a release of which only a simulation is drawn.
+
+    Args:
+        why: why it is a simulation.
+        lines: the sentences of the release's claim.
+    """
     return [
         f"SIMULATION: {why}",
         *(f"without a seed, this would hold: {line}" for line in lines),
@@ -327,22 +358,22 @@ def simulation(why: str, lines: Iterable[str]) -> list[str]:
 
 
 def unnamed_ledger() -> str:
-    """Return that no ledger was named, and how one is made."""
+    """Return the sentence that no ledger counts a release, and how to create a ledger."""
     return f"{NO_ACCOUNT}{UNNAMED}"
 
 
 def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
-    """Return that a release was made outside of ledgers.
+    """Return the sentence that the user chose not to count a release by a ledger.
 
     Args:
-        holding: names of the ledgers that have these people.
-        unopened: there are others, which could not be opened.
+        holding: the names of the ledgers that have these people.
+        unopened: whether there are other ledgers, which could not be opened.
     """
     populations = ", ".join(holding)
-    which = f"the ledger of {populations}" if holding else "any ledger"
+    declined = f"the ledger of {populations}" if holding else "any ledger"
     made = (
-        f"this release was made without {which} (because of ledger=none), so no ledger counts it, "
-        "although the privacy losses of all releases about the same people add up"
+        f"this release was made without {declined} (because of ledger=none), so no ledger counts "
+        "it, although the privacy losses of all releases about the same people add up"
     )
     if unopened:
         return (
@@ -353,12 +384,20 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
 
 
 def budget(eps: float, delta: float) -> str:
-    """Return what may be spent in all."""
+    """Return a total budget as a phrase."""
     return f"eps = {eps:g}" + (f", delta = {delta:g}" if delta else "")
 
 
 def account(population: str, counts: str, entry: int, eps: float, delta: float, unit: str) -> str:
-    """Return which ledger counts a release, and what all that is released on it comes to."""
+    """Return the sentence on the ledger of a release, and on the guarantee of all its releases.
+
+    Args:
+        population: the name of the ledger's population.
+        counts: what of the release the ledger counts, a key of ``_COUNTED``.
+        entry: the number of the ledger's entry, which "entry" shows.
+        eps, delta: the budget, which is the guarantee of all releases together.
+        unit: the unit that is protected, as ``unit`` describes it.
+    """
     counted = _COUNTED[counts].format(entry)
     return (
         f"this release belongs to the ledger of {population} ({counted}). All releases of this "
@@ -368,78 +407,111 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
 
 
 def counter(so_far: float, allowed: str) -> str:
-    """Return how much of a ledger's ``budget`` is spent."""
+    """Return the sentence on how much of a ledger's ``budget`` is spent."""
     return (
         f"the ledger's total so far is eps = {so_far:.6g} of {allowed}. This total only counts "
         "what was spent. The guarantee is the whole budget of the ledger, not this total"
     )
 
 
-def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
-    """Return whose addition or removal a budget is about: the population's unit, and how many
-    records it may have.
+def ledgers_elsewhere(first_entries: Sequence[str]) -> str:
+    """Return that other ledgers count the same people.
+
+    Args:
+        first_entries: the digits by which they are known, at least one ledger's.
     """
-    most = dict.fromkeys((table.name, 1 if table.unit is None else table.rows) for table in tables)
-    caps = sorted({rows for _, rows in most})
+    listed = ", ".join(first_entries)
+    which = "another ledger, whose first entry has a hash that begins"
+    if len(first_entries) > 1:
+        which = "other ledgers, whose first entries have hashes that begin"
+    return (
+        f"the same data are also counted by {which} with {listed}. So the budget of this ledger "
+        "does NOT bound everything that is released about these people: the privacy losses of all "
+        "these ledgers add up"
+    )
+
+
+def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
+    """Return the unit of protection of a budget, with the number of records that it may have.
+
+    Args:
+        population_unit: what the population calls a unit, for example "one customer".
+        tables: the tables that the ledger counts.
+    """
+    # A dict instead of a set, so that the tables stay in their order.
+    maxima = dict.fromkeys(
+        (table.name, 1 if table.unit is None else table.rows) for table in tables
+    )
+    caps = sorted({rows for _, rows in maxima})
     if caps in ([], [1]):
         return population_unit
     if len(caps) == 1:
         maximum = caps[0]
         return f"{population_unit} (up to {maximum} records)"
-    records_by_table = ", ".join(f"{rows} of the records in {name}" for name, rows in most)
+    records_by_table = ", ".join(f"{rows} of the records in {name}" for name, rows in maxima)
     return f"{population_unit} (at most {records_by_table})"
 
 
 def printable(text: str) -> str:
-    """Return a name that is fit for a line."""
+    """Return a name as it is, or with escapes if it has characters that cannot be printed."""
     return text if text.isprintable() else ascii(text)
 
 
 def unit_meaning(table: UnitTable, population_unit: str) -> str:
-    """Return what is declared of a table whose units go by a population's words for one."""
+    """Return what one unit is in a table of a ledger.
+
+    Args:
+        table: the table.
+        population_unit: what the population calls a unit.
+    """
     if table.unit is not None:
         column = printable(table.unit)
         return (
             f"a unit is {population_unit}, and the records of one unit (up to {table.rows}) have "
             f"the same value in column {column}"
         )
-    return (
-        "a unit is one record"
-        if population_unit == "one record"
-        else f"each record is {population_unit}"
-    )
+    if population_unit == "one record":
+        return "a unit is one record"
+    return f"each record is {population_unit}"
 
 
 def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
-    """Return what whoever admits tables to a ledger declares; names no digest, as it goes into
-    claims.
+    """Return the sentence on what the user declared by admitting tables to a ledger.
+
+    It names no digest, because it becomes a part of claims, which are published.
+
+    Args:
+        population_unit: what the population calls a unit.
+        admitted: the tables, at least one.
     """
-    by_unit = dict[tuple[str | None, int], dict[str, UnitTable]]()
+    tables_by_unit = dict[tuple[str | None, int], dict[str, UnitTable]]()
     for table in admitted:
         unit_of_table = (table.unit, 1 if table.unit is None else table.rows)
-        by_unit.setdefault(unit_of_table, {})[table.name] = table
-    parts = list[str]()
-    for named in by_unit.values():
-        names = ", ".join(named)
-        which = f"the table {names}" if len(named) == 1 else f"each of the tables {names}"
-        meaning = unit_meaning(next(iter(named.values())), population_unit)
-        parts.append(f"in {which}, {meaning}")
+        tables_by_unit.setdefault(unit_of_table, {})[table.name] = table
+    meanings = list[str]()
+    for tables_of_unit in tables_by_unit.values():
+        names = ", ".join(tables_of_unit)
+        subject = f"the table {names}"
+        if len(tables_of_unit) > 1:
+            subject = f"each of the tables {names}"
+        meaning = unit_meaning(next(iter(tables_of_unit.values())), population_unit)
+        meanings.append(f"in {subject}, {meaning}")
+    sentence = f"declared, not checked: {'; '.join(meanings)}"
     if any(table.apart for table in admitted):
-        parts[-1] += (
+        sentence += (
             ". The people of this ledger are not those in the other ledgers of the same "
             "folder, although some names are the same"
         )
-    several = sum(map(len, by_unit.values())) > 1
-    same = (
-        ". The units of all these tables are the same people, so a release from one table "
-        "uses the budget of all these tables"
-    )
-    meanings = "; ".join(parts)
-    return f"declared, not checked: {meanings}{same if several else ''}"
+    if sum(map(len, tables_by_unit.values())) > 1:
+        sentence += (
+            ". The units of all these tables are the same people, so a release from one table "
+            "uses the budget of all these tables"
+        )
+    return sentence
 
 
 def lost_head(entry: int) -> str:
-    """Return that a ledger's head file was lost."""
+    """Return the sentence that a ledger's head file was lost."""
     return (
         f"entry {entry} created a new head file (which keeps a copy of the ledger's last entry), "
         "because the previous one was lost. Before this entry, an older copy of the ledger could "
@@ -448,7 +520,13 @@ def lost_head(entry: int) -> str:
 
 
 def moved_head(entry: int, time: str, before: str | None) -> str:
-    """Return that a head file took the place of another, or that it came later."""
+    """Return the sentence that an entry moved the head file, or created the first one.
+
+    Args:
+        entry: the number of the entry.
+        time: when it was written.
+        before: the place of the earlier head file; None: there was none.
+    """
     if before:
         return f"entry {entry} (of {time}) moved the head file from {before} to another place"
     return (
@@ -458,7 +536,7 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
 
 
 def unreadable_ledger(file: str) -> str:
-    """Return what is declared of a file that could not be opened."""
+    """Return what the user declared about a ledger's file that could not be opened."""
     name = printable(file)
     return (
         f"the file {name} in the ledger's folder, which could not be opened, does not count any "
@@ -468,7 +546,7 @@ def unreadable_ledger(file: str) -> str:
 
 
 def replaced_ledger(first_entry: str) -> str:
-    """Return what is declared of a ledger that lay in this one's place."""
+    """Return what the user declared about a ledger that this one replaced."""
     return (
         "this ledger replaced another one, whose first entry has a hash that begins with "
         f"{first_entry}. The total here does not include the replaced ledger's releases, although "
@@ -477,5 +555,5 @@ def replaced_ledger(first_entry: str) -> str:
 
 
 def declared_entry(entry: int, words: str) -> str:
-    """Return which entry of a ledger declares something."""
+    """Return the sentence that an entry of a ledger declares something."""
     return f"entry {entry} declares that {words}"

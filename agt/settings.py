@@ -1,14 +1,11 @@
-"""Typed, frozen configuration, validated once at the border; nothing below the commands sees a
-DictConfig.
+"""Typed, frozen settings, which are checked once when they are built.
 
-``ComputeConfig`` changes speed alone; certificates depend on all the others. The settings of a kind
-of certificate stand in its own file (agt/models/kind.py).
+``ComputeConfig`` changes speed alone; certificates depend on all other settings. The settings of a
+kind of certificate are in a file of its own (agt/models/kind.py).
 
-Values as JSON files of a versioned form, which programs of other people read: claims, accounts of
-erasures.
-
-A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its version. What is
-None is left out.
+Documents that programs of other people read (claims, accounts of erasures) are JSON files of a
+versioned form. A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its
+version. Entries that are None are left out of the file.
 """
 
 import json
@@ -59,8 +56,8 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 if TYPE_CHECKING:
     RelationName = str
 else:
-    # Of the registry, which a type checker cannot read. A file's form takes any name, so that a new
-    # relation changes no published form; whoever reads the file checks the name.
+    # The names in the registry, which a type checker cannot read. The published form of a file
+    # takes any name, so that a new relation does not change it; reading the file checks the name.
     RelationName = Annotated[
         Literal[tuple(ENTRIES)], WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})
     ]
@@ -74,15 +71,18 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved
 # exact.
-MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
+MAX_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
 QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
-MOST_BATCHES = 10**6  # of an epoch
-MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
+MAX_BATCHES = 10**6  # of an epoch
+MAX_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 
 
-def _no_thousands_point(value: object) -> object:
-    # A German or Spanish 9.000 is the number 9 in YAML. Numbers from 1000 on cannot come from such
-    # a point: 1.234.567 is no number, and 1e5 is one hundred thousand.
+def _refuse_thousands_point(value: object) -> object:
+    """Return the value, or raise ValueError if it is a decimal number below 1,000.
+
+    A German or Spanish 9.000 is the number 9 in YAML. Numbers from 1,000 on cannot come from such a
+    point: 1.234.567 is no number, and 1e5 is one hundred thousand.
+    """
     if isinstance(value, float) and value < 1000:
         raise ValueError(
             f"{value:g} was written with a decimal point: write all digits (9000 for nine "
@@ -91,29 +91,34 @@ def _no_thousands_point(value: object) -> object:
     return value
 
 
-DeclaredSize = Annotated[int, BeforeValidator(_no_thousands_point), Field(ge=1, le=MOST_ROWS)]
+DeclaredSize = Annotated[int, BeforeValidator(_refuse_thousands_point), Field(ge=1, le=MAX_ROWS)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 RECIPE: Final = "recipe"
-_PENDING = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}
+_PLACEHOLDERS = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}
+"""Setting that may be ``recipe`` -> a valid number until the recipe's value is known."""
 T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def schema(cls: type[T]) -> type[T]:
-    """A class of settings: a frozen dataclass whose keys and values are checked when it is built
-    (ConfigError).
+    """Make a class of settings: a frozen dataclass that checks keys and values when it is built.
+
+    Building it raises ConfigError for a mistake.
     """
-    return _explaining(validated(frozen=True, config=STRICT)(cls))
+    return _raising_config_errors(validated(frozen=True, config=STRICT)(cls))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
 def keyword_schema(cls: type[T]) -> type[T]:
-    """The same, its values given by name alone: for classes that inherit some."""
-    return _explaining(validated(frozen=True, kw_only=True, config=STRICT)(cls))
+    """Make a class of settings like ``schema``, built from named values only.
+
+    A class that inherits settings with defaults needs it to add settings without defaults.
+    """
+    return _raising_config_errors(validated(frozen=True, kw_only=True, config=STRICT)(cls))
 
 
-def _explaining(cls: Any) -> Any:
-    """Where a program builds it, a mistake is a ConfigError, as it is in a configuration."""
+def _raising_config_errors(cls: Any) -> Any:
+    """Make building a class of settings raise ConfigError, with agt's messages, for a mistake."""
     build = cls.__init__
     names = [entry.name for entry in fields(cls) if entry.init]
 
@@ -132,38 +137,39 @@ def _explaining(cls: Any) -> Any:
 
 
 def _refuse_other_than_numbers(cls: Any, settings: Mapping[str, Any]) -> None:
-    """Refuse true, false and text where a program gives them for a number: text is for
-    configurations.
+    """Raise ConfigError if a program gives true, false or text for a number.
+
+    In configurations text is allowed, because YAML and the command line write numbers as text.
+
+    Args:
+        cls: the class of settings.
+        settings: its settings by name, unknown ones too.
     """
     for key, value in settings.items():
         entry = cls.__dataclass_fields__.get(key)
-        # NumPy has its own
+        if entry is None or not _is_number_type(entry.type):
+            continue
+        is_text = isinstance(value, str | bytes)
+        is_allowed_word = isinstance(value, str) and value in _words_of(entry.type)
+        # NumPy has a type of its own for true and false.
         is_boolean = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
-        if (
-            entry is not None
-            and (is_boolean or isinstance(value, str | bytes))
-            and not (isinstance(value, str) and value in _words_of(entry.type))
-            and _is_number_type(entry.type)
-        ):
+        if is_boolean or (is_text and not is_allowed_word):
             raise ConfigError(f"{cls.__name__}.{key}: expected a number, got {_shown(value)}")
 
 
 def _is_number_type(kind: Any) -> bool:
-    """Return whether values of a type are numbers, or None, or a word in the place of a number."""
+    """Return whether a type is of numbers, perhaps in a union with None and literal words."""
     if get_origin(kind) is Annotated:
         return _is_number_type(get_args(kind)[0])
     if isinstance(kind, UnionType) or get_origin(kind) is Union:
-        others = [
-            member
-            for member in get_args(kind)
-            if member is not NoneType and get_origin(member) is not Literal
-        ]
-        return bool(others) and all(_is_number_type(member) for member in others)
+        members = [member for member in get_args(kind) if member is not NoneType]
+        members = [member for member in members if get_origin(member) is not Literal]
+        return bool(members) and all(map(_is_number_type, members))
     return kind in (int, float)
 
 
 def _words_of(kind: Any) -> tuple[Any, ...]:
-    """Return the words that a union allows in the place of a number, such as ``recipe``."""
+    """Return the literal words that a union type allows instead of a number, such as ``recipe``."""
     if not (isinstance(kind, UnionType) or get_origin(kind) is Union):
         return ()
     literals = [member for member in get_args(kind) if get_origin(member) is Literal]
@@ -171,14 +177,15 @@ def _words_of(kind: Any) -> tuple[Any, ...]:
 
 
 def accepting_removed(**unused: object) -> Any:
-    """Return a validator of a class of settings that drops those that earlier versions recorded.
+    """Return a validator of a class of settings that drops settings of earlier versions.
 
     Args:
-        unused: setting -> the value that asked for nothing, and is dropped. Another value raises
-            Superseded, since what was made with it cannot be read.
+        unused: setting -> the value that had no effect; the validator drops it. It raises
+            Superseded for another value, because results with that value cannot be reproduced.
     """
 
     def drop_removed(cls: type, values: Any) -> Any:
+        """Return the values that pydantic builds the class from, without removed settings."""
         given = values.kwargs if isinstance(values, ArgsKwargs) else values
         if not isinstance(given, Mapping):
             return values
@@ -188,8 +195,8 @@ def accepting_removed(**unused: object) -> Any:
                     f"{key}={given[key]}: earlier versions of agt had this setting, but this "
                     "version does not: leave this setting out"
                 )
-        kept = {key: value for key, value in given.items() if key not in unused}
-        return ArgsKwargs(values.args, kept) if isinstance(values, ArgsKwargs) else kept
+        settings = {key: value for key, value in given.items() if key not in unused}
+        return ArgsKwargs(values.args, settings) if isinstance(values, ArgsKwargs) else settings
 
     return model_validator(mode="before")(drop_removed)
 
@@ -203,27 +210,28 @@ class KGridConfig:
     """
 
     max: Annotated[int, Field(ge=0)] | None = None
-    values: tuple[Annotated[int, Field(ge=0, le=MOST_ROWS)], ...] | None = None
+    values: tuple[Annotated[int, Field(ge=0, le=MAX_ROWS)], ...] | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless there is exactly one grid, without repetition, not too long."""
         if (self.max is None) == (self.values is None):
             both = ": for a list, give kgrid=sparse as well" if self.values else ""
             raise ValueError(
                 "give exactly one of kgrid.max (every integer k from 0 to max) and "
                 f"kgrid.values (a list){both}"
             )
-        if self.max is not None and self.max >= MOST_KS:
+        if self.max is not None and self.max >= MAX_KS:
             raise ValueError(
                 f"max={self.max} asks for every integer k up to {self.max}, but at "
-                f"most {MOST_KS} values of k are possible: use max={MOST_KS - 1} or "
+                f"most {MAX_KS} values of k are possible: use max={MAX_KS - 1} or "
                 "less, or list some values of k"
             )
         if self.values is not None:
             if not self.values:
                 raise ValueError("values is empty")
-            if len(self.values) > MOST_KS:
+            if len(self.values) > MAX_KS:
                 raise ValueError(
-                    f"kgrid.values has {len(self.values)} entries, but at most {MOST_KS} "
+                    f"kgrid.values has {len(self.values)} entries, but at most {MAX_KS} "
                     "values of k are possible: list fewer"
                 )
             repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
@@ -233,9 +241,9 @@ class KGridConfig:
     @property
     def ks(self) -> tuple[int, ...]:
         """The grid in increasing order."""
-        return (
-            tuple(range(self.max + 1)) if self.max is not None else tuple(sorted(self.values or ()))
-        )
+        if self.max is not None:
+            return tuple(range(self.max + 1))
+        return tuple(sorted(self.values or ()))
 
     @property
     def dense(self) -> bool:
@@ -245,16 +253,17 @@ class KGridConfig:
 
 @schema
 class RelationConfig:
-    """Which datasets count as neighbours, and how many rows one unit may have (reference.md section
-    2).
+    """The neighbour relation between datasets (reference.md section 2).
 
     Attributes:
-        radius: by how much each feature may move, as the head takes it; a public constant. None:
-            the relation lets none.
+        name: the name of the relation.
+        unit_rows: the public cap on the rows of one unit.
+        radius: a public constant, the largest change of each feature on the scale on which the head
+            takes it; None: the relation changes no features.
     """
 
     name: RelationName
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -272,30 +281,30 @@ class RelationConfig:
 
 @schema
 class BatchConfig:
-    """How records are laid into batches; all of it public constants.
+    """How records are divided into batches; all settings are public constants.
 
     Attributes:
         count: batches per epoch; a record's batch is a keyed hash of its unit's id.
-        normalizer: B, what a summed gradient is divided by; None: declared_size / count.
-        n_max: no batch may hold more records; None: 1.1 B + 6 sqrt(B), rounded up.
+        normalizer: B, the number that a summed gradient is divided by; None: declared_size / count.
+        n_max: the largest number of records in a batch; None: 1.1 B + 6 sqrt(B), rounded up.
         key: the public key of the hash.
     """
 
-    count: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
-    normalizer: Annotated[float, Field(ge=1e-6, le=MOST_ROWS)] | None = None
-    n_max: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+    count: Annotated[int, Field(ge=1, le=MAX_BATCHES)] = 1
+    normalizer: Annotated[float, Field(ge=1e-6, le=MAX_ROWS)] | None = None
+    n_max: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
     key: str = "agt"
 
 
 @schema
 class ChosenFrom:
-    """The public rows that settings were chosen on, as whoever chose them declares.
+    """The public rows that settings were chosen on, as the user declares.
 
     Attributes:
         rows: "test", the test records with their labels; "train", training records marked public;
             or a file, relative to the working directory.
-        digest: of those rows, as the dataset makes their features (data/embeddings.py,
-            ``public_digest``).
+        digest: the digest of those rows with the features that the dataset makes of them
+            (data/embeddings.py, ``public_digest``).
     """
 
     rows: str
@@ -304,29 +313,31 @@ class ChosenFrom:
 
 @schema
 class TrainingConfig:
-    """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight
-    decay, clip level.
+    """Settings of SGD with momentum, decoupled weight decay and clipped gradients.
+
+    The learning rate at step n is max(lr / (1 + decay n), lr_min).
 
     ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``:
-    computed from public constants once the data is declared (training/strength.py). They are listed
-    in ``by_recipe``, and until then stand at 1, or at 0 for the decay; ``TrainingSetup`` refuses
-    settings that are still open.
+    they are then computed from public constants once the data are declared (training/strength.py).
+    Until then ``by_recipe`` lists them, and their values are placeholders (1, or 0 for the decay).
+    ``TrainingSetup`` refuses settings with placeholders.
 
     Attributes:
         clip: gamma, the elementwise clip level of each record's gradient.
-        by_recipe: settings that are left to the recipe.
-        caution: how far those go from the recipe's place: at 2 about twice the stable distance, and
-            less accuracy.
-        product: interval products: exact four-corner, or Rump's midpoint-radius.
-        decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with
-            momentum.
-        chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data
+        by_recipe: the settings that the recipe computes.
+        caution: a factor on the recipe's strength: at 2, stable distances are about twice as long,
+            and accuracy is lower.
+        product: how two intervals are multiplied: by the exact four corners, or by Rump's
+            midpoint-radius method.
+        decay_mode: whether weight decay is applied beside the gradient (``decoupled``) or added to
+            it (``coupled``, which is refused with momentum).
+        chosen_on: the data that these settings were chosen on, as the user declares: "public" data
             or constants, or the training or test "data" itself; "recipe": they are the recipe's,
-            unchanged, which is checked; None: nobody said, and then condition e does not hold.
-        chosen_for: which settings ``chosen_on`` is about (agt_cli/choices.py); about any others it
-            says nothing. With votes by the recipe: the version of the recipe.
-        chosen_from: which public rows it is about: where those are others now, it says nothing
-            either; None: it names none.
+            unchanged, which is checked; None: it was not declared, so condition e does not hold.
+        chosen_for: the settings that ``chosen_on`` is about (agt_cli/choices.py); it does not cover
+            others. With votes by the recipe: the version of the recipe.
+        chosen_from: the public rows that ``chosen_on`` is about; if they have changed, it covers
+            nothing. None: it names none.
     """
 
     loss: LossName
@@ -353,24 +364,34 @@ class TrainingConfig:
     @model_validator(mode="before")
     @classmethod
     def _leave_open(cls, values: Any) -> Any:
-        """List what is ``recipe``, and put numbers there that no training is meant to see."""
+        """Return the values with placeholders for settings that are ``recipe``.
+
+        ``by_recipe`` then lists these settings. The recipe's numbers depend on public constants
+        that are not known yet, so placeholders pass the checks of numbers until they are resolved.
+
+        Args:
+            values: the settings by name, as pydantic has them before it checks them.
+        """
         given = values.kwargs if isinstance(values, ArgsKwargs) else values
         if not isinstance(given, Mapping):
             return values
-        batch: Mapping[str, Any] = node if isinstance(node := given.get("batch"), Mapping) else {}
-        counted = batch.get("count") == RECIPE
-        left = tuple(name for name in _PENDING if given.get(name) == RECIPE) + (
-            ("batch.count",) if counted else ()
-        )
-        if not left:
+        settings = dict(given)
+        by_recipe: list[str] = []
+        for name, placeholder in _PLACEHOLDERS.items():
+            if given.get(name) == RECIPE:
+                settings[name] = placeholder
+                by_recipe.append(name)
+        batch = given.get("batch")
+        if isinstance(batch, Mapping) and batch.get("count") == RECIPE:
+            settings["batch"] = {**batch, "count": 1}
+            by_recipe.append("batch.count")
+        if not by_recipe:
             return values
-        numbers = {name: _PENDING[name] for name in left if name in _PENDING}
-        settings = {**given, **numbers, "by_recipe": left} | (
-            {"batch": {**batch, "count": 1}} if counted else {}
-        )
+        settings["by_recipe"] = tuple(by_recipe)
         return ArgsKwargs(values.args, settings) if isinstance(values, ArgsKwargs) else settings
 
     def __post_init__(self) -> None:
+        """Raise ValueError for momentum and weight decay that the bounds do not cover."""
         if self.nesterov and (self.dampening or not self.momentum):
             raise ValueError(
                 "nesterov=true needs training.momentum above 0 and training.dampening=0"
@@ -437,6 +458,7 @@ class FeaturesConfig:
     @field_validator("map", mode="before")
     @classmethod
     def _refuse_removed_map(cls, name: object) -> object:
+        """Return the name of a map; raise Superseded if only earlier versions had this map."""
         if isinstance(name, str) and name in REMOVED_MAPS:
             raise Superseded(
                 Message(
@@ -449,7 +471,8 @@ class FeaturesConfig:
         return name
 
     def __post_init__(self) -> None:
-        counted = self.map in USUAL_COUNTS
+        """Raise ValueError if a setting that the map needs is missing, or one is given in vain."""
+        counted = self.map in DEFAULT_FEATURE_COUNTS
         if not counted and self.count is not None:
             raise ValueError(
                 f"features.count is only for the maps relu and landmarks: with map={self.map}, "
@@ -458,7 +481,7 @@ class FeaturesConfig:
         if counted and self.count is None:
             raise ValueError(
                 f"features.count is missing: give the number of features that map={self.map} "
-                f"makes, such as count={USUAL_COUNTS[self.map]}"
+                f"makes, such as count={DEFAULT_FEATURE_COUNTS[self.map]}"
             )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
@@ -481,7 +504,7 @@ class FeaturesConfig:
         return self.map == "scattering" and self.public is not None and not self.whiten
 
 
-USUAL_COUNTS = {"relu": 1024, "landmarks": 512}
+DEFAULT_FEATURE_COUNTS = {"relu": 1024, "landmarks": 512}
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
 REMOVED_MAPS = {"fourier": "landmarks", "crosses": "dataset.crosses of a table"}
 """Maps of earlier versions -> what to use instead."""
@@ -529,13 +552,16 @@ class TotalConfig:
 
 
 def validate(cls: type[T], node: object, where: str) -> T:
-    """Build ``cls`` from a plain mapping, or raise ConfigError naming the key, the fault and the
-    nearest name.
+    """Build a class of settings from a plain mapping.
 
     Args:
         cls: a (pydantic) dataclass.
         node: a mapping of field names to values.
         where: the key of the mapping, for messages; empty: the mapping of all keys.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value is wrong. The message names the key and
+            proposes the most similar one.
     """
     if not isinstance(node, Mapping):
         raise ConfigError(
@@ -553,15 +579,25 @@ def validate(cls: type[T], node: object, where: str) -> T:
 
 
 def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
-    """Refuse true and false where a number is meant, which Python would take as 1 and 0."""
+    """Raise ConfigError for true, false or an empty path where it would pass as another value.
+
+    Python takes true and false as the numbers 1 and 0, and an empty path as the working directory.
+
+    Args:
+        cls: the class of settings.
+        node: its settings by name, and those of the groups inside of it.
+        where: the key of the group, for messages.
+    """
     for key, value in node.items():
         entry = getattr(cls, "__dataclass_fields__", {}).get(key)
         if entry is None:
             continue
-        kind, path = str(entry.type), ".".join(filter(None, [where, str(key)]))
+        kind = str(entry.type)
+        path = f"{where}.{key}" if where else str(key)
         if value == "" and "Path" in kind:
             raise ConfigError(f"{path}= is empty: give a path, or leave it out")
-        if isinstance(value, bool) and ("int" in kind or "float" in kind) and "bool" not in kind:
+        takes_numbers = ("int" in kind or "float" in kind) and "bool" not in kind
+        if takes_numbers and isinstance(value, bool):
             shown = str(value).lower()
             raise ConfigError(
                 Message(
@@ -575,8 +611,8 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
 _UNKNOWN_KEY = "unexpected_keyword_argument"
 """Pydantic's type of an error about a key that does not exist."""
 _LIMITS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
-"""What pydantic calls a limit of a number -> the words before it."""
-_PLAIN = {  # pydantic's words that only a programmer understands
+"""Pydantic's name of a limit on a number -> the words that a message has before it."""
+_PROBLEMS = {  # pydantic's type of an error -> a sentence that users understand
     "tuple_type": "expected a list such as [1, 2]",
     "path_type": "expected a path",
     "dataclass_type": "expected a mapping of settings (key: value)",
@@ -607,25 +643,30 @@ def _shown(value: object) -> str:
 
 
 def _explain(cls: Any, error: ValidationError, where: str) -> Message:
+    """Return a message about the first of the mistakes that pydantic found.
+
+    Args:
+        cls: the class of settings.
+        error: pydantic's error.
+        where: the key of the settings; empty: the mapping of all keys.
+    """
     errors = error.errors()
-    # An unknown key explains why another is missing: it may be meant for it.
+    # An unknown key comes first, because it may be the reason why another key is missing.
     first = next((entry for entry in errors if entry["type"] == _UNKNOWN_KEY), errors[0])
-    path = (
-        ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))]))
-        or "settings"
-    )
+    keys = [where, *(str(part) for part in first["loc"] if _is_key(part))]
+    path = ".".join(filter(None, keys)) or "settings"
     problem = _problem_of(cls, first, path)
     template = "{setting}: {problem}"
     if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
         template = "{setting}: {problem}: give {setting}=[{value}]"
-    value = _entries(first.get("input"))
+    value = _proposed_entries(first.get("input"))
     return Message(template, setting=Setting(path), problem=problem, value=value)
 
 
-def _entries(value: object) -> object:
-    """Return what stands in a list instead of a single value, as somebody may have meant it.
+def _proposed_entries(value: object) -> object:
+    """Return the entries of the list that a message proposes instead of a single value.
 
-    100k and 2M are written in digits, and no or none becomes an empty list.
+    100k and 2M become whole numbers, and no or none becomes nothing (an empty list).
     """
     if isinstance(value, str) and value.casefold() in ("no", "none"):
         return ""
@@ -637,11 +678,11 @@ def _entries(value: object) -> object:
 
 
 class _UnknownKey(Message):
-    """That a group of settings has no such key, with the keys that it has.
+    """A message that a group of settings has no such key, with the keys that it has.
 
     Args:
-        path: the whole key, of which the last part is unknown.
-        fields: of the group.
+        path: the key with those of its groups, of which the last part is unknown.
+        fields: the names of the group's settings.
     """
 
     def __init__(self, path: str, fields: Sequence[str]) -> None:
@@ -654,41 +695,44 @@ class _UnknownKey(Message):
         return f"{self.template}{nearest_name(self.key, known)}"
 
 
-def _problem_of(cls: Any, first: Mapping[str, Any], path: str) -> str | Message:
-    """Return what is wrong with one value, of pydantic's description of it.
+def _problem_of(cls: Any, entry: Mapping[str, Any], path: str) -> str | Message:
+    """Return what is wrong with one value, for a message.
 
     Args:
-        path: its key.
+        cls: the class of settings.
+        entry: pydantic's description of the mistake.
+        path: the key of the value.
     """
-    kind, value = first["type"], first.get("input")
+    kind = entry["type"]
+    value = entry.get("input")
     if kind == "missing":
-        return _missing_value(str(first["loc"][-1]), value)
+        return _missing_value(str(entry["loc"][-1]), value)
     if kind == _UNKNOWN_KEY:
-        return _UnknownKey(path, _fields(cls, first["loc"]))
+        return _UnknownKey(path, _fields(cls, entry["loc"]))
     if kind == "literal_error":
-        known = [
-            word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")
-        ]
+        choices = entry["ctx"]["expected"].replace(" or ", ", ").split(",")
+        known = [choice.strip("' ") for choice in choices]
         return f"unknown value '{value}'{nearest(str(value), known)}"
     shown = _shown(value)
     if kind == "tuple_type" and isinstance(value, int | float | str):
         return f"expected a list, got {shown}"
-    # of a class's own check, which may name settings
-    raised = first.get("ctx", {}).get("error")
-    text = raised.args[0] if isinstance(raised, ValueError) and raised.args else None
-    message = text if isinstance(text, Message) else None
-    problem = message or _PLAIN.get(kind) or _plain_words(first)
+    # A class's own check raised an error, whose message may name settings.
+    own_error = entry.get("ctx", {}).get("error")
+    own_text = own_error.args[0] if isinstance(own_error, ValueError) and own_error.args else None
+    own_message = own_text if isinstance(own_text, Message) else None
+    problem = own_message or _PROBLEMS.get(kind) or _plain_words(entry)
     if isinstance(value, dict) or "ArgsKwargs" in shown:
         return problem
     return Message("{problem}, got {shown}", problem=problem, shown=shown)
 
 
 def _missing_value(name: str, given: object) -> str:
-    """Return what is wrong where a setting has no value.
+    """Return what is wrong if a setting has no value, for a message.
 
     Args:
         name: the setting.
-        given: what was given instead, as pydantic has it: by name, or by position.
+        given: pydantic's input. If values were given by position, it is an ``ArgsKwargs`` with
+            them.
     """
     positional = given.args if isinstance(given, ArgsKwargs) else ()
     if not positional:
@@ -698,47 +742,62 @@ def _missing_value(name: str, given: object) -> str:
     return f"this setting is given by name: write {name}={_shown(positional[0])}"
 
 
-def _plain_words(first: Mapping[str, Any]) -> str:
-    """Return pydantic's words for what is wrong with a value, as agt says them."""
-    context = first.get("ctx", {})
-    if first["type"] == "too_short":
-        least = context["min_length"]
-        return f"needs at least {counted(least, 'entry', 'entries')}"
+def _plain_words(entry: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, in agt's words instead of pydantic's.
+
+    Args:
+        entry: pydantic's description of the mistake.
+    """
+    context = entry.get("ctx", {})
+    if entry["type"] == "too_short":
+        return f"needs at least {counted(context['min_length'], 'entry', 'entries')}"
     for key, limit in context.items():
         if key in _LIMITS and isinstance(limit, int | float):
             shown = str(limit) if isinstance(limit, int) else f"{limit:.15g}"
             return f"must be {_LIMITS[key]} {shown}"
-    words: str = first["msg"].removeprefix("Value error, ")
-    return words.replace("Input should be", "must be").replace("String should", "must")
+    sentence: str = entry["msg"].removeprefix("Value error, ")
+    return sentence.replace("Input should be", "must be").replace("String should", "must")
 
 
 def _is_key(part: int | str) -> bool:
-    """False for the names that pydantic gives to the members of a union (``constrained-int``,
-    ``literal['auto']``).
+    """Return whether a part of pydantic's location is a key or the index of a list's entry.
+
+    Others are pydantic's names for members of a union (``constrained-int``, ``literal['auto']``).
     """
-    return isinstance(part, int) or (
-        part.isidentifier() and part not in ("int", "float", "str", "bool")
-    )
+    if isinstance(part, int):
+        return True
+    return part.isidentifier() and part not in ("int", "float", "str", "bool")
 
 
 def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """Return the names of the settings in the group that an unknown key was given in.
+
+    Args:
+        cls: the class of all settings.
+        loc: pydantic's location of the key, from the outermost group on.
+    """
     for part in loc[:-1]:
-        if part in cls.__dataclass_fields__:  # no place in a list, and no tag of a union
+        # Other parts are indices of a list, or tags of a union.
+        if part in cls.__dataclass_fields__:
             cls = _settings_in(cls.__dataclass_fields__[part].type)
     return [entry.name for entry in fields(cls)]  # without class variables
 
 
 def _settings_in(kind: Any) -> Any:
-    """The class of settings that a type is, or holds a list or a mapping of."""
-    # What pydantic notes of a type is a value of a class of its own, not a class of settings.
+    """Return the class of settings that a type is, or a list or mapping of; None: there is none."""
+    # The arguments of Annotated are values, which may be instances of dataclasses of pydantic.
     if isinstance(kind, type) and is_dataclass(kind):
         return kind
     return next(filter(None, map(_settings_in, get_args(kind))), None)
 
 
 def check_choice(value: object, choices: Any, where: str) -> None:
-    """Raise ConfigError unless ``value`` is one of a Literal's ``choices``: for what programs
-    hand over.
+    """Raise ConfigError unless an argument is one of the choices of a Literal type.
+
+    Args:
+        value: the argument.
+        choices: the Literal type.
+        where: what messages call the argument.
     """
     if value not in get_args(choices):
         raise ConfigError(
@@ -747,17 +806,21 @@ def check_choice(value: object, choices: Any, where: str) -> None:
 
 
 def check_number(value: object, where: str) -> None:
-    """Raise ConfigError unless ``value`` is a real number: for what programs hand over."""
+    """Raise ConfigError unless an argument is a real number; ``where`` is its name in messages."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{where}={value!r}: give a number")
 
 
 def build(node: object, where: str) -> Any:
-    """Build what ``_target_`` names from the mapping's other keys (datasets, models).
+    """Build the class of settings that ``_target_`` names (of a dataset or a model).
+
+    Args:
+        node: a mapping with ``_target_``, the full name of the class, and its settings.
+        where: the key of the mapping, for messages.
 
     Raises:
-        ConfigError: no ``_target_``, one that cannot be imported or is no description, or settings
-            it does not take.
+        ConfigError: there is no ``_target_``, it cannot be imported or is no class of settings, or
+            a setting is wrong.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(
@@ -767,7 +830,7 @@ def build(node: object, where: str) -> Any:
     settings = dict(node)
     name = str(settings.pop("_target_"))
     target = imported(name, where)
-    # a function would be called, whatever it does
+    # Only classes of settings are called, because a function could do anything.
     if not (isinstance(target, type) and is_dataclass(target)):
         raise ConfigError(
             f"{where}._target_: '{name}' is not a dataclass of settings. Give a dataclass that "
@@ -777,22 +840,23 @@ def build(node: object, where: str) -> Any:
 
 
 def default_n_max(normalizer: float) -> int:
-    """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up
-    (reference.md 3c).
+    """Return the default cap on a batch's size, 1.1 B + 6 sqrt(B) rounded up (reference.md 3c).
+
+    Args:
+        normalizer: B, the public number that a summed gradient is divided by.
     """
     return math.ceil(1.1 * normalizer + 6 * math.sqrt(normalizer))
 
 
 def plain_of(value: Any) -> dict[str, Any]:
-    """JSON values; what is None is left out."""
+    """Return an object of a class of settings as JSON values, without entries that are None."""
     return _adapter(value.__class__).dump_python(value, mode="json", exclude_none=True)
 
 
 def content_of(value: Any) -> bytes:
-    """The file: the same value gives the same bytes."""
-    return (
-        json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    ).encode()
+    """Return the bytes of a document's file, which are equal for equal values."""
+    text = json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False)
+    return f"{text}\n".encode()
 
 
 def read_document(
@@ -803,67 +867,78 @@ def read_document(
     key: str,
     of_earlier: Callable[[dict[str, Any]], dict[str, Any]] = lambda node: node,
 ) -> T:
-    """What ``content_of`` made.
+    """Read a document that ``content_of`` wrote.
 
     Args:
-        version: that this program reads.
-        name: of such a document, for messages: ``a claim``.
-        key: before the names of its entries, in messages: ``claim``.
-        of_earlier: from a document of an earlier version to the same of ``version``; others it
-            returns as they are.
+        cls: the class of settings that is its form.
+        content: the bytes of the file.
+        version: the version of the form that is read.
+        name: what messages call such a document, for example "a claim".
+        key: the key that messages put before the names of its entries, for example "claim".
+        of_earlier: makes a document of ``version`` from one of an earlier version, and returns
+            others unchanged.
 
     Raises:
-        ConfigError: another version, or no such document: no JSON, NaN or infinity, an entry
-            unknown, missing or out of range.
+        ConfigError: the content has another version, is no JSON, or has NaN or infinity; or an
+            entry is unknown, missing, out of range, or not written as ``content_of`` writes it.
     """
     try:
         node = parse_json(content, name)
     except Broken as error:
         raise ConfigError(str(error)) from None
     node = of_earlier(node) if isinstance(node, dict) else {}
-    given = node.get("schema")
-    if given != version:
+    if node.get("schema") != version:
         raise ConfigError(
-            f"{name} has version {given!r}, but this version of agt reads {version}: use "
-            "the version of agt that wrote the file"
+            f"{name} has version {node.get('schema')!r}, but this version of agt reads {version}: "
+            "use the version of agt that wrote the file"
         )
     value = validate(cls, node, key)
-    if odd := _misspelt(node, plain_of(value)):
-        raise ConfigError(altered(name, odd))
+    difference = _difference(node, plain_of(value))
+    if difference:
+        raise ConfigError(altered(name, difference))
     return value
 
 
-def _misspelt(node: Any, written: Any, place: str = "") -> str:
-    """Return where a JSON value is not as another is written, with both; empty: nowhere.
+def _difference(node: Any, expected: Any, path: str = "") -> str:
+    """Return where a JSON value first differs from the one that agt would have written.
 
-    true is not 1, and 3.0 is not 3; but where a fraction is written, a whole number may stand.
+    true differs from 1, and 3.0 from 3; but a whole number may be written for a float.
+
+    Args:
+        node: the value in the file.
+        expected: the value that agt would have written.
+        path: the entry of the document that is compared, such as ".total.eps".
+
+    Returns:
+        A text with both values, for a message; empty: they are equal.
     """
-    if isinstance(node, Mapping) and isinstance(written, Mapping):
-        unlike = [key for key in {**written, **node} if (key in written) != (key in node)]
-        if unlike:
-            return f"{place}.{unlike[0]} = {node.get(unlike[0])!r}".removeprefix(".")
-        pairs = {f"{place}.{key}": (node[key], written[key]) for key in written}
-    elif (
-        isinstance(node, list | tuple)
-        and isinstance(written, list | tuple)
-        and len(node) == len(written)
-    ):
-        pairs = {
-            f"{place}[{index}]": both for index, both in enumerate(zip(node, written, strict=True))
-        }
+    if isinstance(node, Mapping) and isinstance(expected, Mapping):
+        for key in {**expected, **node}:
+            if (key in expected) != (key in node):
+                return f"{path}.{key} = {node.get(key)!r}".removeprefix(".")
+        entries = [(f"{path}.{key}", node[key], expected[key]) for key in expected]
+    elif isinstance(node, list | tuple) and isinstance(expected, list | tuple):
+        if len(node) != len(expected):
+            return _unequal(node, expected, path)
+        pairs = enumerate(zip(node, expected, strict=True))
+        entries = [(f"{path}[{index}]", entry, other) for index, (entry, other) in pairs]
     else:
-        odd_kind = isinstance(node, bool) != isinstance(written, bool)
-        odd_kind = odd_kind or (isinstance(written, int) and isinstance(node, float))
-        return (
-            f"the entry {place.removeprefix('.')} is {node!r}, but agt would have written "
-            f"{written!r}"
-            if odd_kind or node != written
-            else ""
-        )
-    found = (_misspelt(one, other, where) for where, (one, other) in pairs.items())
-    return next(filter(None, found), "")
+        has_other_type = isinstance(node, bool) != isinstance(expected, bool)
+        is_float_of_integer = isinstance(expected, int) and isinstance(node, float)
+        if has_other_type or is_float_of_integer or node != expected:
+            return _unequal(node, expected, path)
+        return ""
+    differences = (_difference(entry, other, where) for where, entry, other in entries)
+    return next(filter(None, differences), "")
+
+
+def _unequal(node: Any, expected: Any, path: str) -> str:
+    """Return the text that one entry of a document is not the one that agt would have written."""
+    entry = path.removeprefix(".")
+    return f"the entry {entry} is {node!r}, but agt would have written {expected!r}"
 
 
 @cache
 def _adapter(cls: Any) -> TypeAdapter[Any]:
+    """Return pydantic's adapter of a class, which is slow to build and so is cached."""
     return TypeAdapter(cls)

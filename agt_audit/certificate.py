@@ -26,12 +26,12 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
 from agt.models.model import Model
 from agt.relations import RELATIONS
-from agt.settings import MOST_ROWS, schema
+from agt.settings import MAX_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.model_bounds import NEVER_ZERO, Deviations, bounds_of, uphill
+from agt_audit.model_bounds import Deviations, bounds_of, uphill
 from agt_audit.neighbours import (
     AttackSettings,
     EditedRecords,
@@ -217,21 +217,24 @@ class Certificate(AuditKind):
         audit_environment = Run.at(record.folder).environment
         other_code = _code_differences(run_environment, audit_environment)
         with console.progress("certificate audit", "neighbour") as report:
-            auditor = Auditor(
-                model, self, given.seed, other_code, lambda done, of: report(done, of, done, of)
-            )
+
+            def on_progress(done: int, of: int) -> None:
+                report(done, of, done, of)
+
+            auditor = Auditor(model, self, given.seed, other_code, on_progress)
             findings = auditor.run()
         conditions = map(_condition_sentence, opened.conditions)
+        metrics = {
+            "neighbours": auditor.neighbours_trained,
+            "deviation": auditor.largest_deviation,
+            "pairs": auditor.pairs,
+        }
         return Audited.of(
             opened.trained.finished,
-            tuple(findings.values()),
+            findings.values(),
             (*auditor.notes(), *conditions),
             tables=auditor.tables(),
-            metrics={
-                "neighbours": auditor.neighbours_trained,
-                "deviation": auditor.largest_deviation,
-                "pairs": auditor.pairs,
-            },
+            metrics=metrics,
         )
 
     def _audit_intervals(self, opened: OpenedRun, seed: int) -> Audited:
@@ -331,7 +334,6 @@ class Auditor:
             and 0 otherwise.
         unreached: how many members of neighbours were not compared, because the run has no bounds
             for their distance.
-        names_far_records: whether ``planned`` has an edit that added records beyond the ranges.
         pairs: how many neighbours were trained with all their bounds.
         ends_compared: how many ends of boxes were compared between the run and these neighbours.
         ends_outside: how many of them lie outside of the other's box.
@@ -370,7 +372,8 @@ class Auditor:
         ks = settings.kgrid.ks
         self.dense = self.certificate.covers_every_k or ks == tuple(range(len(ks)))
         candidates = dataset.test if len(dataset.test) > 1 else dataset.train
-        chosen = np.sort(self.rng.permutation(len(candidates))[: max(self.extent.queries, 2)])
+        shuffled = self.rng.permutation(len(candidates))
+        chosen = np.sort(shuffled[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(candidates.take(chosen).features)
         self.queries = np.concatenate(
             [self.line_ends[: self.extent.queries], self.queries_at_changes(self.model)]
@@ -399,7 +402,6 @@ class Auditor:
         self.units_left_out = 0
         self.memorised = list[tuple[bool, int]]()
         self.unreached = 0
-        self.names_far_records = False
         self.pairs = 0
         self.ends_compared = 0
         self.ends_outside = 0
@@ -454,7 +456,7 @@ class Auditor:
         for index, stage in enumerate(stages):
             self.share_time(len(stages) - index)
             stage()
-        self.probe_along_farthest_move()
+        self.probe_farthest_neighbour()
         labels_within_bounds = self.audit_labels_within_bounds()
         batches = self.compare_batches()
         findings[PARAMETERS] = self._parameters_finding()
@@ -542,9 +544,7 @@ class Auditor:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
         is_certified = self._certified_at_first_k(features)
         is_right = self.model.predict(features) == train.labels
-        edits = [
-            EditedRecords(train, rows, (), 1, ("less one",)) for rows in _rows_of(train, units)
-        ]
+        edits = [EditedRecords.without_unit(train, unit) for unit in units]
         for edit, neighbour, _ in self._train(edits):
             self.units_left_out += 1
             rows = edit.removed_rows
@@ -610,9 +610,6 @@ class Auditor:
             A neighbour, its model, and its largest deviation.
         """
         self.planned.update(map(edit_and_distance, edits))
-        self.names_far_records |= any(
-            len(edit.edits) == 1 and edit.range_factor > 1 for edit in edits
-        )
         is_long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
         neighbours = neighbours_of(self.model, edits, processes=is_long)
         for done, edit in enumerate(edits):
@@ -686,11 +683,8 @@ class Auditor:
         distances = {}
         for member in sorted({*shard_of_removed.tolist(), *shard_of_added}):
             removed_rows = edit.removed_rows[shard_of_removed == member]
-            added = tuple(
-                unit
-                for unit, shard in zip(edit.added, shard_of_added, strict=True)
-                if shard == member
-            )
+            units = zip(edit.added, shard_of_added, strict=True)
+            added = tuple(unit for unit, shard in units if shard == member)
             of_member = replace(edit, removed_rows=removed_rows, added=added)
             distances[member] = edit_distance(of_member, self.relation)
         return distances
@@ -826,20 +820,16 @@ class Auditor:
         is_certified = distances >= 1
         return queries[is_certified], distances[is_certified]
 
-    def probe_along_farthest_move(self) -> None:
+    def probe_farthest_neighbour(self) -> None:
         """Ask the farthest neighbour for labels that are barely certified at its distance.
 
-        Some of the queries lie where it moved the decision boundary of a linear head most. The
-        counts of certified labels are updated.
+        The counts of certified labels are updated.
         """
         if self.farthest_neighbour is None or self._out_of_time():
             return
         edit, neighbour = self.farthest_neighbour
         k = max(1, edit_distance(edit, self.relation))
         low, high = self.draw_lines()
-        boundary_low, boundary_high = self._lines_through_boundary(neighbour)
-        low = np.concatenate([low, boundary_low])
-        high = np.concatenate([high, boundary_high])
 
         def read(queries: np.ndarray) -> LabelsAndDistances:
             return self.labels_and_distances(self.model.certify(queries))
@@ -852,45 +842,6 @@ class Auditor:
         if len(queries):
             certificates = self.model.certify(queries)
             self._count_changed_labels(edit, neighbour, queries, certificates)
-
-    def _lines_through_boundary(self, neighbour: Model) -> tuple[np.ndarray, np.ndarray]:
-        """Return two lines through a linear head's boundary, where a neighbour moved it most.
-
-        The lines lie along the head's weights. They go through the two points at the distance of
-        a record from the origin, in the direction in which the weights moved, without its part
-        along the weights.
-
-        Args:
-            neighbour: the neighbour's model.
-
-        Returns:
-            The beginnings and the ends, [2, ...] each; [0, ...] each if the models are no linear
-            heads on unchanged features.
-        """
-        nothing = self.line_ends[:0]
-        own_head = self.model.linear_head
-        other_head = neighbour.linear_head
-        if own_head is None or other_head is None:
-            return nothing, nothing
-        if own_head.features.config.map != "none" or own_head.features.whitening is not None:
-            return nothing, nothing
-        weight = own_head.trained.weight.numpy()
-        moved = (other_head.trained.weight - own_head.trained.weight).numpy()
-        # of several classes, the difference between the two that moved most
-        first, *others = np.argsort(-np.linalg.norm(moved, axis=1)).tolist()
-        second = others[0] if others else None
-        weight = weight[first] - (0 if second is None else weight[second])
-        moved = moved[first] - (0 if second is None else moved[second])
-        width = int(np.prod(self.line_ends.shape[1:]))  # without the intercept
-        along = weight[:width] / max(float(np.linalg.norm(weight[:width])), NEVER_ZERO)
-        across = moved[:width] - (moved[:width] @ along) * along
-        records = self.line_ends.reshape(len(self.line_ends), -1)
-        record_size = max(float(np.linalg.norm(records, axis=1).mean()), NEVER_ZERO)
-        across *= record_size / max(float(np.linalg.norm(across)), NEVER_ZERO)
-        low = np.array([sign * across - record_size * along for sign in (-1, 1)])
-        high = np.array([sign * across + record_size * along for sign in (-1, 1)])
-        shape = (2, *self.line_ends.shape[1:])
-        return low.reshape(shape), high.reshape(shape)
 
     def compare_batches(self) -> Finding:
         """Compare the run's constants, batches and shards with those of two other datasets.
@@ -1081,14 +1032,15 @@ class Auditor:
         largest of all elements of a group, so this is about all bounds of a group together.
         """
         relation = self.problem.settings.relation
-        edits_within_k = RELATIONS[relation.name].describe_edits_within_k(relation.unit_rows)
+        edits_within_k = RELATIONS[relation.name].describe_neighbours(relation.unit_rows)
         largest_first = sorted(self.parameter_deviations.items(), key=lambda item: -item[1])
         narrowings = {}
         for group, deviation in (*largest_first[:1], *largest_first[-1:]):
             narrowings[group] = 100 * max(0.0, 1 - deviation)
-        detectable = " and ".join(
-            f"by more than {narrowing:.3g} % in {group}" for group, narrowing in narrowings.items()
-        )
+        clauses = []
+        for group, narrowing in narrowings.items():
+            clauses.append(f"by more than {narrowing:.3g} % in {group}")
+        detectable = " and ".join(clauses)
         return exact_finding(
             f"{PARAMETERS}: {self.subject}",
             f"on every dataset with {edits_within_k}, the trained parameters stay within the "
@@ -1328,11 +1280,10 @@ class Auditor:
                 "these datasets are farther from the run's data than the largest k for which the "
                 "run has bounds"
             )
-        if self.names_far_records:
+        if {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.relation):
             yield (
-                "some records that the audit added have values outside the declared ranges of "
-                "their columns (marked 'beyond the ranges of the columns'). The certificates "
-                "must hold for these records as well"
+                "records that the audit adds may have values outside the declared ranges of their "
+                "columns. The certificates must hold for these records as well"
             )
 
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -1381,22 +1332,8 @@ def edit_and_distance(edit: EditedRecords) -> EditAndDistance:
 
 def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
     """Yield the ids of the records in each step's batch, without the limit n_max."""
-    for rows in replace(plan, n_max=MOST_ROWS).batches(records.units):
+    for rows in replace(plan, n_max=MAX_ROWS).batches(records.units):
         yield records.ids[rows]
-
-
-def _rows_of(records: Records, units: np.ndarray) -> list[np.ndarray]:
-    """Return the row numbers of each unit, ascending.
-
-    Args:
-        records: the records.
-        units: names of units, each of which has a record.
-    """
-    by_unit = np.argsort(records.units, kind="stable")
-    sorted_units = records.units[by_unit]
-    starts = np.searchsorted(sorted_units, units, "left")
-    stops = np.searchsorted(sorted_units, units, "right")
-    return [np.sort(by_unit[start:stop]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def share_of_bound_text(share: float) -> str:

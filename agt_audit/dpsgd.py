@@ -189,16 +189,6 @@ def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
     return gradients
 
 
-def gaussian(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """Return canary gradients [count, P] in random orthogonal directions.
-
-    Arguments as of ``dirac``; ``pool`` is not used.
-    """
-    directions = rng.standard_normal((len(head.initial), count))
-    orthogonal, _ = np.linalg.qr(directions)
-    return LENGTH * orthogonal.T
-
-
 def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
     """Return canary gradients [count, P] with the same absolute value in every coordinate.
 
@@ -211,7 +201,6 @@ def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
 
 GRADIENTS = {
     "dirac": ("each canary (a gradient that the audit adds) is 0 except in one coordinate", dirac),
-    "gaussian": ("each canary (a gradient that the audit adds) has a random direction", gaussian),
     "signs": (
         "each canary (a gradient that the audit adds) has the same size in every coordinate",
         signs,
@@ -219,7 +208,6 @@ GRADIENTS = {
 }
 RECORDS = {
     "mislabelled": "canaries are mislabelled records",
-    "blank": "the canary (a record that the audit adds) is blank",
     "adversarial": (
         "the canaries (records that the audit adds) are those with the largest gradients, with "
         "right or wrong labels"
@@ -273,18 +261,10 @@ def _record_canaries(
             f"audit.canaries={count} exceeds {len(pool)}, the number of records from which "
             f"canaries can be made: give {len(pool)} or fewer"
         )
-    if kind == "blank" and count != 1:
-        raise ConfigError(
-            f"audit.canaries={count} is not possible with audit.canary=blank, because all blank "
-            "records are the same: set audit.canaries=1"
-        )
     rows = rng.permutation(len(pool))
     wrong_labels = (pool.labels + 1) % (int(pool.labels.max()) + 1)
     features = np.asarray(pool.features)[rows]
     labels = wrong_labels[rows]
-    if kind == "blank":
-        features = np.zeros_like(features)
-        labels = pool.labels
     if kind == "adversarial":
         features = np.concatenate([features, features])
         labels = np.concatenate([pool.labels[rows], labels])
@@ -989,17 +969,15 @@ class DpSgdAudit(AuditKind):
 
     Attributes:
         records: how many of the run's records every training has, in addition to the canaries.
-        canary: the kind of canaries, one of ``KINDS``; None: "signs", because gradients are clipped
-            in each coordinate.
+        canary: the kind of canaries, one of ``KINDS``. "signs" is the strongest, because gradients
+            are clipped in each coordinate.
         canaries: how many canaries a single training has; 0: no such training is made.
         trials: how many trainings with one canary, and as many without it.
         step_runs: how many trainings with a coin in each step.
     """
 
     records: Annotated[int, Field(ge=1)] = 200
-    canary: Literal["dirac", "gaussian", "signs", "mislabelled", "blank", "adversarial"] | None = (
-        None
-    )
+    canary: Literal["signs", "dirac", "mislabelled", "adversarial"] = "signs"
     canaries: Annotated[int, Field(ge=0)] = 100
     trials: Annotated[int, Field(ge=1)] = 200
     step_runs: Annotated[int, Field(ge=1)] = 50
@@ -1016,7 +994,8 @@ class DpSgdAudit(AuditKind):
         """
         opened = given.open(record, console)
         records = opened.stored.problem.dataset.train
-        rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
+        shuffled = np.random.default_rng(given.seed).permutation(len(records))
+        rows = np.sort(shuffled[: self.records])
         trainer = NoisyTraining.of(opened.model, records.take(rows))
         if self.records > len(records):
             raise ConfigError(
@@ -1024,12 +1003,11 @@ class DpSgdAudit(AuditKind):
                 f"records of the run: give {len(records)} or fewer"
             )
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
-        kind = self.canary or "signs"
-        canary = trainer.canaries(kind, 1, given.seed)
-        several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None
-        with console.progress("audits", "claim") as report:
-            bounds, size = audit_training(trainer, canary, effort, several)
-            report(1, 1, 1, 1)
+        canary = trainer.canaries(self.canary, 1, given.seed)
+        several = None
+        if self.canaries:
+            several = trainer.canaries(self.canary, self.canaries, given.seed)
+        bounds, size = audit_training(trainer, canary, effort, several)
         finding = judge_training(trainer, canary, effort, bounds)
         tables = {"bounds": _bounds_table(bounds, trainer.config.epsilon)}
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)

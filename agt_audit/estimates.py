@@ -285,8 +285,10 @@ def _katz(
     p2 = alarm_count / alarm_trials
     if p1 <= delta:
         return 0.0
-    variance = p1 * (1 - p1) / (hit_trials * (p1 - delta) ** 2) + (1 - p2) / (alarm_trials * p2)
-    return math.log((p1 - delta) / p2) + float(ndtri(error)) * math.sqrt(variance)
+    variance_of_hits = p1 * (1 - p1) / (hit_trials * (p1 - delta) ** 2)
+    variance_of_alarms = (1 - p2) / (alarm_trials * p2)
+    deviation = math.sqrt(variance_of_hits + variance_of_alarms)
+    return math.log((p1 - delta) / p2) + float(ndtri(error)) * deviation
 
 
 # -- claims
@@ -600,11 +602,11 @@ class Event:
     """A set of outputs; of an output in the set, an attack says that the record was there ("in").
 
     Attributes:
-        words: a clause that describes the set, such as "the released label is 1".
+        clause: a clause that describes the set, such as "the released label is 1".
         holds: [n] outputs -> [n] bool, which of them are in the set.
     """
 
-    words: str
+    clause: str
     holds: Callable[[np.ndarray], np.ndarray]
 
     def mistakes(self, first: np.ndarray, second: np.ndarray) -> Mistakes:
@@ -622,10 +624,10 @@ class Event:
 def label_event(labels: tuple[int, ...]) -> Event:
     """Return the event that the released label is one of these."""
     listed = ", ".join(map(str, labels))
-    words = f"the released label is {listed}"
+    clause = f"the released label is {listed}"
     if len(labels) > 1:
-        words = f"the released label is one of {listed}"
-    return Event(words, lambda outputs: np.isin(outputs, labels))
+        clause = f"the released label is one of {listed}"
+    return Event(clause, lambda outputs: np.isin(outputs, labels))
 
 
 def tail_event(threshold: float, above: bool) -> Event:
@@ -634,8 +636,8 @@ def tail_event(threshold: float, above: bool) -> Event:
     The threshold itself counts as above.
     """
     comparison = "at least" if above else "below"
-    words = f"the released number is {comparison} {threshold:g}"
-    return Event(words, lambda outputs: (outputs >= threshold) == above)
+    clause = f"the released number is {comparison} {threshold:g}"
+    return Event(clause, lambda outputs: (outputs >= threshold) == above)
 
 
 def grain_event(halvings: int, finer: bool) -> Event:

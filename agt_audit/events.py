@@ -4,42 +4,54 @@ The attacker guesses "with the unit" if at least some number of the released ans
 """
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from agt_audit.estimates import Claimed, Mistakes
+from agt_audit.estimates import Claimed, Event, Mistakes, label_event
+
+LIKELIER_LABEL = "the released label is more likely with the unit's records than without them"
+MOVED_NUMBER = (
+    "the released number lies on that side of a threshold to which the unit's records move the "
+    "answer"
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnswerEvent(ABC):
+@dataclass(frozen=True)
+class AnswerEvent:
     """The event that at least ``minimum`` of a trial's released answers are in a set.
 
     If it holds, the attacker guesses that the unit is in the training data.
 
     Attributes:
-        answers: how many released answers one trial has.
-        minimum: how many of them must be in the set.
+        one: the set of a single answer. Its words name no labels or thresholds, which may be
+            private.
         alarm: the event's probability without the unit, if the release draws as it states.
         hit: the event's probability with the unit, if the release draws as it states.
+        answers: how many released answers one trial has.
+        minimum: how many of them must be in the set.
     """
 
-    answers: int = 1
-    minimum: int = 1
+    one: Event
     alarm: float
     hit: float
-
-    @abstractmethod
-    def holds(self, released: np.ndarray) -> np.ndarray:
-        """Return which released answers [n] are in the set, [n] bool."""
+    answers: int = 1
+    minimum: int = 1
 
     @property
-    @abstractmethod
-    def words(self) -> str:
+    def sentence(self) -> str:
         """A sentence about the event, without labels or thresholds, which may be private."""
+        how_often = ""
+        if self.answers > 1:
+            how_often = (
+                f"the following holds for at least {self.minimum} of {self.answers} answers: "
+            )
+        return (
+            "the attacker guesses that the unit (person) is in the training data if "
+            f"{how_often}{self.one.clause}"
+        )
 
     def mistakes(self, with_unit: np.ndarray, without_unit: np.ndarray) -> Mistakes:
         """Count the attacker's mistakes on answers that were released on each side.
@@ -50,25 +62,23 @@ class AnswerEvent(ABC):
             with_unit: [n] answers of the side with the unit.
             without_unit: [n] answers of the side without it.
         """
-        hits = self._holds_in_trials(with_unit)
-        alarms = self._holds_in_trials(without_unit)
-        return Mistakes(int(alarms.sum()), len(alarms), int((~hits).sum()), len(hits))
+        in_trials = Event(self.sentence, self._holds_in_trials)
+        return in_trials.mistakes(self._trials(with_unit), self._trials(without_unit))
 
-    def _holds_in_trials(self, released: np.ndarray) -> np.ndarray:
-        """Return in which trials the event holds, [n // answers] bool, of released answers [n]."""
+    def _trials(self, released: np.ndarray) -> np.ndarray:
+        """Return released answers [n] as trials, [n // answers, answers]."""
         whole_trials = len(released) // self.answers * self.answers
-        in_set = self.holds(released[:whole_trials])
-        holds: np.ndarray = in_set.reshape(-1, self.answers).sum(axis=1) >= self.minimum
+        return released[:whole_trials].reshape(-1, self.answers)
+
+    def _holds_in_trials(self, trials: np.ndarray) -> np.ndarray:
+        """Return in which trials [n, answers] the event holds, [n] bool."""
+        holds: np.ndarray = self.one.holds(trials).sum(axis=1) >= self.minimum
         return holds
 
     def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
         """Return the lower bound on the loss from the expected counts of this event.
 
-        Args:
-            claimed: the claim, whose measure the bound has.
-            trials: how many trials there are on each side.
-            confidence: the probability with which bounds hold.
-            events: how many events share the error probability.
+        Arguments as of ``Claimed.expected_bound``.
         """
         return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence, events)
 
@@ -88,67 +98,6 @@ class AnswerEvent(ABC):
         return max(0.0, loss_of_event, loss_of_complement)
 
 
-@dataclass(frozen=True)
-class LabelEvent(AnswerEvent):
-    """Released labels are among some classes.
-
-    Attributes:
-        labels: the classes.
-    """
-
-    labels: tuple[int, ...]
-
-    def holds(self, released: np.ndarray) -> np.ndarray:
-        """Return which released labels [n] are among the classes, [n] bool."""
-        return np.isin(released, self.labels)
-
-    @property
-    def words(self) -> str:
-        """A sentence about the event, without the labels, which may be private."""
-        if self.answers == 1:
-            return (
-                "the attacker guesses that the unit (person) is in the training data if the "
-                "released label is more likely with the unit's records than without them"
-            )
-        return (
-            "the attacker guesses that the unit (person) is in the training data if at least "
-            f"{self.minimum} of {self.answers} released labels are more likely with the unit's "
-            "records than without them"
-        )
-
-
-@dataclass(frozen=True)
-class ThresholdEvent(AnswerEvent):
-    """Released numbers lie on the side of a threshold where the unit's records move them.
-
-    Attributes:
-        threshold: a number, which itself lies above.
-        above: True: the numbers at or above the threshold; False: those below.
-    """
-
-    threshold: float
-    above: bool
-
-    def holds(self, released: np.ndarray) -> np.ndarray:
-        """Return which released numbers [n] lie on the side, [n] bool."""
-        return (released >= self.threshold) == self.above
-
-    @property
-    def words(self) -> str:
-        """A sentence about the event, without the threshold, which is private."""
-        if self.answers == 1:
-            return (
-                "the attacker guesses that the unit (person) is in the training data if the "
-                "released number lies on that side of a threshold to which the unit's records "
-                "move the answer"
-            )
-        return (
-            "the attacker guesses that the unit (person) is in the training data if at least "
-            f"{self.minimum} of {self.answers} released numbers lie on that side of a threshold "
-            "to which the unit's records move the answer"
-        )
-
-
 def _log_ratio(numerator: float, denominator: float) -> float:
     """Return ln(numerator / denominator) of probabilities.
 
@@ -161,7 +110,7 @@ def _log_ratio(numerator: float, denominator: float) -> float:
     return math.log(numerator / denominator)
 
 
-def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> LabelEvent:
+def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> AnswerEvent:
     """Return the event about one released label with the largest advantage, hit - alarm.
 
     It holds for the labels that are more probable with the unit. If there is none, both sides
@@ -174,8 +123,8 @@ def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> LabelEvent:
     likelier = np.flatnonzero(with_unit > without_unit).tolist()
     if not likelier:
         likelier = [int(with_unit.argmax())]
-    return LabelEvent(
-        tuple(likelier),
+    return AnswerEvent(
+        Event(LIKELIER_LABEL, label_event(tuple(likelier)).holds),
         alarm=float(without_unit[likelier].sum()),
         hit=float(with_unit[likelier].sum()),
     )

@@ -1,6 +1,7 @@
 """The base class of audits, ``AuditKind``, with its inputs and results."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -234,6 +235,25 @@ class AuditKind:
             console: for progress, notes and tables.
         """
         raise NotImplementedError
+
+
+@contextmanager
+def counted_progress(
+    console: Console, label: str, unit: str, count: int
+) -> Iterator[Callable[[int], None]]:
+    """Show the progress of some work while the context lasts.
+
+    Args:
+        console: shows it.
+        label: the work, such as "releases on both sides".
+        unit: what one step is, such as "release".
+        count: how many steps there are.
+
+    Yields:
+        The function to call with the number of steps that are done.
+    """
+    with console.progress(label, unit) as report:
+        yield lambda done: report(done, count, done, count)
 
 
 def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:

@@ -22,7 +22,7 @@ docs/reference.md section 8.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
@@ -52,10 +52,9 @@ from agt.settings import Accounting, Counting, check_choice, schema
 from agt_audit.early_checks import weights_not_audited
 from agt_audit.estimates import Claimed
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
-from agt_audit.neighbours import bisected, on_line
 from agt_audit.numbers import audit_made_up_sums, audit_sums, search_sums
-from agt_audit.pairs import LabellingPair, between_roots, neighbours, segments
-from agt_audit.trials import Choosing, Exact, TrialPlan, attacked, tested
+from agt_audit.pairs import neighbouring_pairs_of
+from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, exact_finding
 from agt_cli.report.record import RunRecord
@@ -358,7 +357,7 @@ def audit_made_up_pairs(
     differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
     drawn_pairs = (differing,) if best == differing else (differing, best)
-    shared = replace(plan, confidence=1 - (1 - plan.confidence) / len(drawn_pairs))
+    shared = plan.shared_among(len(drawn_pairs))
     drawn: list[Finding] = []
     for pair in drawn_pairs:
         _, *from_draws = audit_pair(mechanism, pair, shared, values[-1])
@@ -464,7 +463,7 @@ def search(
     score: Callable[[NeighbourPair], float],
     anchors: np.ndarray,
     count: int,
-    segment_count: int,
+    lines: int,
     seed: int,
 ) -> NeighbourPair | None:
     """Search neighbouring datasets and queries for the pair of inputs with the largest score.
@@ -474,30 +473,20 @@ def search(
         score: computes the score of a pair.
         anchors: [n, ...] features of records; queries are searched on lines between them.
         count: how many neighbouring datasets to train on.
-        segment_count: on how many segments between records of different labels the neighbouring
-            datasets are made; queries are searched on eight times as many lines.
-        seed: of the choice of segments and lines.
+        lines: on how many lines queries are searched, as of ``LabellingPair.chosen_queries``.
+        seed: of the choice of neighbours and lines.
 
     Returns:
-        The pair; None: the model gives all anchors one label, or no query was found.
+        The pair; None: no query was found.
     """
-    rng = np.random.default_rng(seed)
-    model = labelling.model
-    begin, end = segments(model, anchors, segment_count, rng)
-    if not len(begin):
-        return None
-    _, change = bisected(model.predict, begin, end)
-    best: NeighbourPair | None = None
-    for edit, other in neighbours(model, on_line(begin, end, change), count):
-        where = f"two datasets were used: the run's own data, and the same data {edit}"
-        sides = LabellingPair(labelling, replace(labelling, model=other))
-        queries = between_roots(sides, anchors, rng, 8 * segment_count)
+    found = []
+    searched = neighbouring_pairs_of(labelling, anchors, count, lines, np.random.default_rng(seed))
+    for sides, queries, where in searched:
         distinct = np.unique(sides.evidence(queries), axis=1).T.tolist()
         for label, evidence, other_label, other_evidence in distinct:
-            pair = NeighbourPair(Side(label, evidence), Side(other_label, other_evidence), where)
-            if best is None or score(pair) > score(best):
-                best = pair
-    return best
+            sides_of_query = (Side(label, evidence), Side(other_label, other_evidence))
+            found.append(NeighbourPair(*sides_of_query, where))
+    return max(found, key=score, default=None)
 
 
 # -- the audit
@@ -509,7 +498,7 @@ WITHOUT_RUN = (
     "mechanism.eps=EPS`, without run=..."
 )
 MAX_PAIRS_SHOWN = 1000
-LINES_PER_SEGMENT = 8  # queries of numbers that are tried, for each setting audit.segments
+LINES_PER_SEGMENT = 8  # lines on which queries are searched, for each of audit.segments
 
 
 class Attack(ABC):
@@ -587,7 +576,7 @@ class LabelAttack(Attack):
             partial(expected_bound, labelling.mechanism, plan=plan),
             opened.queries.features,
             self.audit.neighbours,
-            self.audit.segments,
+            LINES_PER_SEGMENT * self.audit.segments,
             given.seed,
         )
         if pair is None:
@@ -640,7 +629,7 @@ class QuantileAttack(Attack):
             lambda pair: pair.moved,
             anchors,
             self.audit.neighbours,
-            self.audit.segments,
+            LINES_PER_SEGMENT * self.audit.segments,
             given.seed,
         )
         if pair is None or not pair.moved:
@@ -685,7 +674,7 @@ class NumberAttack(Attack):
         audit = self.audit
         anchors = opened.queries.features
         lines = LINES_PER_SEGMENT * audit.segments
-        found = search_sums(opened.model, labelling, anchors, audit.neighbours, lines, given.seed)
+        found = search_sums(labelling, anchors, audit.neighbours, lines, given.seed)
         if found is None:
             return labelling.claim, None
         return labelling.claim, audit_sums(labelling.mechanism, found, plan)
@@ -728,7 +717,6 @@ class MechanismAudit(AuditKind):
 
     Attributes:
         trials: how many releases of each side are counted.
-        choosing: how the event is chosen, as of ``TrialPlan``.
         neighbours: with a run: how many neighbouring datasets to train on.
         segments: with a run: on how many segments between records queries are searched.
         farthest: without a run: the largest evidence; for mechanisms that count members' answers,
@@ -738,7 +726,6 @@ class MechanismAudit(AuditKind):
     """
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
-    choosing: Choosing = "split"
     neighbours: Annotated[int, Field(ge=1)] = 4
     segments: Annotated[int, Field(ge=1)] = 8
     farthest: Natural = 100
@@ -778,7 +765,7 @@ class MechanismAudit(AuditKind):
             DataMissing: the run's data is missing.
             ConfigError: the data was changed.
         """
-        plan = TrialPlan(self.trials, given.confidence, self.choosing)
+        plan = TrialPlan(self.trials, given.confidence)
         if given.run is None:
             return attack_of(given.mechanism().mechanism(2, 1), self).without_data(plan)
         opened = given.open_with_data(record, console, WITHOUT_RUN)

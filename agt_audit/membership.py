@@ -158,7 +158,7 @@ class Membership(AuditKind):
         shadows = None
         if self.shadows:
             config = ShadowConfig(self.shadows, given.seed, self.workers)
-            shadows = trained_shadows(config, given, opened, console)
+            shadows = trained_shadows(config, given, opened, pool, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
         labels_finding = compare_labels(
             opened.model,
@@ -735,7 +735,9 @@ def _draw(
     # one false alarm is the smallest rate that can be measured
     smallest_rate = min(max(1 / others, MIN_RATE), MAX_START)
     rates = np.geomspace(smallest_rate, 1, CURVE_POINTS)
-    shares = {attack: _detection_rates(roc, rates) for attack, roc in rocs.items()}
+    shares = {}
+    for attack, roc in rocs.items():
+        shares[attack] = [roc.at(rate, 0.95).tpr for rate in rates]
     data = pd.DataFrame({"FPR": rates, **shares})
     values = data.to_numpy()
     floor = min(float(values[values > 0].min()), MAX_START)
@@ -772,18 +774,3 @@ def _draw(
         )
     accuracy = "Accuracy: mean over both sides, at the threshold that is best for these records."
     return {name: f"{about} {accuracy}"}
-
-
-def _detection_rates(roc: Roc, rates: np.ndarray) -> np.ndarray:
-    """Return the share of members that are detected at each rate of false alarms, [n].
-
-    Args:
-        roc: the attack's curve.
-        rates: [n] the largest allowed shares of false alarms, each in [0, 1].
-    """
-    members = int(roc.member.sum())
-    others = int((~roc.member).sum())
-    rate_of_point = roc.curve[:, 1] / others
-    # the last point of the curve whose rate is allowed; the factor allows for rounding
-    index = np.searchsorted(rate_of_point, rates * (1 + 1e-12), side="right") - 1
-    return roc.curve[index, 2] / members

@@ -423,15 +423,15 @@ def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> li
     Raises:
         AgtError: training refuses the data without a unit.
     """
-    train = model.problem.dataset.train
     labels = model.predict(features)
-    edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
     changed: list[tuple[str, int]] = []
+    train = model.problem.dataset.train
+    edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
     for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
         if isinstance(other, AgtError):
             raise other
         rows = np.flatnonzero(other.predict(features) != labels)
-        changed += [(unit, int(row)) for row in rows]
+        changed += [(unit, row) for row in rows.tolist()]
     return changed
 
 

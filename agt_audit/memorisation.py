@@ -8,7 +8,7 @@ decides the answer to a test record.
 over the draw of the subset S that h is trained on (Feldman 2020; Feldman and Zhang 2020). Both are
 ``InOutCounts``: of the models with a record and of those without it, how many are right. If records
 are left out one at a time, with everything else as it is, memorisation is 0 wherever the label is
-certified (stable distance 1 or more): that is a claim.
+certified (stable distance 1 or more): that is a claim, which agt_audit/certificate.py tests.
 
 Formal guarantees
     * If each unit is in S by its own fair coin, and models are independent or paired on both halves
@@ -25,33 +25,29 @@ Formal guarantees
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 from pydantic import Field
 
-from agt.errors import AgtError
-from agt.models.model import Model
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.memorised_images import draw_most_memorised
-from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
-from agt_cli.report.findings import Finding, Outcome, exact_finding
+from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certification_progress
 
 TARGETS_AT_ONCE = 64  # targets whose influences are computed together, to limit memory
 
 
-@dataclass(frozen=True)
-class InOutCounts:
+class InOutCounts(NamedTuple):
     """Counts of models with and without a record, and of those that give the right label.
 
     All arrays have one shape: an element for each record, or for each pair of records.
@@ -102,24 +98,7 @@ class InOutCounts:
 
     def take(self, indices: np.ndarray) -> "InOutCounts":
         """Return the counts at some indices of the flattened arrays."""
-        return InOutCounts(
-            self.right_with.ravel()[indices],
-            self.models_with.ravel()[indices],
-            self.right_without.ravel()[indices],
-            self.models_without.ravel()[indices],
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence["InOutCounts"]) -> "InOutCounts":
-        """Return the concatenation of one-dimensional counts; empty arrays if there are none."""
-        if not parts:
-            return cls(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
-        return cls(
-            np.concatenate([part.right_with for part in parts]),
-            np.concatenate([part.models_with for part in parts]),
-            np.concatenate([part.right_without for part in parts]),
-            np.concatenate([part.models_without for part in parts]),
-        )
+        return InOutCounts(*(array.ravel()[indices] for array in self))
 
 
 def needed(records: int, confidence: float) -> int:
@@ -191,24 +170,20 @@ def strongest(
     Returns:
         [p, 2] indices of source and target, and the counts of each pair, [p].
     """
-    candidates: list[tuple[float, int, int, InOutCounts]] = []
+    pairs = np.empty((0, 2), dtype=np.int64)
+    counts = InOutCounts(*np.empty((4, 0)))
     for start in range(0, len(targets), TARGETS_AT_ONCE):
         chunk = targets[start : start + TARGETS_AT_ONCE]
-        counts = influence(included, right, sources, chunk)
-        values = np.nan_to_num(counts.value, nan=-np.inf).ravel()
-        largest = np.argpartition(-values, min(count, len(values) - 1))[:count]
-        for index in largest.tolist():
-            if np.isfinite(values[index]):
-                source, target = divmod(index, len(chunk))
-                of_pair = counts.take(np.array([index]))
-                candidates.append(
-                    (float(values[index]), int(sources[source]), int(chunk[target]), of_pair)
-                )
-    candidates.sort(key=lambda candidate: -candidate[0])
-    best = candidates[:count]
-    pairs = [(source, target) for _, source, target, _ in best]
-    counts_of_pairs = InOutCounts.joined([of_pair for *_, of_pair in best])
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2), counts_of_pairs
+        of_chunk = influence(included, right, sources, chunk)
+        known = np.flatnonzero(np.isfinite(of_chunk.value))
+        source, target = np.divmod(known, len(chunk))
+        pairs = np.concatenate([pairs, np.stack([sources[source], chunk[target]], axis=1)])
+        both = zip(counts, of_chunk.take(known), strict=True)
+        counts = InOutCounts(*map(np.concatenate, both))
+        largest = np.argsort(-counts.value, kind="stable")[:count]
+        pairs = pairs[largest]
+        counts = counts.take(largest)
+    return pairs, counts
 
 
 # -- the audit
@@ -224,8 +199,8 @@ NOTES = (
     "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous "
     "lower bounds that hold for all records together. A value above 0 shows memorisation",
     SIZES,
-    "half of the records that were left out of training, one at a time, are the certified "
-    "records with the smallest stable distance. The other half are uncertified records",
+    "a certified record must get the same label if only its person is left out of training: "
+    "`agt audit certificate` tests this claim, which this audit does not",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
@@ -235,14 +210,13 @@ QUARTER = 0.25
 class Memorisation(AuditKind):
     """Estimates memorisation and influence from models that are trained on random halves.
 
-    It also tests the claim that certified records are not memorised, by leaving records out of
-    training, one at a time.
+    Nothing is claimed of these. ``agt audit certificate`` tests the claim that certified records
+    are not memorised, by leaving people out of training, one at a time.
 
     Attributes:
         shadows: how many models are trained, an even number; models that ``agt audit membership``
             trained with the same settings are used again.
         workers: how many processes train them; None: one for each processor.
-        left_out: how many records' units are left out, one at a time.
         targets: how many test records are targets of influence.
         shown: how many rows the tables of records and of pairs have.
     """
@@ -251,20 +225,11 @@ class Memorisation(AuditKind):
     needs_classes: ClassVar[bool] = True
     shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    left_out: Annotated[int, Field(ge=0)] = 40
     targets: Annotated[int, Field(ge=0)] = 200
     shown: Annotated[int, Field(ge=1)] = 50
 
-    def check(self, given: AuditInputs) -> None:
-        """Check that a run is given whose neighbours can be trained.
-
-        Raises:
-            ConfigError: as of ``AuditInputs.check_run``.
-        """
-        given.check_run()  # it raises
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train models on halves and without single records, and return what they show.
+        """Train models on halves of the records, and return what they show.
 
         Args:
             given: the settings that all kinds of audit share.
@@ -272,18 +237,18 @@ class Memorisation(AuditKind):
             console: for progress.
 
         Returns:
-            Three findings, of memorisation, of influence and of certified records; the tables of
-            the most memorised records and of the most influential pairs.
+            Two findings, of memorisation and of influence; the tables of the most memorised
+            records and of the most influential pairs.
 
         Raises:
             DataMissing: the run's data is missing.
             ConfigError: the run's data was changed.
             CheckError: every shadow model failed.
         """
-        opened = given.open_with_data(record, console, "no part of this audit can be carried out")
+        opened = given.open(record, console)
         pool = Pool.of(opened.dataset)
         config = ShadowConfig(self.shadows, given.seed, self.workers)
-        shadows = trained_shadows(config, given, opened, console)
+        shadows = trained_shadows(config, given, opened, pool, console)
         right = shadows.logits.argmax(axis=2) == pool.records.labels
         learnt = memorisation(shadows.included, right)
         with certification_progress(opened.model, console) as report:
@@ -297,7 +262,6 @@ class Memorisation(AuditKind):
         findings = (
             memorised(learnt.take(members), len(shadows), given.confidence),
             influence_finding(decided, looks, len(targets), len(shadows), given.confidence),
-            self._left_out_finding(opened.model, pool, distance, console),
         )
         classes = opened.dataset.classes
         memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
@@ -326,93 +290,6 @@ class Memorisation(AuditKind):
             metrics={"shadows": len(shadows), "shadows_reused": shadows.reused},
         )
 
-    def _left_out_finding(
-        self, model: Model, pool: Pool, distance: np.ndarray, console: Console
-    ) -> Finding:
-        """Train without single units, and return whether certified records' labels changed.
-
-        About half of the records are certified, those with the smallest stable distance. The
-        others are uncertified, and their changes do not contradict the claim.
-
-        Args:
-            model: the run's model, with the records that it was trained on.
-            pool: the records, of which members are left out.
-            distance: [n] stable distances of the pool's records.
-            console: for progress.
-        """
-        members = np.flatnonzero(pool.member)
-        nearest_first = members[np.argsort(distance[members], kind="stable")]
-        certified_first = nearest_first[distance[nearest_first] >= 1]
-        uncertified_first = nearest_first[distance[nearest_first] < 1]
-        half = self.left_out // 2
-        chosen = np.concatenate([certified_first[: self.left_out - half], uncertified_first[:half]])
-        changes, refusals = _retrain_without_each(model, chosen, console)
-        is_certified = distance[chosen] >= 1
-        certified = [changed for index, changed in changes.items() if is_certified[index]]
-        uncertified = [changed for index, changed in changes.items() if not is_certified[index]]
-        parts = [] if certified else ["no certified record was left out of training"]
-        for kind, changed in (("certified", certified), ("uncertified", uncertified)):
-            if changed:
-                parts.append(
-                    f"{sum(changed)} of {len(changed)} {kind} records changed from correctly to "
-                    "wrongly labelled, or back, when only that record was left out of training"
-                )
-        if refusals:
-            unusable = len(refusals)
-            first_error = refusals[0]
-            parts.append(
-                f"for {unusable} records, training refused the data without the record; the first "
-                f"error is: {first_error}"
-            )
-        return exact_finding(
-            "memorisation of certified records",
-            "if the stable distance of a record is at least 1, its own label stays the same "
-            "when only that record is left out of training",
-            "the run was trained again without a record's unit (person), with everything else "
-            "unchanged",
-            f"{len(certified)} certified records with the smallest stable distance and "
-            f"{len(uncertified)} uncertified records were left out of training, one at a time",
-            "certified records memorised",
-            float(sum(certified)) if certified else None,
-            "; ".join(parts),
-            "this audit detects a single memorised record among those left out of training",
-        )
-
-
-def _retrain_without_each(
-    model: Model, chosen: np.ndarray, console: Console
-) -> tuple[dict[int, bool], list[str]]:
-    """Train without the unit of each record, one at a time, and compare the record's label.
-
-    Args:
-        model: the run's model, with the records that it was trained on.
-        chosen: indices of records of the pool, all of them members.
-        console: for progress.
-
-    Returns:
-        Index into ``chosen`` -> whether the record is labelled rightly by one model and wrongly by
-        the other; and the messages of the errors with which training refused the other records.
-    """
-    train = model.problem.dataset.train
-    # the pool begins with the private training records, in their order
-    rows = np.flatnonzero(~train.public)[chosen]
-    edits = [EditedRecords.without_unit(train, train.units[row]) for row in rows]
-    changes: dict[int, bool] = {}
-    refusals: list[str] = []
-    with console.progress("leaving records out", "record") as report:
-        for index, other in enumerate(neighbours_of(model, edits)):
-            done = index + 1
-            report(done, len(edits), done, len(edits))
-            if isinstance(other, AgtError):
-                refusals.append(str(other))
-                continue
-            row = rows[index]
-            query = train.features[row : row + 1]
-            right_with = model.predict(query)[0] == train.labels[row]
-            right_without = other.predict(query)[0] == train.labels[row]
-            changes[index] = right_with != right_without
-    return changes, refusals
-
 
 def _memorised_table(
     pool: Pool,
@@ -439,10 +316,7 @@ def _memorised_table(
             "estimate_over_halves": learnt.value,
             "standard_error": learnt.error,
             "at_least": learnt.bounds(confidence, len(members))[0],
-            "right_with": learnt.right_with,
-            "models_with": learnt.models_with,
-            "right_without": learnt.right_without,
-            "models_without": learnt.models_without,
+            **learnt._asdict(),
         }
     )
     return table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable")

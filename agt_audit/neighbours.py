@@ -248,8 +248,6 @@ class EditedRecords:
         added: the units that are added, each as the records of its rows.
         distance: the largest number of k that the edits take under the run's relation.
         edits: a description of each edit, in order.
-        range_factor: by how much the features of an added record exceed the ranges of the
-            original's, at most; 1: they lie within.
     """
 
     original: Records
@@ -257,20 +255,19 @@ class EditedRecords:
     added: tuple[Records, ...] = ()
     distance: int = 0
     edits: tuple[str, ...] = ()
-    range_factor: float = 1.0
 
     @classmethod
     def without_unit(cls, records: Records, unit: str) -> "EditedRecords":
         """Return the neighbour of ``records`` that lacks all rows of one unit."""
-        return cls(records, np.flatnonzero(records.units == unit))
+        rows = np.flatnonzero(records.units == unit)
+        return cls(records, rows, distance=1, edits=("less one",))
 
     def with_edit(
         self, removed_unit: str | None, added_unit: Records | None, description: str
     ) -> "EditedRecords":
         """Return a neighbour with one more unit removed, added, or both.
 
-        The result's ``distance`` and ``range_factor`` are those of this neighbour: the caller
-        raises them.
+        The result's ``distance`` is that of this neighbour: the caller raises it.
 
         Args:
             removed_unit: the unit of ``original`` to remove; None: none is removed.
@@ -664,9 +661,8 @@ class Editor:
                 edited = neighbour.with_edit(removed_unit, None, f"less {reason}")
         if kind is EditKind.LEAVES:
             return edited
-        added_unit, description, range_factor = self._make_unit(neighbour, removed_unit, target)
-        edited = edited.with_edit(None, added_unit, f"plus {description}")
-        return replace(edited, range_factor=max(edited.range_factor, range_factor))
+        added_unit, description = self._make_unit(neighbour, removed_unit, target)
+        return edited.with_edit(None, added_unit, f"plus {description}")
 
     def repeated(self, neighbour: EditedRecords) -> EditedRecords:
         """Return a neighbour one k farther, with a second copy of the unit that was added last.
@@ -796,7 +792,7 @@ class Editor:
 
     def _make_unit(
         self, neighbour: EditedRecords, removed_unit: str | None, target: TargetQuery
-    ) -> tuple[Records, str, float]:
+    ) -> tuple[Records, str]:
         """Make a new unit, whose rows are copies of one record, and choose its name.
 
         The name matters because its keyed hash decides the unit's batches and shard.
@@ -807,8 +803,7 @@ class Editor:
             target: the query whose label the unit should change.
 
         Returns:
-            The unit's rows; a description of them; and their range factor, as of
-            ``EditedRecords``.
+            The unit's rows, and a description of them.
         """
         self.units_made += 1
         original = neighbour.original
@@ -834,7 +829,7 @@ class Editor:
             description = (
                 f"{description}, beyond the ranges of the columns by a factor of {range_factor:g}"
             )
-        return named, description, range_factor
+        return named, description
 
     def _make_row(
         self, way: str, records: Records, target: TargetQuery
@@ -859,7 +854,8 @@ class Editor:
             target: the query whose label the record should change.
 
         Returns:
-            Its features [features]; its label; and its range factor, as of ``EditedRecords``.
+            Its features [features]; its label; and by which factor the features exceed the ranges
+            of the run's records (1: they do not).
         """
         rng = self.rng
         other_labels = [label for label in range(self.attack.classes) if label != target.label]

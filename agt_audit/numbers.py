@@ -13,10 +13,9 @@ from typing import cast
 import numpy as np
 
 from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
-from agt.models.model import Model
 from agt.numeric import Draw, Randomness, SeededRandomness, printed_decimal
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.pairs import NumberPair, neighbours
+from agt_audit.pairs import NumberPair, neighbouring_pairs_of
 from agt_audit.recorded_draws import RecordedRandomness
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.findings import Finding, Outcome, exact_finding
@@ -265,7 +264,7 @@ def audit_made_up_sums(
     judged_pair = pairs[0]
     if losses:
         judged_pair, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
-    shared_plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(first_pairs))
+    shared_plan = plan.shared_among(len(first_pairs))
     findings = [
         law_finding(mechanism, judged_pair),
         published_finding(mechanism, judged_pair, plan.source),
@@ -293,15 +292,14 @@ def farthest_sums(pair: NumberPair, queries: np.ndarray, where: str) -> SumPair:
 
 
 def search_sums(
-    model: Model, labelling: NumberLabelling, anchors: np.ndarray, count: int, lines: int, seed: int
+    labelling: NumberLabelling, anchors: np.ndarray, count: int, lines: int, seed: int
 ) -> SumPair | None:
     """Search neighbouring datasets and queries for sums that differ much from the run's.
 
     Args:
-        model: the run's model.
         labelling: releases of the run's model.
-        anchors: [n, ...] queries. Neighbours are made to change the answers to some of them, and
-            further queries are drawn around them.
+        anchors: [n, ...] queries. Neighbours are made to change the answers between some of them,
+            and further queries are drawn around them.
         count: how many neighbouring datasets to train on.
         lines: as of ``NumberPair.chosen_queries``.
         seed: of the choice of neighbours and queries.
@@ -309,16 +307,9 @@ def search_sums(
     Returns:
         The two sums with the largest difference; None if no sum differs.
     """
-    rng = np.random.default_rng(seed)
-    places = anchors[np.sort(rng.permutation(len(anchors))[:count])]
-    best: SumPair | None = None
-    for edit, other in neighbours(model, places, count):
-        votes = other.number_votes
-        assert votes is not None  # as the run's model has numbers, so have its neighbours
-        pair = NumberPair(labelling, replace(labelling, model=votes))
-        where = f"two datasets were used: the run's own data, and the same data {edit}"
-        most_different_query = pair.chosen_queries(anchors, rng, lines)[:1]
-        sums = farthest_sums(pair, most_different_query, where)
-        if sums.moved and (best is None or sums.moved > best.moved):
-            best = sums
-    return best
+    searched = neighbouring_pairs_of(labelling, anchors, count, lines, np.random.default_rng(seed))
+    found = [
+        farthest_sums(cast(NumberPair, pair), queries, where) for pair, queries, where in searched
+    ]
+    best = max(found, key=lambda sums: sums.moved, default=None)
+    return best if best is not None and best.moved else None

@@ -7,9 +7,9 @@ audit can detect.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -24,7 +24,8 @@ from agt.models.model import Model
 from agt.numeric import logits_of
 from agt.relations import RELATIONS
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.events import AnswerEvent, ThresholdEvent, event_of
+from agt_audit.estimates import Event, tail_event
+from agt_audit.events import MOVED_NUMBER, AnswerEvent, event_of
 from agt_audit.neighbours import (
     Read,
     attack_records,
@@ -39,6 +40,7 @@ from agt_audit.neighbours import (
 
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
 PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
+ONE_DATASET = "two datasets were used: the run's own data, and the same data"
 MAX_ANCHORS = 2000  # records among which ends of lines are chosen
 
 
@@ -152,7 +154,8 @@ class NumberPair:
             (number,) = self.with_unit.model.mean_of(threshold).tolist()
             hit = 1 / (1 + ratio)  # P(Z >= 0) of the discrete Laplace noise Z
             alarm = ratio ** abs(own_sum - other_sum) / (1 + ratio)
-            events.append(ThresholdEvent(number, above, alarm=alarm, hit=hit))
+            beyond = Event(MOVED_NUMBER, tail_event(number, above).holds)
+            events.append(AnswerEvent(beyond, alarm, hit))
         return events
 
     def chosen_queries(
@@ -261,29 +264,58 @@ def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np
     return np.concatenate([on_line(begin[order], end[order], place) for place in places])
 
 
-def segments(
+def points_between_labels(
     model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return random pairs of records that a model gives different labels.
+) -> np.ndarray:
+    """Return points at which a model's answer changes, on lines between random records.
 
     Args:
-        model: gives the labels.
-        anchors: [n, ...] features of the records from which pairs are chosen.
-        count: the largest number of pairs; there are fewer if other labels are rare.
-        rng: draws the pairs.
+        model: gives the answers.
+        anchors: [n, ...] features of the records between which lines are drawn.
+        count: the largest number of points; there are fewer if other answers are rare.
+        rng: draws the lines.
 
     Returns:
-        [S, ...] the features of the first, and [S, ...] of the second record of S <= count pairs.
+        [S, ...] one point on each of S <= count lines between records of different answers; if the
+        model answers all of them alike, the first ``count`` records.
     """
     points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
-    labels = model.predict(points)
+    answers = model.predict(points)
     pairs = []
     for start in rng.permutation(len(points))[: 4 * count]:
-        other_label = rng.permutation(np.flatnonzero(labels != labels[start]))
-        if len(other_label):
-            pairs.append((start, other_label[0]))
-    first, second = np.array(pairs[:count], dtype=np.int64).reshape(-1, 2).T
-    return points[first], points[second]
+        other_answer = rng.permutation(np.flatnonzero(answers != answers[start]))
+        if len(other_answer):
+            pairs.append((start, other_answer[0]))
+    if not pairs:
+        return points[:count]
+    first, second = np.array(pairs[:count]).T
+    begin = points[first]
+    end = points[second]
+    _, change = bisected(model.predict, begin, end)
+    return on_line(begin, end, change)
+
+
+def neighbouring_pairs_of(
+    labelling: AnyLabelling, anchors: np.ndarray, count: int, lines: int, rng: np.random.Generator
+) -> Iterator[tuple[AnyPair, np.ndarray, str]]:
+    """Train on neighbouring datasets of a run, and search queries at which answers differ.
+
+    Args:
+        labelling: releases of the run's model.
+        anchors: [n, ...] features of records, between and around which points are searched.
+        count: how many neighbouring datasets to train on.
+        lines: as of ``chosen_queries``.
+        rng: draws lines and points.
+
+    Yields:
+        The run's and a neighbour's releases; [m, ...] the queries, as of ``chosen_queries``; and a
+        sentence that says which datasets these are.
+    """
+    points = points_between_labels(labelling.model, anchors, count, rng)
+    for where, other in neighbours(labelling.model, points, count):
+        neighbouring: Any = replace(labelling, model=cast(Any, other))
+        pair = pair_of(labelling, neighbouring)
+        yield pair, pair.chosen_queries(anchors, rng, lines), where
 
 
 def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:
@@ -300,8 +332,8 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
             units run out.
 
     Yields:
-        A clause that describes the edit, which names a unit and is for the data owner only; and
-        the neighbour's model.
+        A sentence that says which two datasets are compared, which names a unit and is for the
+        data owner only; and the neighbour's model.
     """
     problem = model.problem
     records = problem.dataset.train
@@ -324,13 +356,13 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
             like=records,
         )
         rows_of_unit = counted(len(rows), "row")
-        removal = f"without unit {unit!r} ({rows_of_unit})"
+        removal = f"{ONE_DATASET} without unit {unit!r} ({rows_of_unit})"
         addition = f"with an added record that has the features of query {row + 1}"
         if replaces:
             yield f"{removal} and {addition}", neighbour_of(model, with_added(remaining, added))
             continue
         yield removal, neighbour_of(model, remaining)
-        yield addition, neighbour_of(model, with_added(records, added))
+        yield f"{ONE_DATASET} {addition}", neighbour_of(model, with_added(records, added))
 
 
 def _strongest_unit(records: Records, score: np.ndarray, excluded: set[str]) -> str | None:

@@ -45,8 +45,8 @@ from agt.errors import CheckError, ConfigError, DataError
 from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import LedgerPayer, NoPayer
-from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.budget import Allowance, Cost
+from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
@@ -55,16 +55,16 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
 from agt.models.model import Model
-from agt.numeric import UP, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.release import ReleaseTerms, judge_labelling
+from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import Accounting, ComputeConfig, Counting, TotalConfig, schema, validate
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
-from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
+from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.mechanism import check_audited
 from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
@@ -192,7 +192,7 @@ def judge_answers(
     confidence = 1 - (1 - attacked.confidence) / attacked.events
     single = replace(
         attacked,
-        attack=f"{attacked.attack}; {event.words}",
+        attack=f"{attacked.attack}; {event.sentence}",
         effort="; ".join(parts),
         confidence=confidence,
         events=1,
@@ -342,8 +342,7 @@ def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
     return decides
 
 
-TEST_DELTA = 0.01  # the delta of a test ledger for Gaussian releases
-MAX_DELTAS = 0.2  # the largest sum of the deltas of all answers on one test ledger
+TEST_BUDGET = Allowance(MAX_TOTAL_EPS / 2, 0.99, 0.5)  # of each test ledger
 MAX_QUERIES = 1000  # queries from the data that are examined
 DRAWN = (
     "this audit drew labels about the real data as `agt predict` does, but published none: they "
@@ -499,10 +498,10 @@ class ReleaseSandbox:
             release_file(PredictRequest(config, terms, payer, asked, record, SILENT, force=True))
 
     @contextmanager
-    def ledger(self, opened: OpenedRun, allowance: Allowance) -> Iterator[Ledger]:
-        """Create a test ledger with a budget for the run's data, and close it at the end."""
+    def ledger(self, opened: OpenedRun) -> Iterator[Ledger]:
+        """Create a test ledger with ``TEST_BUDGET`` for the run's data, and close it at the end."""
         subject = people_of_run(opened.trained.finished)
-        population = Population("audit", subject.table.unit.name, subject.relation, allowance)
+        population = Population("audit", subject.table.unit.name, subject.relation, TEST_BUDGET)
         path = self._next_folder("ledger") / "audit.ledger"
         with Ledger.create(path, population, tables=[subject.table]) as ledger:
             yield ledger
@@ -529,12 +528,12 @@ class ReleaseSandbox:
         if not payable:
             labels, _ = self.ask(opened, mechanism, queries, None)
             return labels
-        guarantee = mechanism.guarantee
-        per_ledger = answers_per_ledger(guarantee, len(queries))
+        affordable = TEST_BUDGET.max_lot_size(Cost(), mechanism.guarantee, len(queries))
+        per_ledger = max(1, affordable)
         parts = []
         for start in range(0, len(queries), per_ledger):
             chunk = queries[start : start + per_ledger]
-            with self.ledger(opened, smallest_budget(guarantee, len(chunk))) as ledger:
+            with self.ledger(opened) as ledger:
                 labels, refused = self.ask(opened, mechanism, chunk, ledger)
             if refused:
                 labels_paid = len(chunk)
@@ -548,46 +547,6 @@ class ReleaseSandbox:
     def _next_folder(self, name: str) -> Path:
         """Return the path of a folder that does not exist yet, within the sandbox."""
         return self.folder / f"{name}-{next(self.calls)}"
-
-
-def answers_per_ledger(guarantee: Guarantee, requested: int) -> int:
-    """Return how many answers one test ledger pays for, at least 1 and at most ``requested``.
-
-    The sum of their deltas is at most ``MAX_DELTAS``.
-
-    Args:
-        guarantee: the guarantee of each answer.
-        requested: how many answers there are in all.
-    """
-    if not isinstance(guarantee, ApproximateDP):
-        return requested
-    return max(1, min(requested, int(MAX_DELTAS / guarantee.delta)))
-
-
-def smallest_budget(guarantee: Guarantee, size: int) -> Allowance:
-    """Return a budget that covers some releases together, and hardly more.
-
-    Args:
-        guarantee: the guarantee of each release.
-        size: how many releases.
-
-    Raises:
-        ConfigError: no budget covers them.
-    """
-    cost = Lot(guarantee, size).cost
-    if isinstance(guarantee, PureDP):
-        allowance = Allowance(float(cost.pure))
-    elif isinstance(guarantee, GaussianDP):
-        mu = math.sqrt(cost.square) * (1 + UP)
-        allowance = Allowance(gaussian_epsilon(mu, TEST_DELTA), TEST_DELTA, 0.0)
-    else:
-        allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
-    if allowance.max_lot_size(Cost(), guarantee, size) < size:
-        raise ConfigError(
-            f"audit.trials: no privacy budget covers {size} releases that are {guarantee} each. "
-            "Give a smaller audit.trials"
-        )
-    return allowance
 
 
 # -- the audit
@@ -769,12 +728,13 @@ class _Audit:
         attacks = self._plan_attacks()
         findings: list[Finding] = []
         rows = []
-        with self.console.progress("releases on both sides", "adversary") as report:
+        label = "releases on both sides"
+        with counted_progress(self.console, label, "adversary", len(attacks)) as report:
             for done, attack in enumerate(attacks, 1):
                 of_attack = self._make_attack(attack)
                 findings += of_attack
                 rows.append(self._table_row(attack, of_attack))
-                report(done, len(attacks), done, len(attacks))
+                report(done)
         notes = [DRAWN, TRIALS]
         if not self.claim.proved:
             notes.append(
@@ -817,13 +777,13 @@ class _Audit:
         records = self.opened.dataset.train
         base = prepare(self.settings, SILENT, erased_predicate(finished))
         pairs: list[tuple[OpenedRun, OpenedRun]] = []
-        with self.console.progress("neighbouring runs", "run") as report:
-            targets = self._rows_to_leave_out(records)
+        targets = self._rows_to_leave_out(records)
+        with counted_progress(self.console, "neighbouring runs", "run", len(targets)) as report:
             for done, row in enumerate(targets, 1):
                 without_unit = self._train_without_unit(base, records, row)
                 if without_unit is not None:
                     pairs.append((with_unit, without_unit))
-                report(done, len(targets), done, len(targets))
+                report(done)
         if not pairs:
             raise ConfigError(
                 f"run={finished.folder}: training refused the data each time that one of the "

@@ -63,7 +63,7 @@ from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import NeighbourPair, Side, exact_loss
-from agt_audit.pairs import neighbours, pair_of, segments
+from agt_audit.pairs import neighbours, pair_of, points_between_labels
 from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandomness
 from agt_audit.weights import trained_head
 from agt_cli.report.console import Console
@@ -442,12 +442,8 @@ class ReplayedRelease:
         Yields:
             Two findings for each dataset, as of ``replay``.
         """
-        begin, end = segments(self.model, self.queries, count, rng)
-        middle = (begin + (end - begin) / 2).astype(begin.dtype)
-        if not len(middle):  # the model answers all queries alike
-            middle = np.asarray(self.queries[:count])
-        for edit, other in islice(neighbours(self.model, middle, count), count):
-            where = f"two datasets were used: the run's own data, and the same data {edit}"
+        points = points_between_labels(self.model, self.queries, count, rng)
+        for where, other in islice(neighbours(self.model, points, count), count):
             yield from self.pair(other, where, rng)
 
     def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:

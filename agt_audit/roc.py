@@ -121,11 +121,18 @@ class Roc:
         found = len(self._members) - np.searchsorted(self._members, thresholds, side="left")
         return np.vstack([[math.inf, 0, 0], np.stack([thresholds, alarms, found], axis=1)])
 
+    @cached_property
+    def _advantages(self) -> np.ndarray:
+        """TPR - FPR at each row of ``curve``, [T + 1]."""
+        tpr = self.curve[:, 2] / len(self._members)
+        fpr = self.curve[:, 1] / len(self._others)
+        advantages: np.ndarray = tpr - fpr
+        return advantages
+
     @property
     def best_accuracy(self) -> float:
         """The balanced accuracy at the threshold that is best for these records."""
-        advantage = self.curve[:, 2] / len(self._members) - self.curve[:, 1] / len(self._others)
-        return float(1 + advantage.max()) / 2
+        return float(1 + self._advantages.max()) / 2
 
     @cached_property
     def area(self) -> float:
@@ -173,7 +180,9 @@ class Roc:
             rate: the largest share of these non-members that may be classified as members.
             confidence: of the limits.
         """
-        allowed = self.curve[self.curve[:, 1] <= rate * len(self._others)]
+        # the factor allows for the rounding of the product
+        max_alarms = rate * len(self._others) * (1 + 1e-12)
+        allowed = self.curve[self.curve[:, 1] <= max_alarms]
         lowest_threshold = float(allowed[-1, 0])
         return self.beyond(lowest_threshold, confidence)
 
@@ -193,8 +202,8 @@ class Roc:
     @property
     def best(self) -> float:
         """The threshold with the largest TPR - FPR; its limits hold on other records only."""
-        advantage = self.curve[:, 2] / len(self._members) - self.curve[:, 1] / len(self._others)
-        return float(self.curve[int(advantage.argmax()), 0])
+        best_row = int(self._advantages.argmax())
+        return float(self.curve[best_row, 0])
 
 
 def _limits(events: int, trials: int, confidence: float) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from agt.api import fit
 from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedFormCertificates, certify_linear
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.data.target import NumericTarget
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.labelling import Labelling
@@ -74,7 +74,7 @@ from agt_audit.dpsgd import (
 )
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.intervals import audit_intervals
-from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.mechanism import (
     NeighbourPair,
     Side,
@@ -240,7 +240,7 @@ def gap_of_the_grid(seed: int) -> Finding:
     mechanism = SmoothCauchy(eps=1.0)
     plan = plan_of(seed)
     labelling = Labelling.judged(model, mechanism, None, "paper")
-    found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
+    found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 32, seed)
     assert found is not None, "no decision line was found between the two clouds of records"
     return audit_pair(mechanism, found, plan, model.max_distance)[1]
 
@@ -837,6 +837,7 @@ def overstated_labels(seed: int, more: int = 1) -> Finding:
 
 ROWS = 240  # records of ``MeanModel``
 GONE = 12  # records that a request asks to erase
+WIDTH = 64  # its features: enough for noise of 64 numbers to be known again
 SIGMA = 0.005  # the claimed standard deviation of its noise
 DRAWS = TrialPlan(4_000)
 EXACT = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
@@ -886,7 +887,7 @@ class MeanModel:
     def __post_init__(self) -> None:
         self.labels = np.arange(ROWS) % 2
         self.rng = np.random.default_rng(self.seed)
-        self.x = 0.3 * (self.rng.normal(size=(ROWS, 6)) + self.labels[:, None])
+        self.x = 0.3 * (self.rng.normal(size=(ROWS, WIDTH)) + self.labels[:, None])
 
     def begin(self) -> tuple[ModelState, Unlearn]:
         """Return the trained model's state, and a function that removes further rows from it."""
@@ -908,22 +909,18 @@ class MeanModel:
         Args:
             rows: the rows that are left out.
             scale: the standard deviation of the noise, divided by the claimed one.
-            noise: [6] the noise of every draw; None: it is drawn anew.
+            noise: [WIDTH] the noise of the release; None: it is drawn anew.
         """
         values = np.delete(self.x, rows, axis=0).mean(axis=0)
         if not self.noisy:
             return ModelState(values)
-
-        def draw(count: int) -> np.ndarray:
-            if noise is None:
-                return values + scale * self.rng.normal(0, SIGMA, (count, 6))
-            return values + np.broadcast_to(noise, (count, 6))
-
-        noisy_values = draw(1)[0]
+        if noise is None:
+            noise = scale * self.rng.normal(0, SIGMA, WIDTH)
+        noisy_values = values + noise
         return ModelState(
             values,
             claimed_distance=1e-9,
-            draw_vectors=draw,
+            draw_noise=lambda count: scale * self.rng.normal(0, SIGMA, count),
             noisy_values=noisy_values,
             sigma=SIGMA,
             visible=self.x @ noisy_values * (2 * self.labels - 1),
@@ -1050,7 +1047,7 @@ PLANTED: dict[str, Plant] = {
         unlearned, "noise/claimed", request(), scale=1 / 3
     ),
     "fault: unlearning that uses the same noise for every released state of the model": partial(
-        unlearned, "epsilon", looking(), reused=True
+        unlearned, "noise/claimed", looking(), reused=True
     ),
     "fault: unlearning by retraining that keeps a record whose erasure was requested": partial(
         trained_again, kept=1
@@ -1128,10 +1125,10 @@ COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
 VERDICTS = {
     (True, True): CAUGHT,
     (True, False): "MISSED",
-    (False, False): PASSED,
-    (False, True): "FALSE ALARM",
+    (False, True): PASSED,
+    (False, False): "FALSE ALARM",
 }
-"""(a violation was planted, the auditor reports one) -> a word."""
+"""(a violation was planted, the auditor's finding is right) -> a word."""
 
 
 @schema
@@ -1152,15 +1149,17 @@ class Selftest(AuditKind):
         plants += [(name, plant, False) for name, plant in SOUND.items()]
         findings = []
         rows = []
-        with console.progress("planted violations", "violation") as report:
+        label = "planted violations"
+        with counted_progress(console, label, "violation", len(plants)) as report:
             for done, (name, plant, is_flawed) in enumerate(plants, 1):
                 start = time.monotonic()
                 finding = _audit_plant(plant, name, given.seed)
                 seconds = round(time.monotonic() - start, 3)
-                findings.append(judge_auditor(name, finding, is_flawed))
-                verdict = _verdict(finding, is_flawed)
+                judged = judge_auditor(name, finding, is_flawed)
+                findings.append(judged)
+                verdict = VERDICTS[is_flawed, not judged.violated]
                 rows.append((name, finding.claim, found(finding), verdict, seconds))
-                report(done, len(plants), done, len(plants))
+                report(done)
         table = pd.DataFrame(rows, columns=list(COLUMNS))
         shown = [[*row[:-1], f"{row[-1]:.1f}"] for row in rows]
         console.table("planted violations", COLUMNS, shown)
@@ -1177,16 +1176,6 @@ def _audit_plant(plant: Plant, name: str, seed: int) -> Finding:
         return exact_finding(name, "-", "-", "-", "-", None, why)
 
 
-def _is_right(finding: Finding, is_flawed: bool) -> bool:
-    """Return whether a plant's finding has the outcome that it must have."""
-    return finding.outcome is (Outcome.VIOLATED if is_flawed else Outcome.NOT_CONTRADICTED)
-
-
-def _verdict(finding: Finding, is_flawed: bool) -> str:
-    """Return the word of ``VERDICTS`` for a plant's finding; an untested one is always wrong."""
-    return VERDICTS[is_flawed, _is_right(finding, is_flawed) == is_flawed]
-
-
 def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
     """Return the finding about the auditor: it is violated unless the plant's outcome is right.
 
@@ -1195,8 +1184,9 @@ def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
         finding: the plant's finding.
         is_flawed: whether the plant has a violation.
     """
-    is_right = _is_right(finding, is_flawed)
-    verdict = _verdict(finding, is_flawed)
+    right_outcome = Outcome.VIOLATED if is_flawed else Outcome.NOT_CONTRADICTED
+    is_right = finding.outcome is right_outcome  # an untested finding is always wrong
+    verdict = VERDICTS[is_flawed, is_right]
     claim = "the auditor does not contradict this correct claim"
     if is_flawed:
         claim = "the auditor detects this planted violation"
@@ -1207,7 +1197,7 @@ def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
         effort=finding.effort,
         outcome=Outcome.NOT_CONTRADICTED if is_right else Outcome.VIOLATED,
         meaning=f"{verdict}. Audited claim: {finding.claim}; {finding.meaning}",
-        measure=VERDICTS[is_flawed, is_flawed],  # the right verdict
+        measure=VERDICTS[is_flawed, True],
         claimed=1.0,
         found=float(is_right),
         strength=Strength.EXACT,

@@ -31,12 +31,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from pydantic import Field
 from safetensors.torch import load, save
 
 from agt.data.dataset import Dataset
@@ -50,11 +48,11 @@ from agt.models.model import Model
 from agt.numeric import COVER
 from agt.problem import Problem
 from agt.provenance import CODE, code_digest
-from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
+from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of
 from agt.store.atomic import write_atomic
 from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
-from agt_audit.job import AuditInputs
+from agt_audit.job import AuditInputs, counted_progress
 from agt_audit.neighbours import with_added
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.console import Console
@@ -74,7 +72,7 @@ Failure = tuple[int, str]
 """The number of a model, and the reason why it could not be trained; "": it was trained."""
 
 
-@schema
+@dataclass(frozen=True)
 class ShadowConfig:
     """How many shadow models there are, and how they are trained.
 
@@ -85,9 +83,9 @@ class ShadowConfig:
             processor. The models do not depend on it.
     """
 
-    models: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
-    seed: Annotated[int, Field(ge=0)] = 0
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    models: int = 64
+    seed: int = 0
+    workers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -438,7 +436,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def trained_shadows(
-    config: ShadowConfig, given: AuditInputs, opened: OpenedRun, console: Console
+    config: ShadowConfig, given: AuditInputs, opened: OpenedRun, pool: Pool, console: Console
 ) -> Shadows:
     """Return the shadow models of a run; those that are not on disk yet are trained.
 
@@ -446,17 +444,13 @@ def trained_shadows(
         config: how many models there are, and how they are trained.
         given: the settings, whose output folder stores shadow models.
         opened: the run.
+        pool: its records.
         console: for progress.
 
     Raises:
         CheckError: every model failed.
     """
     count = config.models
-    with console.progress(f"training {count} shadow models", "model") as report:
-        return train_shadows(
-            opened.stored.problem,
-            Pool.of(opened.dataset),
-            config,
-            given.output_dir / SHADOWS,
-            lambda done: report(done, count, done, count),
-        )
+    folder = given.output_dir / SHADOWS
+    with counted_progress(console, f"training {count} shadow models", "model", count) as report:
+        return train_shadows(opened.stored.problem, pool, config, folder, report)

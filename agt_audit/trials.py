@@ -2,37 +2,35 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
-from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import Randomness, SystemRandomness, next_up
-from agt_audit.estimates import Claimed, Event, TestedClaim, choose_event, label_event
+from agt_audit.estimates import Claimed, TestedClaim, choose_event
 from agt_cli.report.findings import Finding, Outcome, Strength, format_lower_bound
 
-Choosing = Literal["split", "fixed"]
 Draws = Callable[[int], np.ndarray]
 """n -> [n] outputs, released n times on one of the two sides."""
 
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How many releases an attack counts, and how it chooses what to count.
+    """How many releases an attack counts, and who draws them.
 
     Attributes:
         trials: how many releases from each side are counted.
         confidence: the probability with which all bounds hold together.
-        choosing: how the counted event is chosen. "split": on another ``trials`` releases from
-            each side. "fixed": each label is an event, and all share the error probability.
         source: the randomness of releases; the default is that of real releases.
     """
 
     trials: int = 10_000
     confidence: float = 0.95
-    choosing: Choosing = "split"
     source: Randomness = field(default_factory=SystemRandomness)
+
+    def shared_among(self, bounds: int) -> "TrialPlan":
+        """Return the plan with which each of several bounds has an equal share of the error."""
+        return replace(self, confidence=1 - (1 - self.confidence) / bounds)
 
 
 @dataclass(frozen=True)
@@ -135,53 +133,31 @@ def attacked(
 ) -> tuple[Finding, ...]:
     """Release from both sides, count an event, and compare the bound with the claim.
 
+    The event is chosen on as many releases as are counted, and counted on other ones.
+
     Args:
         draws: releases of the first side, and of the second side.
         claim: the claim, as of ``tested``; its attack and effort are extended.
-        plan: how many releases to count, and how to choose the event.
+        plan: how many releases to count.
         classes: how many classes released labels have; None: outputs are numbers.
 
     Returns:
         The verdict and the findings of further estimates, as of ``TestedClaim.findings``.
-
-    Raises:
-        ConfigError: ``plan.choosing`` is "fixed", but outputs are numbers.
     """
     trials = plan.trials
-    effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
     draw_first, draw_second = draws
-    if plan.choosing == "split":
-        event = choose_event(
-            draw_first(trials),
-            draw_second(trials),
-            claim.claimed,
-            plan.confidence,
-            outputs="released numbers" if classes is None else "labels",
-        )
-        # other releases than those that chose the event
-        mistakes = event.mistakes(draw_first(trials), draw_second(trials))
-        how = (
-            f"the attacker chose the event that tells the two inputs apart best on {trials:,} "
-            f"releases from each, and counted the event on other releases: {event.words}"
-        )
-        attack = f"{claim.attack}; {how}"
-        return replace(claim, attack=attack, effort=effort, events=1).findings(mistakes)
-    if classes is None:
-        raise ConfigError(
-            "audit.choosing=fixed is not possible for a released number, because it has too "
-            "many possible events: use audit.choosing=split"
-        )
-    first = draw_first(trials)
-    second = draw_second(trials)
-
-    def bound(event: Event) -> float:
-        return claim.claimed.bound(event.mistakes(first, second), plan.confidence, classes)
-
-    event = max((label_event((label,)) for label in range(classes)), key=bound)
-    how = (
-        f"{classes} events were fixed beforehand, one for each label, and share the error "
-        f"probability. The best one is: {event.words}"
+    event = choose_event(
+        draw_first(trials),
+        draw_second(trials),
+        claim.claimed,
+        plan.confidence,
+        outputs="released numbers" if classes is None else "labels",
     )
-    attack = f"{claim.attack}; {how}"
-    judged = replace(claim, attack=attack, effort=effort, events=classes)
-    return judged.findings(event.mistakes(first, second))
+    # other releases than those that chose the event
+    mistakes = event.mistakes(draw_first(trials), draw_second(trials))
+    attack = (
+        f"{claim.attack}; the attacker chose the event that tells the two inputs apart best on "
+        f"{trials:,} releases from each, and counted the event on other releases: {event.clause}"
+    )
+    effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
+    return replace(claim, attack=attack, effort=effort).findings(mistakes)

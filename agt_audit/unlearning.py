@@ -8,18 +8,19 @@ trained without all these rows (``ModelState``). How depends on what is claimed:
 | claim        | what is compared                                                                 |
 |--------------|----------------------------------------------------------------------------------|
 | exact        | every number (weights, votes, labels); or the distance that a minimiser claims   |
-| (eps, delta) | draws of both sides along directions: the difference of the weights before noise,|
-|              | the gradient of the erased records' loss, noise that was released before         |
+| (eps, delta) | draws of both sides, along the difference of the weights before noise            |
 | noise        | what was released differs from the weights by fresh noise of the claimed size    |
 
 Formal guarantees
     * Exact: one number that differs is a counterexample. Each of two points is within its own
       distance of the exact minimiser if the claim holds, so theirs is at most the sum.
-    * (eps, delta): each direction and threshold is fixed by other draws than those that are
-      counted, and all directions share the error probability (Lemma 2 of
+    * (eps, delta): the direction depends on no draw, each threshold is fixed by other draws than
+      those that are counted, and all attacks share the error probability (Lemma 2 of
       docs/proofs/attack_bounds.md).
     * Isotropic Gaussian noise has the same law along every direction of length 1, so one number is
       drawn for each release.
+    * That noise is drawn anew is no part of these draws: ``_test_noise`` tests the noise that was
+      in fact served.
 
 Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [004].
 """
@@ -27,7 +28,7 @@ Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [00
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +40,7 @@ from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from agt.data.erasure import families
+from agt.data.erasure import copy_groups
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
@@ -51,7 +52,7 @@ from agt.training.ensemble import assign_shards
 from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
-from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind
+from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.neighbours import labels_of, margins_of_labels
 from agt_audit.trials import TrialPlan
 from agt_audit.weights import noise_size
@@ -84,14 +85,11 @@ class ModelState:
         answered: [d] bool, which of the values are released; None: all.
         claimed_distance: the largest l2 distance of the values from the exact minimiser that is
             claimed; None: no distance is claimed.
-        draw_vectors: n -> [n, d] draws of the released values, given all that was released before;
-            None: they are not drawn as vectors.
         draw_noise: n -> [n] draws of one coordinate of the isotropic Gaussian noise that is added
-            to the values; None: no noise is added, or ``draw_vectors`` draws it.
+            to the values; None: no noise is added.
         noisy_values: [d] the values that were released, with noise; None: without noise.
         sigma: the claimed standard deviation of that noise in each coordinate; None: no size of
             noise is claimed.
-        probes: name -> [d] directions in which the erased records would change the values.
         visible: what an attacker sees of the model when choosing the next request; usually the
             model itself.
         how: how the method made this state, in words; "": in the one way that it has.
@@ -100,11 +98,9 @@ class ModelState:
     values: np.ndarray
     answered: np.ndarray | None = None
     claimed_distance: float | None = None
-    draw_vectors: Callable[[int], np.ndarray] | None = None
     draw_noise: Callable[[int], np.ndarray] | None = None
     noisy_values: np.ndarray | None = None
     sigma: float | None = None
-    probes: dict[str, np.ndarray] = field(default_factory=dict)
     visible: Any = None
     how: str = ""
 
@@ -177,33 +173,51 @@ def saved_bytes(model: Model) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of one attack on one claim.
+    """The result of one attack on one claim, as a row of the table of attacks.
 
     Attributes:
         attack: the attack's name.
-        test: "equal", "distance", "distinguished" or "refused".
         records: how many records the attack asked to erase, in all requests.
+        test: "equal", "distance", "distinguished" or "refused".
         found: by test, how many values differ; the distance divided by the claimed one; or a lower
             bound on epsilon. None: the attack could not be made, or nothing was compared.
-        violated: whether ``found`` contradicts the claim.
+        outcome: "not tested" if ``found`` is None; otherwise whether ``found`` contradicts the
+            claim.
         words: a sentence about what was found, or why the attack was not made.
-        how: how the method removed the records, as of ``ModelState``.
+        removed_by: how the method removed the records, as of ``ModelState``.
     """
 
     attack: str
-    test: str
     records: int
+    test: str
     found: float | None
-    violated: bool
+    outcome: Outcome
     words: str
-    how: str = ""
+    removed_by: str = ""
+
+    @classmethod
+    def of(
+        cls, pair: "AttackedSides", test: str, found: float | None, violated: bool, words: str
+    ) -> "Trial":
+        """Return the result of a test of a pair of models.
+
+        Args:
+            pair: both models after the attack.
+            test: as of the attributes.
+            found: as of the attributes.
+            violated: whether ``found`` contradicts the claim.
+            words: as of the attributes.
+        """
+        outcome = Outcome.VIOLATED if violated else Outcome.NOT_CONTRADICTED
+        if found is None:
+            outcome = Outcome.UNTESTED
+        how = pair.unlearned.how
+        return cls(pair.attack.name, pair.records, test, found, outcome, words, how)
 
     @property
-    def outcome(self) -> str:
-        """The result in words, for the table of attacks."""
-        if self.found is None:
-            return "not tested"
-        return "violated" if self.violated else "not contradicted"
+    def attack_text(self) -> str:
+        """The attack's name, with the number of records that it erased."""
+        return f"{self.attack} ({self.records} records)"
 
 
 @dataclass(frozen=True)
@@ -265,7 +279,8 @@ def audit_unlearning(
         try:
             pairs.append(_make_attack(attack, begin, retrained))
         except AgtError as error:
-            trials.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
+            reason = f"not made: {error}"
+            trials.append(Trial(attack.name, 0, "refused", None, Outcome.UNTESTED, reason))
         on_done(done)
     promise = claim()
     if not pairs:
@@ -346,15 +361,14 @@ def _test_equality(
         else:
             found = None
             words = "not tested, because no query was answered"
-        trials.append(_trial(pair, "equal", found, differ > 0, words))
+        trials.append(Trial.of(pair, "equal", found, differ > 0, words))
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
         return trials, not_tested(subject, claimed.sentences[0], reason)
     meaning = f"in every attack, {_comparison_sentence(0, total)}"
-    first_violation = next((trial for trial in trials if trial.violated), None)
+    first_violation = next((trial for trial in trials if trial.outcome is Outcome.VIOLATED), None)
     if first_violation is not None:
-        attack_made = _attack_text(first_violation)
-        meaning = f"after the attack {attack_made}, {first_violation.words}"
+        meaning = f"after the attack {first_violation.attack_text}, {first_violation.words}"
     noticeable = (
         "in the attacks that were made, this audit detects a single value that differs from that "
         "of training without the erased records"
@@ -429,11 +443,10 @@ def _test_distance(
             f"the weights of the two models are {distance:.3g} apart, and the claim allows at most "
             f"{allowed:.3g}"
         )
-        trials.append(_trial(pair, "distance", distance / allowed, distance > allowed, words))
+        trials.append(Trial.of(pair, "distance", distance / allowed, distance > allowed, words))
     if not trials:
         return [], None
     largest = max(trials, key=lambda trial: trial.found or 0)
-    attack_made = _attack_text(largest)
     attack = (
         "the weights, before noise is added, were compared with those of training without the "
         "erased records"
@@ -448,7 +461,9 @@ def _test_distance(
         trials,
         attack=attack,
         measure="distance/claimed",
-        meaning=f"before noise is added, in the worst attack ({attack_made}), {largest.words}",
+        meaning=(
+            f"before noise is added, in the worst attack ({largest.attack_text}), {largest.words}"
+        ),
         noticeable=noticeable,
         allowed=1.0,
     )
@@ -458,27 +473,13 @@ def _test_distance(
 # ---- (eps, delta)
 
 
-@dataclass(frozen=True)
-class _Projection:
-    """Draws of what both models release, projected on one direction.
-
-    Attributes:
-        pair: both models.
-        direction: the name of the direction.
-        unlearned: [n] draws of the unlearned model.
-        retrained: [n] draws of the retrained model.
-    """
-
-    pair: AttackedSides
-    direction: str
-    unlearned: np.ndarray
-    retrained: np.ndarray
-
-
 def _test_distinguishing(
     subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
-    """Test an (eps, delta) claim: distinguish draws of the two models, along every direction.
+    """Test an (eps, delta) claim: distinguish draws of what the two models release.
+
+    Each releases its values with isotropic Gaussian noise, so the projection on the difference of
+    the values is the most powerful test (Neyman and Pearson).
 
     Args:
         subject: the method, in words.
@@ -487,69 +488,64 @@ def _test_distinguishing(
         plan: how many draws there are of each side, and the confidence of bounds.
 
     Returns:
-        A result for each pair and direction, and the finding, which is about the largest lower
-        bound on epsilon. The finding is None if the claim covers no attack whose models draw.
+        A result for each pair whose models add noise, and the finding, which is about the largest
+        lower bound on epsilon. The finding is None if the claim covers no such pair.
     """
     claimed_loss = Claimed("epsilon", claimed.eps, claimed.delta)
     half = plan.trials // 2
-    projections = [projection for pair in pairs for projection in _projections(pair, plan.trials)]
+    noisy_pairs = [
+        pair for pair in pairs if pair.unlearned.draw_noise and pair.retrained.draw_noise
+    ]
     trials = []
     mistakes_of: dict[Trial, Mistakes] = {}
-    for projection in projections:
+    for pair in noisy_pairs:
+        unlearned, retrained = _projected_draws(pair, plan.trials)
         # one half of the draws chooses the event, the other half counts it
         event = choose_event(
-            projection.unlearned[:half],
-            projection.retrained[:half],
-            claimed_loss,
-            plan.confidence,
-            "scores",
+            unlearned[:half], retrained[:half], claimed_loss, plan.confidence, "scores"
         )
-        mistakes = event.mistakes(projection.unlearned[half:], projection.retrained[half:])
-        bound = claimed_loss.bound(mistakes, plan.confidence, len(projections))
-        is_covered = claimed.adaptive or not projection.pair.attack.adaptive
-        words = _projection_sentence(projection, mistakes, is_covered)
-        violated = is_covered and bound > claimed.eps
-        trial = _trial(projection.pair, "distinguished", bound, violated, words)
+        mistakes = event.mistakes(unlearned[half:], retrained[half:])
+        bound = claimed_loss.bound(mistakes, plan.confidence, len(noisy_pairs))
+        is_covered = claimed.adaptive or not pair.attack.adaptive
+        words = _mistakes_sentence(mistakes, is_covered)
+        trial = Trial.of(pair, "distinguished", bound, is_covered and bound > claimed.eps, words)
         trials.append(trial)
         if is_covered:
             mistakes_of[trial] = mistakes
     if not mistakes_of:
         return trials, None
-    directions = ", ".join(dict.fromkeys(projection.direction for projection in projections))
     largest = max(mistakes_of, key=lambda trial: trial.found or 0)
     tested = TestedClaim(
         subject=f"{subject}: the weights that are used for answers",
         claim=claimed.sentences[0],
         attack=(
-            "an attacker sees everything that was released before, and guesses whether weights "
-            "come from unlearning or from training without the erased records, by projecting them "
-            f"on: {directions}"
+            "an attacker guesses whether weights come from unlearning or from training without the "
+            "erased records, by projecting them on the difference between the weights of the two "
+            "models"
         ),
         effort=(
-            f"{_attacks_text(trials)}; each of {len(projections)} tests used {plan.trials:,} draws "
+            f"{_attacks_text(trials)}; each of {len(trials)} tests used {plan.trials:,} draws "
             "from each of the two models, and half of these draws served only to choose thresholds"
         ),
         claimed=claimed_loss,
         confidence=plan.confidence,
-        events=len(projections),
+        events=len(trials),
     )
     finding = tested.judge(mistakes_of[largest])
-    meaning = f"after {_attack_text(largest)}: {finding.meaning}"
+    meaning = f"after {largest.attack_text}: {finding.meaning}"
     return trials, _without_verdict_if_unproved(replace(finding, meaning=meaning), claimed)
 
 
-def _projection_sentence(projection: _Projection, mistakes: Mistakes, is_covered: bool) -> str:
-    """Return a sentence about how often the attacker was wrong on draws along one direction.
+def _mistakes_sentence(mistakes: Mistakes, is_covered: bool) -> str:
+    """Return a sentence about how often the attacker was wrong.
 
     Args:
-        projection: the draws.
         mistakes: the attacker's mistakes on the half of the draws that was counted.
         is_covered: whether the claim covers attacks of this kind.
     """
     words = (
-        f"with weights projected on {projection.direction}, the attacker made {mistakes.alarms} "
-        f"false alarms and {mistakes.misses} misses in {mistakes.trials_with} draws from each of "
-        "the two models"
+        f"the attacker made {mistakes.alarms} false alarms and {mistakes.misses} misses in "
+        f"{mistakes.trials_with} draws from each of the two models"
     )
     if is_covered:
         return words
@@ -559,54 +555,24 @@ def _projection_sentence(projection: _Projection, mistakes: Mistakes, is_covered
     )
 
 
-def _projections(pair: AttackedSides, count: int) -> Iterator[_Projection]:
-    """Draw what both models release, and yield the draws along each direction.
+def _projected_draws(pair: AttackedSides, count: int) -> list[np.ndarray]:
+    """Return draws of the unlearned model, then of the retrained one, [count] each.
 
-    Nothing is yielded if the models release no draws. Whole vectors are drawn once, and projected
-    on each direction that is not 0.
+    They are projected on the difference of the two models' values. If it is 0, both sides are
+    noise alone.
 
     Args:
-        pair: both models after an attack.
+        pair: both models after an attack; both add noise.
         count: how many draws to make of each model.
     """
-    unlearned = pair.unlearned
-    retrained = pair.retrained
-    if unlearned.draw_vectors is not None and retrained.draw_vectors is not None:
-        unlearned_draws = unlearned.draw_vectors(count)
-        retrained_draws = retrained.draw_vectors(count)
-        half = count // 2
-        learned = unlearned_draws[:half].mean(axis=0) - retrained_draws[:half].mean(axis=0)
-        directions = _directions(pair)
-        directions["a direction learned on half of the draws"] = learned
-        for name, direction in directions.items():
-            if direction.any():
-                yield _Projection(
-                    pair, name, unlearned_draws @ direction, retrained_draws @ direction
-                )
-    elif unlearned.draw_noise is not None and retrained.draw_noise is not None:
-        for name, direction in _directions(pair).items():
-            length = np.linalg.norm(direction)
-            # along the direction 0, both sides are noise alone
-            unit = direction / length if length else direction
-            unlearned_draws = unlearned.values @ unit + unlearned.draw_noise(count)
-            retrained_draws = retrained.values @ unit + retrained.draw_noise(count)
-            yield _Projection(pair, name, unlearned_draws, retrained_draws)
-
-
-def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
-    """Return the directions that do not depend on draws of the last state: name -> [d].
-
-    They are the difference of the two models' weights, the probes of the unlearned model, and the
-    noise of the last state that was released before, if there was one.
-    """
     difference = pair.unlearned.values - pair.retrained.values
-    directions = {"the difference between the weights of the two models": difference}
-    directions |= pair.unlearned.probes
-    for state in pair.before:
-        noise = state.released_noise
-        if noise is not None:  # of several states, the last remains
-            directions["the noise of weights that were released before"] = noise
-    return directions
+    length = np.linalg.norm(difference)
+    direction = difference / length if length else difference
+    draws = []
+    for state in (pair.unlearned, pair.retrained):
+        assert state.draw_noise is not None
+        draws.append(state.values @ direction + state.draw_noise(count))
+    return draws
 
 
 # ---- noise that was in fact served
@@ -701,18 +667,6 @@ def _correlations(noises: Sequence[np.ndarray], sigmas: Sequence[float]) -> list
                 deviation = math.inf
             correlations.append(abs(float(later @ earlier)) / deviation)
     return correlations
-
-
-def _trial(
-    pair: AttackedSides, test: str, found: float | None, violated: bool, words: str
-) -> Trial:
-    """Return the result of a test of a pair of models; other arguments as of ``Trial``."""
-    return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.unlearned.how)
-
-
-def _attack_text(trial: Trial) -> str:
-    """Return the name of a trial's attack, with the number of records that it erased."""
-    return f"{trial.attack} ({trial.records} records)"
 
 
 def _attacks_text(trials: Sequence[Trial]) -> str:
@@ -970,9 +924,6 @@ NOTES = (
     "the audit shows nothing about sets of records that were not tried",
 )
 
-COLUMNS = ["method", "attack", "records", "test", "found", "outcome", "words", "removed_by"]
-"""Columns of the table of attacks; ``_table_row`` fills them."""
-
 
 @schema
 class Unlearning(AuditKind):
@@ -1037,11 +988,11 @@ class Unlearning(AuditKind):
         opened = trained.open(record, console)
         train = opened.dataset.train
         forget = ForgetSets(
-            train, families(opened.stored.source, train), self.records, self.trials, given.seed
+            train, copy_groups(opened.stored.source, train), self.records, self.trials, given.seed
         )
         plan = TrialPlan(self.releases, given.confidence)
         findings: list[Finding] = []
-        rows: list[tuple[object, ...]] = []
+        rows: list[dict[str, object]] = []
         unusable_methods: list[str] = []
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
             for method in self.methods or METHODS:
@@ -1063,24 +1014,11 @@ class Unlearning(AuditKind):
                     continue
                 method_findings, trials = tested.make_attacks(forget, plan, console)
                 findings += method_findings
-                rows += [_table_row(method, trial) for trial in trials]
-        table = pd.DataFrame(rows, columns=COLUMNS)
+                rows += [{"method": method, **asdict(trial)} for trial in trials]
+        columns = ["method", *(each.name for each in fields(Trial))]
+        table = pd.DataFrame(rows, columns=columns)
         notes = (*unusable_methods, *NOTES)
         return Audited.of(trained.finished, findings, notes, tables={"attacks": table})
-
-
-def _table_row(method: MethodName, trial: Trial) -> tuple[object, ...]:
-    """Return a trial as a row of the table of attacks, in the order of ``COLUMNS``."""
-    return (
-        method,
-        trial.attack,
-        trial.records,
-        trial.test,
-        trial.found,
-        trial.outcome,
-        trial.words,
-        trial.how,
-    )
 
 
 def _open_without_queries(given: AuditInputs) -> TrainedRun:
@@ -1165,15 +1103,10 @@ class MethodUnderTest:
             return (not_tested(self.words, "see agt unlearn", reason),), ()
         bounds_votes = self.opened.trained.settings.certificate.bounded == "vote counts"
         attacks = list(forget.attacks(by_shard=self.method == "sisa" or bounds_votes))
-        with console.progress(f"method={self.method}", "attack") as report:
+        label = f"method={self.method}"
+        with counted_progress(console, label, "attack", len(attacks)) as report:
             return audit_unlearning(
-                self.words,
-                self.begin,
-                self.retrained,
-                attacks,
-                lambda: self.claimed,
-                plan,
-                lambda done: report(done, len(attacks), done, len(attacks)),
+                self.words, self.begin, self.retrained, attacks, lambda: self.claimed, plan, report
             )
 
     def begin(self) -> tuple[ModelState, Unlearn]:
@@ -1285,11 +1218,6 @@ class MethodUnderTest:
         distance = weights.distance if self.method == own_method else None
         if not weights.sigma:
             return ModelState(weights.weight.ravel(), claimed_distance=distance, visible=model)
-        probes = {}
-        if rows is not None:
-            erased = self.train.take(rows)
-            gradient = weights.gradient(erased.features, erased.labels)
-            probes = {"the gradient of the erased records' loss": gradient.ravel()}
         return ModelState(
             weights.weight.ravel(),
             claimed_distance=distance,
@@ -1297,7 +1225,6 @@ class MethodUnderTest:
             noisy_values=weights.noisy_weight.ravel(),
             # noise of a recorded seed repeats itself, so nothing is claimed of its size
             sigma=weights.sigma if weights.noise_is_random else None,
-            probes=probes,
             visible=model,
         )
 
@@ -1305,7 +1232,7 @@ class MethodUnderTest:
         """Return ``count`` draws of Gaussian noise, [count], made as releases make theirs.
 
         They are drawn once for each side and returned in every call with the same count, so all
-        directions and attacks share them.
+        attacks share them.
 
         Args:
             sigma: the standard deviation; it is the same in all calls.

@@ -51,8 +51,8 @@ from agt.release import WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import tail_event
-from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
-from agt_audit.pairs import neighbours, segments
+from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress, no_pair_found
+from agt_audit.pairs import neighbours, points_between_labels
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, format_lower_bound
@@ -130,8 +130,7 @@ def audit_weights(
         The finding of the exact mu of this pair; those of an attack on the releases; and the one
         about the size of their noise.
     """
-    # two bounds share the error probability
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)
+    plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     sigma = noise_scale(heads.sensitivity, mechanism.guarantee)
     claimed_sigma = heads.sensitivity / mechanism.mu
     direction = (heads.first - heads.second) / heads.distance
@@ -254,14 +253,12 @@ def train_farthest_neighbour(
     Returns:
         The run's head with the neighbour's; None: no neighbour has other weights than the run.
     """
-    begin, end = segments(model, anchors, count, np.random.default_rng(seed))
-    middle = (begin + (end - begin) / 2).astype(begin.dtype)
+    points = points_between_labels(model, anchors, count, np.random.default_rng(seed))
     own_weight = model.trained.weight.numpy()
     best: TrainedPair | None = None
-    for edit, other in neighbours(model, middle, count):
+    for where, other in neighbours(model, points, count):
         head = other.linear_head
         assert head is not None
-        where = f"two datasets were used: the run's own data, and the same data {edit}"
         heads = WeightPair(own_weight, head.trained.weight.numpy(), model.l2_sensitivity, where)
         if heads.distance and (best is None or heads.distance > best.heads.distance):
             best = TrainedPair(model, head, heads)
@@ -379,8 +376,7 @@ def audit_objective(
     Returns:
         The findings of an attack on the releases, and the one about the size of their linear terms.
     """
-    # two bounds share the error probability
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)
+    plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     records = problems.shape.records
     squares: list[float] = []  # of each linear term, in claimed standard deviations
 
@@ -612,7 +608,8 @@ class WeightsAudit(AuditKind):
         terms = given.release_terms(opened)
         claim = WeightsRelease.judged(opened.model, mechanism, terms).claim
         releases = attack.releases_per_trial * plan.trials
-        with console.progress("releases on both sides", "release") as report:
+        label = "releases on both sides"
+        with counted_progress(console, label, "release", releases) as report:
             head = trained_head(mechanism, opened.model)
             anchors = opened.queries.features
             pair = train_farthest_neighbour(head, anchors, self.neighbours, given.seed)
@@ -620,9 +617,7 @@ class WeightsAudit(AuditKind):
                 sought = "a neighbouring dataset whose model has other weights than the run"
                 findings: tuple[Finding, ...] = (no_pair_found(mechanism, self.neighbours, sought),)
             else:
-                findings = attack.attack(
-                    pair, plan, lambda done: report(done, releases, done, releases)
-                )
+                findings = attack.attack(pair, plan, report)
         notes = (
             claim.text,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "

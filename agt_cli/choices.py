@@ -192,7 +192,7 @@ def _recipe_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
     caution = training.get("caution") if isinstance(training, Mapping) else None
     if not isinstance(caution, int | float):
         caution = 1.0
-    return VotesKind.recipe_members(size, caution, config["relation"]["name"], recipe)
+    return VotesKind.default_members(size, caution, config["relation"]["name"], recipe)
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -22,11 +22,12 @@ from agt_cli.process import (
     is_stdout_dropped,
     raising_terminated,
     rank,
+    recorded_command_line,
     visible,
     world_size,
     write_any_text,
 )
-from agt_cli.renamed import CommandNames, with_old_names
+from agt_cli.renamed import CommandNames, check_given_once, with_old_names
 from agt_cli.typed_ranges import RANGE_KEYS, check_no_ambiguous_points
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None, is_first: bool = False) -> int:
     If torchrun started several processes, they do the command together.
 
     Args:
-        arguments: the command line without the program's name; None: that of this process.
+        arguments: the command line without the program's name; None: that of this process. A
+            program may give a setting twice, of which the last counts; a person may not.
         is_first: True: this is the first of several processes, and the others wait for its tasks.
 
     Returns:
@@ -69,7 +71,8 @@ def main(arguments: Sequence[str] | None = None, is_first: bool = False) -> int:
         if world_size() > 1 and not is_first:
             return _run_in_team(arguments)
         with raising_terminated():
-            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+            words = sys.argv[1:] if arguments is None else list(arguments)
+            code = _dispatch(words, by_person=arguments is None)
         sys.stdout.flush()
     except BrokenPipeError:
         drop_output("stdout")
@@ -114,11 +117,12 @@ def _print_error(text: str, code: int) -> int:
     return code
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], by_person: bool) -> int:
     """Run a command line in one process, report errors, and return the exit code.
 
     Args:
         arguments: the command line without the program's name.
+        by_person: True: no setting may be given twice.
 
     Raises:
         BrokenPipeError: the reader of the output went away.
@@ -135,7 +139,10 @@ def _dispatch(arguments: list[str]) -> int:
     job_fields: dict[str, Any] = {}  # the jobs of a sweep, which are listed if it fails as well
     try:
         with naming_settings(CommandNames(name)):
-            rest = with_old_names(name, _checked_settings(name, rest))
+            settings = with_old_names(name, _checked_settings(name, rest))
+            if by_person:
+                check_given_once(name, rest)
+            rest = settings
             from agt_cli import configuration
 
             command = usage.COMMANDS[name]
@@ -179,13 +186,13 @@ def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -
     composed = configuration.compose_with_hydra(options.config_name, options.overrides)
     recorded = usage.COMMANDS[name].recorded
     folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
-    settings = configuration.to_plain_containers(composed)
-    # Imported only now, because it loads the classes of settings: an unknown or missing key is
-    # found without them.
-    from agt_cli import jobs
-
     overrides = composed.hydra.overrides.task
-    with jobs.recorded_command_line((f"agt {name}", *rest)):
+    with recorded_command_line((f"agt {name}", *rest)):
+        settings = configuration.to_plain_containers(composed)
+        # Imported only now, because it loads the classes of settings: an unknown or missing key is
+        # found without them.
+        from agt_cli import jobs
+
         return jobs.run_job(name, settings, folder, console, overrides)
 
 
@@ -221,13 +228,14 @@ def _print_help(words: Sequence[str]) -> None:
             there is none, it is the help of agt.
 
     Raises:
-        ConfigError: there is no such command.
+        ConfigError: there is no such command, or a word is no topic of its help.
     """
     if not words or words[0].startswith("-"):
         print(help_pages.overview())
         return
     name, *rest = words
     _check_command(name, rest)
+    help_pages.check_topics(name, rest)
     print(help_pages.command_help(name, rest))
 
 
@@ -275,6 +283,11 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     rest = usage.settings_from_positionals(name, rest)
     for word in rest:
         _check_setting(name, word)
+        if name == "train" and word.startswith(("model=", "network=")):
+            # Imported only for models, because it loads Python's parser.
+            from agt_cli.networks import check_code_as_option
+
+            check_code_as_option(word, rest)
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(
             f"-m: agt {name} does not support sweeps: leave out -m, and type the command once "

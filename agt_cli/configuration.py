@@ -16,7 +16,6 @@ from typing import Any, NoReturn, cast
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
@@ -30,74 +29,6 @@ from agt.errors import ConfigError, nearest
 from agt.store.manifest import read_digest
 from agt_cli import config_files, usage
 from agt_cli.networks import missing_settings
-
-SUBMITIT = {  # the settings of both launchers that use submitit
-    "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
-    "name": "${hydra.job.name}",
-    "timeout_min": 60,
-    "cpus_per_task": None,
-    "gpus_per_node": None,
-    "tasks_per_node": 1,
-    "mem_gb": None,
-    "nodes": 1,
-    "stderr_to_stdout": False,
-}
-
-_SBATCH = (
-    "partition",
-    "qos",
-    "comment",
-    "constraint",
-    "exclude",
-    "gres",
-    "cpus_per_gpu",
-    "gpus_per_task",
-    "mem_per_gpu",
-    "mem_per_cpu",
-    "account",
-    "setup",
-)
-
-_SLURM: dict[str, Any] = {
-    **dict.fromkeys(_SBATCH),
-    "signal_delay_s": 120,
-    "max_num_timeout": 0,
-    "additional_parameters": {},
-    "array_parallelism": 256,
-}
-
-_JOBLIB = {
-    "n_jobs": -1,
-    "backend": None,
-    "prefer": "processes",
-    "require": None,
-    "verbose": 0,
-    "timeout": None,
-    "pre_dispatch": "2*n_jobs",
-    "batch_size": "auto",
-    "temp_folder": None,
-    "max_nbytes": None,
-    "mmap_mode": "r",
-}
-
-LAUNCHERS: dict[str, dict[str, Any]] = {
-    "joblib": {
-        "_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
-        **_JOBLIB,
-    },
-    "submitit_local": {
-        "_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
-        **SUBMITIT,
-    },
-    "submitit_slurm": {
-        "_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
-        **SUBMITIT,
-        **_SLURM,
-    },
-}
-"""Settings of the launchers (``hydra/launcher=NAME``), with the names and defaults of Hydra's own
-launchers, whose packages are not needed.
-"""
 
 
 class PackedGroups(ConfigSource):
@@ -178,9 +109,6 @@ sys.modules.setdefault("hydra_plugins", cast(Any, None))
 Plugins.instance().register(PackedGroups)
 
 Plugins.instance().register(UserConf)
-
-for _name, _settings in LAUNCHERS.items():
-    ConfigStore.instance().store(_name, _settings, group="hydra/launcher")
 
 
 class _Parser(ArgumentParser):
@@ -327,7 +255,10 @@ def to_plain_containers(config: DictConfig, complete: bool = True) -> dict[str, 
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        typed_forms = {"run": "run=latest (or the folder of a run, run=FOLDER)"}
+        typed_forms = {
+            "run": "run=latest (or the folder of a run, run=FOLDER)",
+            "model._target_": "model._target_=MODULE.FUNCTION",
+        }
         settings = [typed_forms.get(key, f"{key}=VALUE") for key in missing]
         settings += missing_settings(cast(dict[str, Any], OmegaConf.to_container(task)))
         first = missing[0]

@@ -7,6 +7,7 @@ from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import TextWrapper
 
+from agt.errors import ConfigError, nearest
 from agt_cli.config_files import (
     first_sentence,
     groups_of_command,
@@ -94,7 +95,7 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     """
     command = COMMANDS[name]
     for word in rest:
-        if _names_group(name, word):
+        if word in _help_topics(name):
             return group_help(name, word, rest)
     lines = [f"agt {name}: {command.help}"]
     if command.positionals:
@@ -122,6 +123,33 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     combining = (*HYDRA, *SWEEPS) if command.recorded else HYDRA
     lines += _section("how to change and combine settings", combining)
     return "\n".join([*lines, *_section("options", FLAGS)])
+
+
+def check_topics(name: str, rest: Sequence[str]) -> None:
+    """Raise ConfigError for a word after ``agt help COMMAND`` on which there is no help.
+
+    There is help on the words that the command takes, on groups and other mappings of settings, and
+    on the options of a group that is named. Settings and options of the command line pass, and so
+    does any word of a command that takes a file.
+
+    Args:
+        name: the name of the command.
+        rest: what follows it, without the words that ask for help.
+    """
+    command = COMMANDS[name]
+    groups = _help_topics(name)
+    topics = {*groups, *(word for argument in command.positionals for word in argument.allowed)}
+    for word in set(rest) & groups:
+        topics |= options_of_group(word).keys()
+    if any(argument.placeholder for argument in command.positionals):
+        return
+    for before, word in pairwise(["", *rest]):
+        is_topic = word in topics or "=" in word
+        if not is_topic and not word.startswith("-") and not before.startswith("-"):
+            hint = nearest(word, topics)
+            raise ConfigError(
+                f"there is no help on '{word}'{hint}; type agt help {name} for the whole page"
+            )
 
 
 def group_help(name: str, group: str, rest: Sequence[str] = ()) -> str:
@@ -177,12 +205,11 @@ def _is_shown(setting: str, shown: Iterable[str]) -> bool:
     return any(f"{key}.".startswith(f"{known}.") for known in shown)
 
 
-def _names_group(name: str, word: str) -> bool:
-    """Return whether a word after ``agt help COMMAND`` names a group or a mapping of settings."""
+def _help_topics(name: str) -> set[str]:
+    """Return the groups of a command, and its other settings up to their first point."""
     config = COMMANDS[name].config
-    settings = _primary_settings(config)
-    parts = {re.split(r"[=.]", setting)[0] for setting, _ in settings}
-    return word in groups_of_command(config) or word in parts
+    keys = {re.split(r"[=.]", setting)[0] for setting, _ in _primary_settings(config)}
+    return keys | set(groups_of_command(config))
 
 
 def _primary_settings(config: str) -> list[tuple[str, str]]:

@@ -13,9 +13,8 @@ named by the signature. These go into it:
 
 import gc
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from hashlib import blake2b, sha256
 from importlib import import_module
@@ -42,20 +41,6 @@ from agt_cli.report.replaced import check_not_replaced, output_folders_of
 
 if TYPE_CHECKING:  # loads pandas and pyarrow
     from agt_cli.report.record import RunRecord
-
-
-@contextmanager
-def recorded_command_line(arguments: Sequence[str]) -> Iterator[None]:
-    """Replace sys.argv, which records keep, by the command line that the user typed.
-
-    In a process that a launcher started, sys.argv is the launcher's.
-    """
-    saved = sys.argv
-    sys.argv = list(arguments)
-    try:
-        yield
-    finally:
-        sys.argv = saved
 
 
 def resolve_settings(

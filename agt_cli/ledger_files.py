@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agt.errors import ConfigError, nearest
-from agt.ledger.store import SQLITE_MAGIC, SUFFIX
+from agt.ledger.file_checks import SQLITE_MAGIC, SUFFIX
 from agt.store.reading import Broken, open_plain
 
 FOLDER = "ledgers"

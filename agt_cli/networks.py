@@ -1,12 +1,13 @@
 """Settings of a network that have no default, named all at once if they are missing."""
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.util import find_spec
-from typing import Any
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from agt.errors import ConfigError
-from agt.targets import is_in_present_folder
+from agt_cli import config_files
+from agt_cli.own_network import OwnNetwork, is_code
+from agt_cli.process import typed_words
 
 # These two repeat what other modules say, because those load PyTorch. A test compares them.
 NETWORK_CERTIFICATE = "box"
@@ -16,8 +17,20 @@ REQUIRED_TRAINING_SETTINGS = ("epochs", "lr", "clip")
 SEQUENTIAL = (
     "A network of your own must be an nn.Sequential of layers that have a rule (docs/extending.md)"
 )
-USER_NAMES = {"clip": "clip_elementwise"}
-"""The name for users of a setting that has another one for linear models."""
+FORM: Final = {
+    "epochs": "training.epochs=4",
+    "lr": "training.lr=1",
+    "clip": "training.clip_elementwise=0.1",
+}
+"""A training setting without a default -> how it is typed, with the number of the documentation."""
+SHORT_GRID = "kgrid.max=5"
+FORM_MEANING = (
+    "(the numbers show the form and are no recommendation: choose yours on public data, and then "
+    "add training.chosen_on=public)"
+)
+NO_DEFAULTS = (
+    "agt has no default training settings for a network, so first try a linear model (model=linear)"
+)
 
 
 def missing_settings(config: Mapping[str, Any]) -> list[str]:
@@ -50,32 +63,98 @@ def missing_settings(config: Mapping[str, Any]) -> list[str]:
     words.append("training=generic")
     for name in REQUIRED_TRAINING_SETTINGS:
         if training.get(name) == RECIPE or name == "clip":
-            words.append(f"training.{USER_NAMES.get(name, name)}=NUMBER")
+            words.append(FORM[name])
     return words
 
 
+def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | None) -> str:
+    """Return a command line with what a network still needs.
+
+    Args:
+        typed: the words of the command line without the program's name.
+        needed: the missing settings, as ``missing_settings`` returns them.
+        own: the network's function; None: it is a network of agt.
+    """
+    words = [*needed]
+    if own is not None:
+        words = ["model=custom", f"model._target_={own.target}", *words]
+        words += [f"+model.{name}=VALUE" for name in own.missing_arguments]
+    if needed and not any(word.startswith("kgrid") for word in typed):
+        words.append(SHORT_GRID)
+    needed_of_key = {_key(word): word for word in words}
+    # What was typed keeps its place.
+    line_words = [needed_of_key.pop(_key(word), word) for word in typed]
+    line = shlex.join(["agt", *line_words, *needed_of_key.values()])
+    folder = own.search_folder if own is not None else ""
+    return f"PYTHONPATH={shlex.quote(folder)} {line}" if folder else line
+
+
+def linear_line(typed: Sequence[str]) -> str:
+    """Return a command line with a linear head and its default settings instead of a network.
+
+    Args:
+        typed: the words of the command line without the program's name.
+    """
+    replaced = ("model", "certificate", "training", "kgrid")
+    kept = [word for word in typed if _key(word).partition(".")[0] not in replaced]
+    return shlex.join(["agt", *kept, "model=linear", "certificate=stability", "training=recipe"])
+
+
 def check_network(config: Mapping[str, Any], other_problem: str = "") -> None:
-    """Raise ConfigError if a network lacks settings; the message names all of them.
+    """Raise ConfigError if a network lacks settings, or its function is not where it is named.
+
+    The message names everything that is missing, and the command line to type.
 
     Args:
         config: as in ``missing_settings``.
         other_problem: what else is wrong with the network, as a clause; empty: nothing.
     """
-    words = missing_settings(config)
-    if not words:
+    model = config.get("model")
+    if not isinstance(model, Mapping):
         return
-    model = config["model"]
-    target = _target_of(model)
-    setting = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
-    details = f". Also, {other_problem}" if other_problem else ""
-    if not _is_own_class(target):
-        setting = f"model._target_={target}"
-        details += f". {SEQUENTIAL}"
-    settings = " ".join(words)
-    raise ConfigError(
-        f"{setting}: agt has no default training settings for a network: use a linear model "
-        f"(model=linear), or add {settings}, with numbers that are chosen on public data{details}"
-    )
+    own = None if _is_own_class(_target_of(model)) else OwnNetwork.of_model(model)
+    sentences = [] if own is None else [*own.problems()]
+    words = missing_settings(config)
+    if not words and not sentences:
+        return
+    named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
+    if own is not None:
+        named = f"model._target_={own.typed}"
+    if words:
+        sentences.append(NO_DEFAULTS)
+    if words and own is not None:
+        sentences.append(SEQUENTIAL)
+    if other_problem:
+        sentences.append(f"Also, {other_problem}")
+    text = ". ".join(sentences)
+    meaning = f" {FORM_MEANING}" if words else ""
+    raise ConfigError(f"{named}: {text}. Type: {network_line(typed_words(), words, own)}{meaning}")
+
+
+def check_code_as_option(word: str, typed: Sequence[str]) -> None:
+    """Raise ConfigError if ``model=`` or ``network=`` names a file, a module or a function.
+
+    Args:
+        word: the setting, such as ``model=my_net.py:make_net``.
+        typed: the settings of the command line.
+    """
+    value = word.partition("=")[2]
+    if value in config_files.options_of_group("model") or not is_code(value):
+        return
+    own = OwnNetwork(value)
+    other_words = [each for each in typed if each != word]
+    typed_keys = {_key(each) for each in other_words}
+    form = ("certificate=box", "training=generic", *FORM.values())
+    needed = [each for each in form if _key(each) not in typed_keys]
+    sentences = [
+        "A function of your own is named by model=custom and model._target_",
+        *own.problems(),
+        NO_DEFAULTS,
+        SEQUENTIAL,
+    ]
+    text = ". ".join(sentences)
+    line = network_line(("train", *other_words), needed, own)
+    raise ConfigError(f"{word}: {text}. Type: {line} {FORM_MEANING}")
 
 
 def error_message(check: Callable[[], object]) -> str:
@@ -87,22 +166,9 @@ def error_message(check: Callable[[], object]) -> str:
     return ""
 
 
-def missing_path(model: object) -> str:
-    """Return a clause that says why Python does not find the code of a network in this folder.
-
-    It is empty if Python finds the code, or if the code is not in the present folder.
-
-    Args:
-        model: the value of the key ``model``, composed.
-    """
-    target = _target_of(model)
-    root = target.partition(".")[0]
-    if _is_own_class(target) or not is_in_present_folder(root):
-        return ""
-    with suppress(ValueError):
-        if find_spec(root) is not None:
-            return ""
-    return f"put PYTHONPATH=. in front of the command, because {root} is in the present folder"
+def _key(word: str) -> str:
+    """Return the key of a word of the command line, KEY=VALUE."""
+    return word.lstrip("+").partition("=")[0]
 
 
 def _is_network(model: object) -> bool:

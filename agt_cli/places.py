@@ -12,9 +12,11 @@ from typing import Any
 
 from agt.data.suffixes import check_suffix
 from agt.errors import ConfigError, DataMissing
+from agt.ledger.file_checks import check_free, check_suffix as check_suffix_of_ledger
 from agt.store.locations import locate, require
 from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS, current_name
+from agt_cli.ledger_files import NO_LEDGER, VARIABLE, existing_ledger, is_ledger, ledger_path
 from agt_cli.report.finished import COMMIT_FOLDER, Run
 from agt_cli.report.found import LATEST, newest_run
 from agt_cli.report.opening import STATUS_FILE, check_usable
@@ -25,7 +27,6 @@ STANDARD_INPUT = "-"
 """``inputs`` and ``ids`` that come on standard input."""
 COMMANDS_WITH_LEDGER = ("predict", "measure", "ledger")
 """Commands that open the ledger that is named, whatever else was typed."""
-NO_LEDGER = "none"
 TABLE = "agt.data.table.Table"
 LOG_OF_REQUESTS = "unlearning/log.jsonl"
 """In a run's folder: the requests for erasure (``agt_cli.unlearn.log``, which loads NumPy)."""
@@ -122,8 +123,6 @@ def check_verified_path(path: Path, outputs: Path) -> None:
         path: the path to verify.
         outputs: where runs are, of which the newest is named.
     """
-    from agt_cli.ledger_files import is_ledger
-
     if not path.exists():
         run = newest_run(outputs / "train", "train")
         suggestion = f"; the newest finished train run is {run.folder}" if run else ""
@@ -186,9 +185,6 @@ def check_ledger_file(command: str, settings: Mapping[str, str]) -> None:
         command: its name.
         settings: as in ``check_named_files``; ``ledger`` is among it.
     """
-    from agt.ledger.store import check_free, check_suffix as check_suffix_of_ledger
-    from agt_cli.ledger_files import existing_ledger, ledger_path
-
     name = settings["ledger"]
     if command != "ledger":
         if name != NO_LEDGER:
@@ -210,8 +206,6 @@ def check_ledger_of_environment(setting: object) -> None:
     Args:
         setting: the value of ``ledger``, which comes first; None: it was not given.
     """
-    from agt_cli.ledger_files import VARIABLE, existing_ledger
-
     name = os.environ.get(VARIABLE)
     if setting is None and name and name != NO_LEDGER:
         existing_ledger(name)

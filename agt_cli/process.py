@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import TextIOWrapper
@@ -23,6 +23,34 @@ ENDING_SIGNALS = tuple(
 PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+# -- the command line
+# --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def recorded_command_line(arguments: Sequence[str]) -> Iterator[None]:
+    """Replace sys.argv, which records keep, by the command line that the user typed.
+
+    In a process that a launcher started, sys.argv is the launcher's.
+    """
+    saved = sys.argv
+    sys.argv = list(arguments)
+    try:
+        yield
+    finally:
+        sys.argv = saved
+
+
+def typed_words() -> list[str]:
+    """Return the command and its settings within ``recorded_command_line``, without "agt".
+
+    It is ["train"] alone where no command line was typed.
+    """
+    program, *settings = sys.argv
+    command = program.removeprefix("agt ")
+    return [command, *settings] if command != program else ["train"]
 
 
 # -- signals

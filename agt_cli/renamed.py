@@ -84,6 +84,30 @@ def with_old_names(command: str, words: Sequence[str]) -> list[str]:
     return translated
 
 
+def check_given_once(command: str, words: Sequence[str]) -> None:
+    """Raise ConfigError if two words of a command line set the same setting, by either name.
+
+    Hydra would take the last one. ``~KEY``, which removes a setting before another word adds it
+    again, is not counted.
+
+    Args:
+        command: its name.
+        words: what follows it.
+    """
+    word_of: dict[str, str] = {}
+    for word in words:
+        (setting,) = with_old_names(command, [word])
+        _, key, equals, _ = _split_setting(setting)
+        if not equals or key.startswith(("~", "-")):
+            continue
+        if key in word_of:
+            raise ConfigError(
+                f"{word_of[key]} and {word} give two values for the same setting: leave one of "
+                "them out"
+            )
+        word_of[key] = word
+
+
 def _split_setting(word: str) -> tuple[str, str, str, str]:
     """Return the plus signs, the key, the equals sign and the value of a word."""
     key, equals, value = word.partition("=")

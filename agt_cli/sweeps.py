@@ -9,6 +9,7 @@ added to the name.
 
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,23 +32,17 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.store.atomic import write_atomic
 from agt.store.dotted_keys import flatten_keys
 from agt.store.lock import Lock, is_locked
-from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.configuration import (
-    SUBMITIT,
-    compose_with_hydra,
-    sweep_combinations,
-    to_plain_containers,
-)
+from agt_cli import SWEEP_SUFFIX, config_files, usage
+from agt_cli.configuration import compose_with_hydra, sweep_combinations, to_plain_containers
 from agt_cli.errors import error_fields
 from agt_cli.jobs import (
     erases_records,
-    recorded_command_line,
     resolve_settings,
     run_job,
     signature_or_empty,
     signatures_on_earlier_states,
 )
-from agt_cli.process import VISIBLE_GPUS, raising_terminated, visible_gpus
+from agt_cli.process import VISIBLE_GPUS, raising_terminated, recorded_command_line, visible_gpus
 from agt_cli.report.by_signature import finished_record, may_be_running, move_aside
 from agt_cli.report.console import Console, format_cell
 from agt_cli.report.finished import LOCK_FILE, Run
@@ -56,6 +51,8 @@ from agt_cli.report.record import csv_bytes
 
 Task = Callable[[], dict[str, Any]]
 LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
+TABLE_FILE = "sweep.csv"
+TABLE_HEADER = b"run,job,state,before,"  # with which the table's first line begins
 STANDARD_INPUT = "-"  # the value of ids and inputs that means standard input
 MAX_DYING_SECONDS = 5.0  # how long processes may take to end after their launcher has ended
 MAIN_METRICS = (
@@ -277,9 +274,11 @@ class Sweep:
         """Run the jobs that are not done, and write the table of all.
 
         Raises:
-            ConfigError: another process is running this sweep.
+            ConfigError: another process is running this sweep, or its table would replace a file of
+                the user's own.
             AgtError: the launcher did not start any job.
         """
+        _check_own_table(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = _acquire_sweep_lock(self.folder, self.console)
         try:
@@ -581,8 +580,11 @@ def _run_by_submitit(
     from submitit import AutoExecutor
     from submitit.core.utils import UncompletedJobError
 
+    # The parameters of every kind of cluster are those of a single machine.
+    options = config_files.packed_groups()["hydra/launcher"]
+    common = re.findall(r"^(\w+):", options["submitit_local"], re.MULTILINE)
     parameters = {
-        key if key in SUBMITIT else f"{cluster}_{key}": value for key, value in settings.items()
+        key if key in common else f"{cluster}_{key}": value for key, value in settings.items()
     }
     # submitit takes this parameter only when the executor is made.
     at_start = f"{cluster}_max_num_timeout"
@@ -646,6 +648,24 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
                 f"{key}=-: every job of a sweep must read this input, but standard input can be "
                 f"read only once: give a file with {key}=FILE"
             )
+
+
+def _check_own_table(sweep: Path) -> None:
+    """Raise ConfigError if a sweep's folder has a file sweep.csv that no sweep wrote.
+
+    Args:
+        sweep: the folder, which need not exist.
+    """
+    path = sweep / TABLE_FILE
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        is_table = file.readline().startswith(TABLE_HEADER)
+    if not is_table:
+        raise ConfigError(
+            f"{path}: this file is not the table of a sweep, and agt does not overwrite it: give "
+            "another name with sweep=NAME, or move the file"
+        )
 
 
 def _acquire_sweep_lock(sweep: Path, console: Console) -> Lock:
@@ -881,7 +901,7 @@ class JobTable:
 
     def write(self) -> None:
         """Write sweep.csv in the sweep's folder."""
-        write_atomic(self.sweep / "sweep.csv", csv_bytes(self.rows()))
+        write_atomic(self.sweep / TABLE_FILE, csv_bytes(self.rows()))
 
     def print_to(self, console: Console) -> None:
         """Print the table with the main metrics, and the path of sweep.csv.
@@ -908,4 +928,4 @@ class JobTable:
                 f"the folder of this sweep also contains {jobs} from earlier commands, which "
                 f"the table does not list (for example {folder})"
             )
-        console.say(f"table: {self.sweep / 'sweep.csv'}")
+        console.say(f"table: {self.sweep / TABLE_FILE}")

@@ -5,7 +5,6 @@ data inspect`` and ``agt start`` are in their own modules.
 """
 
 import re
-import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from agt.data.file_settings import LabelledFileSettings
 from agt.data.settings import ColumnName, check_label_range
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MAX_TOTAL_EPS
-from agt.settings import MOST_ROWS, DeclaredSize, keyword_schema, schema, validate
+from agt.settings import MAX_ROWS, DeclaredSize, keyword_schema, schema, validate
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
 from agt_cli.typed_ranges import read_range
@@ -119,12 +119,19 @@ class TableFile:
         """The path of the dataset file."""
         return Path("conf", "dataset", f"{self.dataset}.yaml")
 
-    def check_dataset_file(self, certificate: Sequence[str] = ()) -> None:
-        """Raise ConfigError if the dataset file must not be written, or if the table is a folder.
+    def check_dataset_file(self) -> None:
+        """Raise ConfigError if the dataset file must not be written, or the table is a folder."""
+        self.check_name()
+        if self.dataset_file.exists() and not self.force:
+            raise ConfigError(
+                f"{self.dataset_file} already exists and may contain your declarations: to train "
+                f"with this file as it is, type `agt train dataset={self.dataset}`; otherwise give "
+                "another name with name=NAME, or force=true to overwrite this file"
+            )
 
-        Args:
-            certificate: the settings of ``agt train`` that choose the certificate, for the message;
-                none: it is the default.
+    def check_name(self) -> None:
+        """Raise ConfigError if the name is that of one of agt's own data sets, or if the table is
+        a folder.
         """
         self.check_file()
         in_source_tree = (
@@ -135,38 +142,11 @@ class TableFile:
                 f"dataset={self.dataset} is the name of one of agt's own data sets: give "
                 f"another name, such as name=my_{self.dataset}"
             )
-        if self.dataset_file.exists() and not self.force:
-            training = shlex.join(["agt", "train", f"dataset={self.dataset}", *certificate])
-            existing_label = _label_of(self.dataset_file)
-            if existing_label and self.label and existing_label != self.label:
-                raise ConfigError(
-                    f"{self.dataset_file} already exists and has another label "
-                    f"({existing_label!r}, not {self.label!r}): give another name with name=NAME; "
-                    f"otherwise type `{training}` to train with this file as it is, or give "
-                    "force=true to overwrite it"
-                )
-            raise ConfigError(
-                f"{self.dataset_file} already exists and may contain your declarations: to train "
-                f"with this file as it is, type `{training}`; otherwise give another name with "
-                "name=NAME, or force=true to overwrite this file"
-            )
 
     def check_file(self) -> None:
         """Raise ConfigError if the table is a folder."""
         if self.file.is_dir():
             raise ConfigError(folder_for_file(self.file))
-
-
-def _label_of(dataset_file: Path) -> str | None:
-    """Return the label that a dataset file names; None: it names none, or cannot be read."""
-    import yaml  # type: ignore[import-untyped]  # imported here, because only this mistake needs it
-
-    try:
-        content = yaml.safe_load(dataset_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
-    label = content.get("label") if isinstance(content, dict) else None
-    return None if label is None else str(label)
 
 
 def read_groups(value: object) -> object:
@@ -217,18 +197,14 @@ def read_flag(value: object) -> object:
     return answer
 
 
-ALWAYS_ASKED = ("label", "id", "public", "purpose")
-"""Answers without which ``agt start`` asks; it then also writes a new dataset file."""
-
-
 @keyword_schema
 class StartAnswers:
     """The answers to the questions of ``agt start`` that can be checked without the table.
 
     Attributes:
         public: the groups of values that are public; None: not answered.
-        size: a public number, about how many training records there are (``declared_size`` of the
-            dataset); None: computed from the number of rows, if the size is public.
+        size: a public number of rows of the whole table, of which a public share is trained on
+            (``training_rows``); None: computed from the file's rows, if the size is public.
         purpose: what the model is for; None: not answered.
         unit_rows: a public limit on the rows of one person; None: not answered.
         id_permanent: True: ids that look like row numbers were declared to be permanent; None: not
@@ -245,7 +221,7 @@ class StartAnswers:
     ) = None
     size: DeclaredSize | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
     id_permanent: Annotated[bool | None, BeforeValidator(read_flag)] = None
     eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
@@ -256,19 +232,28 @@ class StartAnswers:
             return
         public = f"[{','.join((*self.public, 'size'))}]"
         raise ConfigError(
-            f"size={self.size} declares a public number of training rows, but public does not name "
-            f"the size: give public={public}, or leave size=... out"
+            f"size={self.size} declares how many rows the table has, but public does not name the "
+            f"size: give public={public}, or leave size=... out"
         )
+
+
+TEST_SHARE = LabelledFileSettings.test_fraction
+"""The public share of a table's rows that is kept out of training."""
+
+
+def training_rows(table_rows: int) -> int:
+    """Return about how many rows are trained on, by the public rule of the split.
+
+    Args:
+        table_rows: of the whole table.
+    """
+    return max(1, round((1 - TEST_SHARE) * table_rows))
 
 
 def check_start(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong answer on the command line, or a folder instead of a table."""
     _read(StartAnswers, config)
-    table = _read(TableFile, config)
-    table.check_file()
-    asks = config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]
-    if asks or not table.dataset_file.exists():
-        table.check_dataset_file()
+    _read(TableFile, config).check_name()
 
 
 def check_data(config: Mapping[str, Any]) -> None:

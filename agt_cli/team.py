@@ -134,7 +134,7 @@ class Team:
         Only the first process calls this, as the last thing that it does.
         """
         with suppress(RuntimeError):  # torchrun is gone, and with it the board
-            self.group.board.set(END_TASK, str(code))
+            self.group.store.set(END_TASK, str(code))
         if self._waiting:
             with suppress(PeerLost):
                 self.group.broadcast((END_TASK, code))
@@ -171,9 +171,9 @@ def published_exit_code(group: Group) -> int:
     """
     deadline = time.monotonic() + EXIT_CODE_WAIT_SECONDS
     with suppress(RuntimeError):
-        while group.board is not None and time.monotonic() < deadline:
-            if group.board.check([END_TASK]):
-                return int(group.board.get(END_TASK))
+        while group.store is not None and time.monotonic() < deadline:
+            if group.store.check([END_TASK]):
+                return int(group.store.get(END_TASK))
             time.sleep(0.02)
     return AgtError.exit_code
 

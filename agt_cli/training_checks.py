@@ -22,7 +22,7 @@ from agt.settings import (
 from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import check_keys
-from agt_cli.networks import check_network, error_message, missing_path, missing_settings
+from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_not_finished, check_resumed_folder
@@ -111,10 +111,10 @@ def check_training(config: Mapping[str, Any]) -> None:
             if run.command == "train":
                 check_not_finished(run)
         return
+    other_problem = ""
     if missing_settings(config):
-        model = config.get("model")
-        error = error_message(lambda: read_own_part(model, "model"))
-        check_network(config, error or missing_path(model))
+        other_problem = error_message(lambda: read_own_part(config.get("model"), "model"))
+    check_network(config, other_problem)
     check_parts(config)
     check_table_of_dataset(config.get("dataset"))
 

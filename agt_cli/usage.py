@@ -117,6 +117,14 @@ _POISONS = (
 )
 
 _TRAINER = "this setting was removed, because its two values meant the same. Leave it out"
+_CHOOSING = (
+    "this setting was removed: the audit always chooses the attacked event on releases of their "
+    "own. Leave it out"
+)
+_LEFT_OUT = (
+    "this setting was removed, because `agt audit certificate` tests the same claim: type agt "
+    "audit certificate run=latest audit.units=NUMBER"
+)
 
 OLD_SPELLINGS = {
     "runs where=": _LIST,
@@ -138,6 +146,8 @@ OLD_SPELLINGS = {
     "audit=shadows": _SHADOWS,
     "audit audit.poisons=": _POISONS,
     "audit audit.trainer=": _TRAINER,
+    "audit audit.choosing=": _CHOOSING,
+    "audit audit.left_out=": _LEFT_OUT,
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,

@@ -80,9 +80,9 @@ class Statements:
         Raises:
             DataError: a value is not of its column's type, or the file is damaged.
         """
-        return (
-            self._csv(types, start) if self.path.suffix == ".csv" else self._parquet(types, start)
-        )
+        if self.path.suffix == ".csv":
+            return self._csv(types, start)
+        return self._parquet(types, start)
 
     def _csv(self, types: Mapping[str, pa.DataType], start: int) -> Iterator[pa.Table]:
         options = pa.csv.ConvertOptions(
@@ -94,7 +94,8 @@ class Statements:
         columns = pa.csv.ReadOptions(column_names=list(self.names))
         with self.path.open("rb") as file:
             file.readline()
-            number, begin = 0, file.tell()
+            number = 0
+            begin = file.tell()
             while block := file.read(self.chunk_bytes) + file.readline():
                 if number >= start:
                     try:
@@ -105,7 +106,8 @@ class Statements:
                         raise DataError(
                             f"{self.path}: bytes {begin} to {file.tell()}: {first_line(error)}"
                         ) from None
-                number, begin = number + 1, file.tell()
+                number += 1
+                begin = file.tell()
 
     def _parquet(self, types: Mapping[str, pa.DataType], start: int) -> Iterator[pa.Table]:
         # Column pages are read through a small buffer, so that one group may be as large as the
@@ -118,12 +120,10 @@ class Statements:
                     _BATCH_ROWS, row_groups=[group], columns=list(types)
                 ):
                     if number >= start:
-                        yield pa.table(
-                            {
-                                name: self._cast(batch.column(name), name, to)
-                                for name, to in types.items()
-                            }
-                        )
+                        columns = {}
+                        for name, to in types.items():
+                            columns[name] = self._cast(batch.column(name), name, to)
+                        yield pa.table(columns)
                     number += 1
             except (pa.ArrowException, OSError) as error:
                 raise DataError(
@@ -194,7 +194,9 @@ def require_columns(names: Sequence[str], wanted: Sequence[str], path: Path) -> 
             raise DataError(f"{path}: there is no column '{name}'{nearest(name, names[:8])}")
 
 
-CUSTOMER, DATE, TARGET = "customer_ID", "S_2", "target"
+CUSTOMER = "customer_ID"
+DATE = "S_2"
+TARGET = "target"
 CLASSES = ("0", "1")
 
 
@@ -229,26 +231,22 @@ def read_index(statements: Statements) -> Index:
     for table in statements.read({CUSTOMER: pa.string(), DATE: pa.date32()}):
         for name in (CUSTOMER, DATE):
             if table.column(name).null_count:
-                row = sum(rows) + int(
-                    pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py()
-                )
+                is_missing = pc.is_null(table.column(name))
+                row = sum(rows) + int(pc.index(is_missing, pa.scalar(True)).as_py())
                 raise DataError(
                     f"{statements.path}: column '{name}' has no value in {row_words(row)}: every "
                     "row needs one"
                 )
         names = table.column(CUSTOMER).combine_chunks().dictionary_encode()
-        of_name = np.array(
-            [number.setdefault(name, len(number)) for name in names.dictionary.to_pylist()],
-            dtype=np.int32,
-        )
-        codes.append(of_name[names.indices.to_numpy()])
+        # a customer's code is the number of customers before the first statement
+        of_name = [number.setdefault(name, len(number)) for name in names.dictionary.to_pylist()]
+        codes.append(np.array(of_name, dtype=np.int32)[names.indices.to_numpy()])
         days.append(table.column(DATE).cast(pa.int32()).to_numpy())
         rows.append(len(table))
     if not number:
         raise DataError(f"{statements.path}: holds no rows")
-    return Index(
-        list(number), np.concatenate(codes), np.concatenate(days).astype(np.int32), tuple(rows)
-    )
+    every_day = np.concatenate(days).astype(np.int32)
+    return Index(list(number), np.concatenate(codes), every_day, tuple(rows))
 
 
 def check_rows(index: Index, cap: int, path: Path) -> None:
@@ -276,14 +274,16 @@ def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
     unlabelled = [name for name in index.customers if name not in label_of]
     known = set(index.customers)
     absent = [name for name in names if name not in known]
-    faults = [
-        f"{len(lacking)} of {of} customers of {where} are not in {other} (such as {lacking[0]})"
-        for lacking, of, where, other in (
-            (unlabelled, len(known), statements, path),
-            (absent, len(names), path, statements),
-        )
-        if lacking
-    ]
+    faults = []
+    for lacking, of, where, other in (
+        (unlabelled, len(known), statements, path),
+        (absent, len(names), path, statements),
+    ):
+        if lacking:
+            faults.append(
+                f"{len(lacking)} of {of} customers of {where} are not in {other} "
+                f"(such as {lacking[0]})"
+            )
     if faults:
         raise DataError(
             f"{'; '.join(faults)}. Give the two files of one data set, or cut both to the same "
@@ -297,9 +297,8 @@ def unit_names(customers: list[str]) -> np.ndarray:
 
     Raises DataError if two share one.
     """
-    units = np.array(
-        [blake2b(name.encode(), digest_size=8).hexdigest() for name in customers], dtype="S16"
-    )
+    hashes = [blake2b(name.encode(), digest_size=8).hexdigest() for name in customers]
+    units = np.array(hashes, dtype="S16")
     if len(np.unique(units)) < len(units):
         raise DataError(
             "two customers have the same 64-bit hash, which cannot be by chance: check the file "
@@ -324,19 +323,19 @@ def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
     # few: as text each takes more than a hundred bytes at first
     days, of_row = np.unique(index.days, return_inverse=True)
     dates = np.datetime_as_string(days.astype("datetime64[D]")).astype("S10")[of_row]
-    parts = (
-        units[index.codes].view("S1").reshape(n, -1),
-        np.full((n, 1), b"/"),
-        dates.view("S1").reshape(n, -1),
-    )
-    ids = np.ascontiguousarray(np.concatenate(parts, axis=1)).view("S27").reshape(n)
-    keys = pd.Series(index.codes.astype(np.int64) * 2**32 + index.days)
+    unit_letters = units[index.codes].view("S1").reshape(n, -1)
+    date_letters = dates.view("S1").reshape(n, -1)
+    letters = np.concatenate([unit_letters, np.full((n, 1), b"/"), date_letters], axis=1)
+    ids = np.ascontiguousarray(letters).view("S27").reshape(n)
+    customer_and_day = index.codes.astype(np.int64) * 2**32 + index.days
+    keys = pd.Series(customer_and_day)
     occurrence = keys.groupby(keys).cumcount().to_numpy()
     repeats = np.flatnonzero(occurrence)
     if len(repeats):
         ids = ids.astype("S31")
         for row in repeats:
-            ids[row] = ids[row] + b"#" + str(occurrence[row]).encode()
+            number = str(occurrence[row]).encode()
+            ids[row] = ids[row] + b"#" + number
     return ids, len(repeats)
 
 
@@ -414,22 +413,15 @@ class Amex:
             on_progress: called after every chunk.
             note: called with a line about what is going on.
         """
-        data, labels = (
-            self._there(path, key) for path, key in ((self.data, "data"), (self.labels, "labels"))
-        )
+        data = self._there(self.data, "data")
+        labels = self._there(self.labels, "labels")
         statements = open_statements(data, "prepare.data", self.chunk_mb)
         names = self._features(statements)
-        with open_folder(
-            resolve(self.out, self.data_dir), self._settings(data, labels, names)
-        ) as folder:
+        out = resolve(self.out, self.data_dir)
+        with open_folder(out, self._settings(data, labels, names)) as folder:
             if not folder.finished:
-                self._write(
-                    folder,
-                    statements,
-                    names,
-                    self._index(folder, statements, labels, names, note),
-                    on_progress,
-                )
+                places = self._index(folder, statements, labels, names, note)
+                self._write(folder, statements, names, places, on_progress)
             return self._outcome(read_prepared(folder.out), folder)
 
     def _there(self, path: Path, key: str) -> Path:
@@ -446,11 +438,8 @@ class Amex:
         require_columns(statements.names, (CUSTOMER, DATE), statements.path)
         names = tuple(n for n in statements.names if n not in (CUSTOMER, DATE))
         require_columns(names, (*self.coded, *self.vocabulary), statements.path)
-        unknown = [
-            n
-            for n in names
-            if n not in self.coded and n not in self.vocabulary and n[:1] not in self.clamp
-        ]
+        others = [name for name in names if name not in {*self.coded, *self.vocabulary}]
+        unknown = [name for name in others if name[:1] not in self.clamp]
         if unknown:
             raise DataError(
                 f"{statements.path}: prepare.clamp gives no range for column '{unknown[0]}'"
@@ -467,15 +456,12 @@ class Amex:
         """All that the result depends on; of the files, which are large, their sizes and times."""
         keys = ("missing", "unit_rows", "chunk_mb", "test_fraction", "split_key")
         ranges = {"clamp": self.clamp, "coded": self.coded, "vocabulary": self.vocabulary}
-        files = {
-            key: {"bytes": path.stat().st_size, "modified": path.stat().st_mtime_ns}
-            for key, path in (("data", data), ("labels", labels))
-        }
-        return {
-            "prepare": {**{key: getattr(self, key) for key in keys}, **ranges},
-            "files": files,
-            "features": list(names),
-        }
+        files = {}
+        for key, path in (("data", data), ("labels", labels)):
+            stat = path.stat()
+            files[key] = {"bytes": stat.st_size, "modified": stat.st_mtime_ns}
+        prepare = {key: getattr(self, key) for key in keys}
+        return {"prepare": {**prepare, **ranges}, "files": files, "features": list(names)}
 
     # -- first pass: who
     # ----------------------------------------------------------------------------------------------
@@ -491,9 +477,8 @@ class Amex:
         """Everything but the features, written as the first chunk; and where each row goes,
         found again by who goes on.
         """
-        folder.require_room(
-            int(0.9 * statements.about_rows) * (4 * len(names) + 64) * (not folder.done)
-        )
+        row_bytes = 0 if folder.done else 4 * len(names) + 64
+        folder.require_room(int(0.9 * statements.about_rows) * row_bytes)
         note("first pass: customers and dates")
         people = read_index(statements)
         check_rows(people, self.unit_rows, statements.path)
@@ -518,12 +503,10 @@ class Amex:
             "is_test": is_test,
         }
         n = len(ids)
-        folder.allocate(
-            {
-                "x": ((n, len(names)), "<f4"),
-                **{name: ((n,), array.dtype.str) for name, array in rows.items()},
-            }
-        )
+        columns: dict[str, Any] = {"x": ((n, len(names)), "<f4")}
+        for name, array in rows.items():
+            columns[name] = ((n,), array.dtype.str)
+        folder.allocate(columns)
         if not folder.done:
             for name, array in rows.items():
                 folder.write(name, 0, array[order])
@@ -551,7 +534,8 @@ class Amex:
         index: Places,
         on_progress: OnProgress,
     ) -> None:
-        place, ends = index.place, np.cumsum(index.chunk_rows)
+        place = index.place
+        ends = np.cumsum(index.chunk_rows)
         train_rows = len(place) - index.counts["test_records"]
         types = {name: pa.string() if name in self.vocabulary else pa.float32() for name in names}
         start = folder.done - 1
@@ -562,7 +546,8 @@ class Amex:
                     f"{statements.path} changed while it was read: delete {folder.work} and "
                     "start again"
                 )
-            x, to = self._values(table), place[end - len(table) : end]
+            x = self._values(table)
+            to = place[end - len(table) : end]
             for part in (to < train_rows, to >= train_rows):  # each is an unbroken run of places
                 if part.any():
                     folder.write("x", int(to[part][0]), x[part])
@@ -584,15 +569,12 @@ class Amex:
     def _column(self, name: str, column: pa.Array) -> np.ndarray:
         if name in self.vocabulary:
             known = [str(word) for word in self.vocabulary[name]]
-            values = (
-                pc.index_in(column, pa.array(known))
-                .to_numpy(zero_copy_only=False)
-                .astype(np.float64)
-            )
-            values /= len(known) - 1
+            indices = pc.index_in(column, pa.array(known)).to_numpy(zero_copy_only=False)
+            values = indices.astype(np.float64) / (len(known) - 1)
         else:
             low, high = self.coded[name] if name in self.coded else self.clamp[name[:1]]
-            values = np.clip(column.to_numpy(zero_copy_only=False).astype(np.float64), low, high)
+            numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
+            values = np.clip(numbers, low, high)
             if name in self.coded:
                 values = (values - low) / (high - low)
         return np.where(np.isnan(values), self.missing, values).astype(np.float32)
@@ -606,13 +588,12 @@ class Amex:
             f"{repeats} statements have the customer and date of another one, and are numbered: "
             "only customers may be units (dataset=amex)"
         )
-        return {
-            "units": {"held": True, "why": why},
-            "rows": {"held": not repeats, "why": again if repeats else why},
-        }
+        of_rows = {"held": not repeats, "why": again if repeats else why}
+        return {"units": {"held": True, "why": why}, "rows": of_rows}
 
     def _outcome(self, prepared: Mapping[str, Any], folder: ArrayFolder) -> PreparedFolder:
-        counts, width = prepared["counts"], prepared["arrays"]["x"]["shape"][1]
+        counts = prepared["counts"]
+        width = prepared["arrays"]["x"]["shape"][1]
         return PreparedFolder(
             folder=folder.out,
             metrics={**counts, "width": width},
@@ -675,8 +656,10 @@ def feature_names() -> list[str]:
 
 def customers(rows: int, rng: np.random.Generator) -> np.ndarray:
     """Statements of each customer, 1 to 13, most of them 13; ``rows`` in all."""
-    counts = np.where(rng.random(rows) < 0.84, 13, rng.integers(1, 13, size=rows))
-    counts = counts[: int(np.searchsorted(np.cumsum(counts), rows)) + 1]
+    has_most = rng.random(rows) < 0.84
+    counts = np.where(has_most, 13, rng.integers(1, 13, size=rows))
+    last_customer = int(np.searchsorted(np.cumsum(counts), rows))
+    counts = counts[: last_customer + 1]
     counts[-1] -= counts.sum() - rows
     return counts
 
@@ -692,28 +675,29 @@ def blocks(counts: np.ndarray, risk: np.ndarray, rng: np.random.Generator) -> It
         part = counts[start : start + _BLOCK]
         who = np.repeat(np.arange(len(part)), part)
         n = len(who)
-        date = DAYS[np.concatenate([np.arange(13 - c, 13) for c in part])]
-        columns: dict[str, object] = {
-            "customer_ID": np.array([customer_id(start + i) for i in range(len(part))])[who],
-            "S_2": date.astype(str),
-        }
+        months = np.concatenate([np.arange(13 - count, 13) for count in part])
+        ids = np.array([customer_id(start + i) for i in range(len(part))])
+        columns: dict[str, object] = {"customer_ID": ids[who], "S_2": DAYS[months].astype(str)}
         lean = risk[start : start + _BLOCK][who]
-        yield pa.table(columns | {name: feature(name, n, lean, rng) for name in feature_names()})
+        for name in feature_names():
+            columns[name] = feature(name, n, lean, rng)
+        yield pa.table(columns)
 
 
 def feature(name: str, n: int, lean: np.ndarray, rng: np.random.Generator) -> pa.Array:
     """[n] values of one column, about a tenth of them missing."""
     gone = rng.random(n, dtype=np.float32) < 0.1
     if name in TEXT:
-        return pa.array(
-            np.array(TEXT[name], dtype=object)[rng.integers(len(TEXT[name]), size=n)], mask=gone
-        )
+        words = np.array(TEXT[name], dtype=object)
+        return pa.array(words[rng.integers(len(words), size=n)], mask=gone)
     if name in CODED:
         low, high = CODED[name]
-        return pa.array(rng.integers(low, high + 1, size=n).astype(np.float32), mask=gone)
+        codes = rng.integers(low, high + 1, size=n)
+        return pa.array(codes.astype(np.float32), mask=gone)
     values = rng.random(n, dtype=np.float32) ** 2
     if name in ("P_2", "B_1"):
-        values = (0.7 * (lean if name == "B_1" else 1 - lean) + 0.3 * values).astype(np.float32)
+        mean = lean if name == "B_1" else 1 - lean
+        values = (0.7 * mean + 0.3 * values).astype(np.float32)
     values += rng.random(n, dtype=np.float32) * np.float32(0.01)
     tail = rng.random(n, dtype=np.float32) < 1e-3
     values[tail] *= 1000
@@ -731,18 +715,15 @@ def make(folder: Path, rows: int, format: str, seed: int = 0) -> tuple[Path, Pat
     counts = customers(rows, rng)
     risk = rng.random(len(counts))
     folder.mkdir(parents=True, exist_ok=True)
-    data, labels = folder / f"train_data.{format}", folder / "train_labels.csv"
-    tables, kind = (
-        blocks(counts, risk, rng),
-        pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter,
-    )
+    data = folder / f"train_data.{format}"
+    labels = folder / "train_labels.csv"
+    tables = blocks(counts, risk, rng)
+    kind = pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter
     first = next(tables)
     with kind(data, first.schema) as writer:
         for table in chain([first], tables):
             writer.write_table(table)
     target = (rng.random(len(counts)) < risk).astype(int)
-    pa.csv.write_csv(
-        pa.table({"customer_ID": [customer_id(i) for i in range(len(counts))], "target": target}),
-        labels,
-    )
+    ids = [customer_id(number) for number in range(len(counts))]
+    pa.csv.write_csv(pa.table({"customer_ID": ids, "target": target}), labels)
     return data, labels

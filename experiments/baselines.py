@@ -154,15 +154,15 @@ class Bench:
         dtype.
         """
         x = torch.from_numpy(np.ascontiguousarray(queries))
+        parameters = {name: weight.detach().to(x.dtype) for name, weight in weights.items()}
         with torch.no_grad():
-            logits = torch.func.functional_call(
-                self.head, {n: w.detach().to(x.dtype) for n, w in weights.items()}, (x,)
-            )
+            logits = torch.func.functional_call(self.head, parameters, (x,))
         return labels_of(logits).numpy()
 
     def accuracy(self, weights: Weights, test: Records) -> float:
         """Of the head with these weights on test records, in single precision."""
-        return float((self.labels(weights, test.features.astype(np.float32)) == test.labels).mean())
+        is_right = self.labels(weights, test.features.astype(np.float32)) == test.labels
+        return float(is_right.mean())
 
 
 def finite(weights: Weights) -> Weights:
@@ -214,7 +214,8 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
         ConfigError: a label that is no class, or a batch above n_max.
         UnsoundError: a parameter became NaN or infinite.
     """
-    training, dtype = bench.training, bench.training.dtype
+    training = bench.training
+    dtype = bench.training.dtype
     head = copy.deepcopy(bench.head).to(getattr(torch, dtype))
     targets = one_hot(records.labels, bench.classes, training.loss)
     plan = BatchPlan.from_settings(training.batch, training.epochs, bench.size, len(records))
@@ -223,10 +224,8 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
         head.zero_grad(set_to_none=False)
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
-            x, y = (
-                torch.from_numpy(values[part].astype(dtype))
-                for values in (records.features, targets)
-            )
+            x = torch.from_numpy(records.features[part].astype(dtype))
+            y = torch.from_numpy(targets[part].astype(dtype))
             LOSSES[training.loss](head(x), y, reduction="sum").backward()
         with torch.no_grad():
             for name, p in head.named_parameters():
@@ -319,13 +318,14 @@ class DpSgd:
         model = copy.deepcopy(bench.head).train()
         dtype = next(model.parameters()).dtype
         targets = one_hot(bench.records.labels, bench.classes, bench.training.loss)
-        x, y = (torch.tensor(values, dtype=dtype) for values in (bench.records.features, targets))
-        plan, draws = self.plan(bench.size, eps, delta), torch.Generator()
+        x = torch.tensor(bench.records.features, dtype=dtype)
+        y = torch.tensor(targets, dtype=dtype)
+        plan = self.plan(bench.size, eps, delta)
+        draws = torch.Generator()
         draws.manual_seed(seed)
+        loss = LOSSES[bench.training.loss]
         with _quiet():
-            self.descend(
-                model, x, y, LOSSES[bench.training.loss], plan, plan.rate * bench.size, draws
-            )
+            self.descend(model, x, y, loss, plan, plan.rate * bench.size, draws)
         return finite({name: p.detach().clone() for name, p in model.named_parameters()})
 
     def descend(
@@ -350,15 +350,17 @@ class DpSgd:
             raise ConfigError(
                 f"DP-SGD: Opacus cannot compute gradients of single records for this model: {error}"
             ) from None
+        sgd = torch.optim.SGD(model.parameters(), lr=self.lr, momentum=self.momentum)
         optimizer = DPOptimizer(
-            torch.optim.SGD(model.parameters(), lr=self.lr, momentum=self.momentum),
+            sgd,
             noise_multiplier=plan.noise,
             max_grad_norm=self.clip,
             expected_batch_size=expected,
             loss_reduction="mean",
             generator=draws,
         )
-        block = max(1, _BYTES // (x.element_size() * sum(p.numel() for p in model.parameters())))
+        count = sum(parameter.numel() for parameter in model.parameters())
+        block = max(1, _BYTES // (x.element_size() * count))
         for step in range(plan.steps):
             for group in optimizer.param_groups:
                 group["lr"] = self.lr / (1 + self.decay * step)
@@ -401,7 +403,8 @@ def _least_noise(eps: float, delta: float, rate: float, steps: int) -> float:
 
 def _poisson(records: int, rate: float, draws: torch.Generator) -> Tensor:
     """The rows of one batch: each record enters independently with probability ``rate``."""
-    return (torch.rand(records, generator=draws, dtype=torch.float64) < rate).nonzero().flatten()
+    is_in = torch.rand(records, generator=draws, dtype=torch.float64) < rate
+    return is_in.nonzero().flatten()
 
 
 @contextmanager
@@ -514,21 +517,17 @@ class Perturbation:
         )
         count, width = erm.x.shape
         if self.method == "objective":
-            shape, source = (
-                ProblemConstants(self.strength, self.clamp, count, width),
-                SeededRandomness(seed),
-            )
+            shape = ProblemConstants(self.strength, self.clamp, count, width)
+            source = SeededRandomness(seed)
             weight = release_objective(erm, shape, ApproximateDP(eps, delta), source).weight
         else:
-            noise = (
-                np.random.default_rng(seed).normal(size=(1, width))
-                * self.sensitivity
-                / gaussian_mu(eps, delta)
-            )
+            standard = np.random.default_rng(seed).normal(size=(1, width))
+            noise = standard * self.sensitivity / gaussian_mu(eps, delta)
             weight = solve(erm, self.tolerance) + noise
         theta = torch.from_numpy(weight)
-        one_output = bench.training.loss == "binary_cross_entropy"
-        return {"0.weight": theta if one_output else torch.cat([-theta / 2, theta / 2])}
+        if bench.training.loss != "binary_cross_entropy":  # two outputs
+            theta = torch.cat([-theta / 2, theta / 2])
+        return {"0.weight": theta}
 
 
 # A private training method with its settings, all public. ``protects``: which datasets count as
@@ -568,16 +567,11 @@ def features(bench: Bench, weights: Weights, x: np.ndarray) -> np.ndarray:
     """[n, hidden] float32: what the last layer of a network with these weights sees of [n,
     pixels] images.
     """
-    kept = {
-        name: weight
-        for name, weight in weights.items()
-        if int(name.split(".")[0]) < len(bench.head) - 1
-    }
-    penultimate = bench.head[:-1]
+    last = f"{len(bench.head) - 1}."
+    kept = {name: weight for name, weight in weights.items() if not name.startswith(last)}
+    images = torch.from_numpy(x.astype(np.float32))
     with torch.no_grad():
-        made = torch.func.functional_call(
-            penultimate, kept, (torch.from_numpy(x.astype(np.float32)),)
-        )
+        made = torch.func.functional_call(bench.head[:-1], kept, (images,))
     return np.ascontiguousarray(made.numpy())
 
 
@@ -586,4 +580,6 @@ def of_one(eps: float, delta: float, records: int, published: bool) -> tuple[flo
     takes it.
     """
     one = eps / records
-    return one, delta if published else delta / sum(math.exp(i * one) for i in range(records))
+    if published:
+        return one, delta
+    return one, delta / sum(math.exp(i * one) for i in range(records))

@@ -13,6 +13,7 @@ it.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import Annotated, Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from agt.training.loop import Progress, train
 from agt_cli.report.figures import DARKEST_COLOUR, SERIES_STYLES, Grid, format_power_of_ten
 from agt_cli.runs.prepare import Prepared, RunSettings
 
-from .baselines import DpSgd
+from .baselines import DpSgd, Weights
 from .figures import lines, marks, planes, regions
 from .kinds import (
     EVERY,
@@ -57,7 +58,8 @@ from .runs import Finished
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 LEAST = "{}: least eps within a point"
-EVEN, GEOMETRIC = "even spacing", "geometric spacing"
+EVEN = "even spacing"
+GEOMETRIC = "geometric spacing"
 
 
 @kind
@@ -73,55 +75,43 @@ def accuracy_by_eps(
     """
     offered = {name: of_labels(profile.mechanisms) for name, profile in profiles.items()}
     budgets = np.geomspace(least, most, count).tolist()
-    keys = [
-        key
-        for name in profiles
-        for key in grid(profile=[name], mechanism=offered[name], eps=budgets)
-    ]
+    keys: list[Key] = []
+    for name in profiles:
+        keys += grid(profile=[name], mechanism=offered[name], eps=budgets)
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        profile, finished = profiles[key["profile"]], entry.run(key["profile"], run)
+        profile = profiles[key["profile"]]
+        finished = entry.run(key["profile"], run)
         evidence = finished.evidence(profile.vote)
+        kind = MECHANISMS[key["mechanism"]]
+        mechanism = kind.with_guarantee(PureDP(key["eps"]), evidence.classes)
+        median_distance = float(np.median(finished.distance))
         yield {
             "series": f"{key['mechanism']} ({key['profile']})",
-            "accuracy": evidence.expected_accuracy(
-                MECHANISMS[key["mechanism"]].with_guarantee(PureDP(key["eps"]), evidence.classes)
-            ),
+            "accuracy": evidence.expected_accuracy(mechanism),
             "accounting": accounting(profile, finished),
             "k counts": finished.counts,
-            "median stable distance": float(np.median(finished.distance)),
+            "median stable distance": median_distance,
             "noise-free": finished.accuracy,
         }
 
     def shown(rows: pd.DataFrame) -> Shown:
-        enough = rows.assign(
-            enough=rows["eps"].where(rows["accuracy"] >= rows["noise-free"] - 0.01)
-        )
+        is_enough = rows["accuracy"] >= rows["noise-free"] - 0.01
+        enough = rows.assign(enough=rows["eps"].where(is_enough))
         about = ["profile", "accounting", "k counts", "median stable distance", "noise-free"]
-        first = enough.groupby([*about, "mechanism"], sort=False)["enough"].min().reset_index()
+        groups = enough.groupby([*about, "mechanism"], sort=False)
+        first = groups["enough"].min().reset_index()
         table = wide(first, about, "mechanism", "enough", first["mechanism"].unique(), LEAST)
-        draw = lines(
-            "eps",
-            "accuracy",
-            "eps of one query",
-            "expected accuracy",
-            level=float(rows["noise-free"].iloc[-1]),
-        )
+        noise_free = float(rows["noise-free"].iloc[-1])
+        draw = lines("eps", "accuracy", "eps of one query", "expected accuracy", level=noise_free)
         points = rows[["eps", "series", "accuracy", "profile"]].assign(method=rows["mechanism"])
-        return Shown(
-            table,
-            [
-                Figure(
-                    "Expected accuracy against the privacy budget (eps) of one query.", points, draw
-                )
-            ],
-        )
+        caption = "Expected accuracy against the privacy budget (eps) of one query."
+        return Shown(table, [Figure(caption, points, draw)])
 
     def compared(key: Key) -> Key:
-        found = {
-            f"least eps within a point of noise-free, {one}": LEAST.format(one)
-            for one in offered[key["profile"]]
-        }
+        found = {}
+        for one in offered[key["profile"]]:
+            found[f"least eps within a point of noise-free, {one}"] = LEAST.format(one)
         return {**found, "noise-free accuracy": "noise-free"}
 
     return Kind(keys, ("profile", "mechanism", "eps"), through(keys, measure), shown, compared)
@@ -138,37 +128,32 @@ def accuracy_by_members(
     each eps (001 Fig 4).
     """
     panels = {budget: f"eps = {budget:g}" for budget in sorted(eps)}
-    keys = [
-        {
-            "profile": name,
-            "members": size,
-            "mechanism": mechanism,
-            "eps": budget,
-            "panel": panels[budget],
-        }
-        for name, profile in profiles.items()
-        for size in members
-        for mechanism in dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
-        if mechanism != "global_sensitivity"
-        for budget in eps
-    ]
+    keys = []
+    for name, profile in profiles.items():
+        offered = dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
+        mechanisms = [one for one in offered if one != "global_sensitivity"]
+        for key in grid(profile=[name], members=members, mechanism=mechanisms, eps=eps):
+            keys.append({**key, "panel": panels[key["eps"]]})
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        profile, mechanism = profiles[key["profile"]], MECHANISMS[key["mechanism"]]
+        profile = profiles[key["profile"]]
+        kind = MECHANISMS[key["mechanism"]]
         own = (*run, f"ensemble.members={key['members']}")
         finished = entry.run(key["profile"], own, f"{key['members']} members")
-        evidence, votes = finished.evidence(profile.vote), mechanism.needs == "votes"
-        if evidence.tally is not None or not votes:
-            yield {
-                "series": f"{mechanism.name} ({key['profile']})",
-                "accuracy": evidence.expected_accuracy(
-                    mechanism.with_guarantee(PureDP(key["eps"]), evidence.classes)
-                ),
-                "accounting": accounting(profile, finished),
-                "vote": finished.accuracy,
-                "median distance of the vote": float(np.median(evidence.distance)),
-                "seconds": round(float(finished.facts["seconds_training"]), 1),
-            }
+        evidence = finished.evidence(profile.vote)
+        if evidence.tally is None and kind.needs == "votes":
+            return
+        mechanism = kind.with_guarantee(PureDP(key["eps"]), evidence.classes)
+        median_distance = float(np.median(evidence.distance))
+        seconds = float(finished.facts["seconds_training"])
+        yield {
+            "series": f"{kind.name} ({key['profile']})",
+            "accuracy": evidence.expected_accuracy(mechanism),
+            "accounting": accounting(profile, finished),
+            "vote": finished.accuracy,
+            "median distance of the vote": median_distance,
+            "seconds": round(seconds, 1),
+        }
 
     def shown(rows: pd.DataFrame) -> Shown:
         about = [
@@ -218,76 +203,71 @@ def accuracy_by_queries(
     keys = []
     for name, profile in profiles.items():
         for size in members:
-            offered = of_labels((*profile.mechanisms, profile.many)) + ["noisy_argmax"] * (size > 1)
+            offered = of_labels((*profile.mechanisms, profile.many))
+            if size > 1:
+                offered = [*offered, "noisy_argmax"]
             for key in grid(profile=[name], members=[size], method=offered):
                 keys.append({**key, "series": f"{key['method']}, T = {size} ({name})"})
         if weights and profile.accounting == "rigorous":
-            keys += grid(
-                profile=[name],
-                members=[0],
-                method=["release_weights"],
-                series=[f"release_weights ({name})"],
-            )
+            key = {"profile": name, "members": 0, "method": "release_weights"}
+            keys.append({**key, "series": f"release_weights ({name})"})
     if dpsgd is not None:
-        keys += grid(profile=[EVERY], members=[0], method=["DP-SGD"], series=["DP-SGD"])
+        keys.append({"profile": EVERY, "members": 0, "method": "DP-SGD", "series": "DP-SGD"})
 
     def accuracies(entry: Entry, key: Key) -> Iterable[Key]:
         if key["method"] == "DP-SGD" and dpsgd is not None:
+            first_profile = next(iter(profiles))
             found = [
-                _trained(entry, next(iter(profiles)), run, dpsgd, eps, delta, seed)
+                _trained(entry, first_profile, run, dpsgd, eps, delta, seed)
                 for seed in range(dpsgd.seeds)
             ]
-            return [
-                {"accuracy": float(np.mean(found)), "low": min(found), "high": max(found)}
-            ] * len(queries)
+            mean = float(np.mean(found))
+            return [{"accuracy": mean, "low": min(found), "high": max(found)}] * len(queries)
         if key["method"] == "release_weights":
-            return [{"accuracy": _released(entry, key["profile"], weights, eps, delta)}] * len(
-                queries
-            )
-        profile, own = profiles[key["profile"]], (*run, f"ensemble.members={key['members']}")
-        evidence = entry.run(key["profile"], own, f"{key['members']} members").evidence(
-            profile.vote
-        )
-        budgets = [Budget(eps, delta, number) for number in queries]
-        each = [
-            afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
-            for budget in budgets
-        ]
-        return [{"accuracy": evidence.expected_accuracy(mechanism)} for mechanism in each]
+            released = _released(entry, key["profile"], weights, eps, delta)
+            return [{"accuracy": released}] * len(queries)
+        profile = profiles[key["profile"]]
+        own = (*run, f"ensemble.members={key['members']}")
+        finished = entry.run(key["profile"], own, f"{key['members']} members")
+        evidence = finished.evidence(profile.vote)
+        rows = []
+        for number in queries:
+            budget = Budget(eps, delta, number)
+            mechanism = afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
+            rows.append({"accuracy": evidence.expected_accuracy(mechanism)})
+        return rows
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        return (
-            {"queries": number, **row}
-            for number, row in zip(queries, accuracies(entry, key), strict=True)
-        )
+        for number, row in zip(queries, accuracies(entry, key), strict=True):
+            yield {"queries": number, **row}
 
     def shown(rows: pd.DataFrame) -> Shown:
-        divided = "; ".join(
-            f"{name}: {', '.join(profile.bounds)}" for name, profile in profiles.items()
-        )
+        bounds = {name: ", ".join(profile.bounds) for name, profile in profiles.items()}
+        divided = "; ".join(f"{name}: {listed}" for name, listed in bounds.items())
         caption = (
             f"Expected accuracy against the number of queries that share eps = {eps:g} and delta = "
             f"{delta:g} (best composition of {divided})."
         )
         caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
         columns = ["queries", "accuracy", "low", "high", "method", "members"]
-        of_profiles = [
-            rows[rows["profile"].isin([name, EVERY])].filter(columns).assign(panel=name)
-            for name in profiles
-        ]
+        of_profiles = []
+        for name in profiles:
+            of_profile = rows[rows["profile"].isin([name, EVERY])]
+            of_profiles.append(of_profile.filter(columns).assign(panel=name))
         points = pd.concat(of_profiles, ignore_index=True)
-        points["series"] = [
-            f"{method}, T = {members}" if members else method
-            for method, members in zip(points["method"], points["members"], strict=True)
-        ]
+        with_members = points["method"] + ", T = " + points["members"].astype(str)
+        points["series"] = points["method"].where(points["members"] == 0, with_members)
         draw = lines("queries", "accuracy", "queries", "expected accuracy", panels="panel")
         figure = Figure(caption, points, draw)
         table = wide(rows, ["series"], "queries", "accuracy", queries, "{}")
-        return Shown(table, [figure], measured=rows[rows["queries"] == queries[-1]])
+        most_queries = rows[rows["queries"] == queries[-1]]
+        return Shown(table, [figure], measured=most_queries)
 
     def compared(key: Key) -> Key:
-        many = f", T = {key['members']}, {queries[-1]} queries" if key["members"] else ""
-        return {f"{key['method']}{many}": "accuracy"}
+        name = key["method"]
+        if key["members"]:
+            name = f"{name}, T = {key['members']}, {queries[-1]} queries"
+        return {name: "accuracy"}
 
     return Kind(keys, ("series", "queries"), through(keys, measure), shown, compared)
 
@@ -304,15 +284,11 @@ def sensitivity_by_grid(
 
     A coarser grid is read off the run's dense one: its boxes are some of the same boxes.
     """
-    keys = [
-        {"profile": name, "spacing": spacing, "values of k": count}
-        for name in profiles
-        for spacing in (EVEN, GEOMETRIC)
-        for count in counts
-    ]
+    keys = grid(profile=profiles, spacing=(EVEN, GEOMETRIC), **{"values of k": counts})
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        finished, count = entry.run(key["profile"], run), key["values of k"]
+        finished = entry.run(key["profile"], run)
+        count = key["values of k"]
         top = max(finished.ks, default=0)
         if finished.ks != tuple(range(top + 1)):
             raise ConfigError(
@@ -323,7 +299,8 @@ def sensitivity_by_grid(
             ks = spaced_ks(top, count, key["spacing"])
             certified = ks[np.searchsorted(ks, finished.distance, side="right") - 1]
             series = f"{key['profile']}, {key['spacing']}"
-            yield {"series": series, "bound": float(np.exp(-eps / 6 * certified).mean())}
+            bound = np.exp(-eps / 6 * certified)
+            yield {"series": series, "bound": float(bound.mean())}
 
     def shown(rows: pd.DataFrame) -> Shown:
         draw = lines(
@@ -403,7 +380,8 @@ def _trained(
     entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int
 ) -> float:
     """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
-    bench, test = entry.bench(name, own, dtype="float32"), entry.data(name, own)[0].dataset.test
+    bench = entry.bench(name, own, dtype="float32")
+    test = entry.data(name, own)[0].dataset.test
     return bench.accuracy(sgd.fit(bench, eps, delta, seed), test)
 
 
@@ -450,26 +428,30 @@ def certified_by_k(
     own = {variant.label or unnamed: (*run, *variant.run) for variant in variants}
     keys = [
         {"profile": name, "claim": claim, "variant": label}
-        for name in profiles
-        for label in own
-        for claim in claims
+        for name, label, claim in product(profiles, own, claims)
     ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, claim = key["profile"], key["claim"]
+        name = key["profile"]
+        claim = key["claim"]
         label = "" if key["variant"] == unnamed else key["variant"]
         words = " ".join(filter(None, (claim, label)))
-        finished = entry.run(name, (*own[key["variant"]], f"relation=@{claim}"), words)
-        asked = finished.frame if only is None else finished.frame[finished.frame["label"] == only]
+        overrides = own[key["variant"]]
+        finished = entry.run(name, (*overrides, f"relation=@{claim}"), words)
+        asked = finished.frame
+        if only is not None:
+            asked = asked[asked["label"] == only]
         if asked.empty:
             raise ConfigError(f"{entry.artifact.id}: only={only}: no test record has this label")
+        is_right = asked["prediction"] == asked["label"]
+        seconds = float(finished.facts["seconds_training"])
         about = {
             "series": f"{label} ({name})" if label else name,
             "k counts": finished.counts,
             "test records": len(asked),
-            "accuracy before": _accuracy_before(entry, name, own[key["variant"]], only),
-            "accuracy": float((asked["prediction"] == asked["label"]).mean()),
-            "seconds": round(float(finished.facts["seconds_training"]), 1),
+            "accuracy before": _accuracy_before(entry, name, overrides, only),
+            "accuracy": float(is_right.mean()),
+            "seconds": round(seconds, 1),
         }
         fractions = certified_fractions(asked["distance"].to_numpy(), finished.ks)
         return ({**row, **about} for row in fractions.to_dict("records"))
@@ -547,8 +529,7 @@ def training_curve(
     """
     keys = [
         {"profile": name, "claim": claim, "panel": f"{claim} ({name})"}
-        for name in profiles
-        for claim in claims
+        for name, claim in product(profiles, claims)
     ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
@@ -564,36 +545,26 @@ def training_curve(
         frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {
-            "k counts": RELATIONS[relation].describe_edits_within_k(),
+            "k counts": RELATIONS[relation].describe_neighbours(),
             "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
         }
-        return (
-            {**row, **about, "epochs": int(frame["epoch"].max())}
-            for row in frame.to_dict("records")
-        )
+        about["epochs"] = int(frame["epoch"].max())
+        return ({**row, **about} for row in frame.to_dict("records"))
 
     def shown(rows: pd.DataFrame) -> Shown:
-        last = rows[rows["epoch"] == rows["epochs"]].rename(
-            columns={"nominal_accuracy": "accuracy"}
-        )
+        last = rows[rows["epoch"] == rows["epochs"]]
+        last = last.rename(columns={"nominal_accuracy": "accuracy"})
         about = ["profile", "claim", "k counts", "epochs", "accuracy at the start", "accuracy"]
         worst = wide(last, about, "k", "worst_accuracy", ks, "worst case at k={}").drop(
             columns=about
         )
         table = wide(last, about, "k", "certified_fraction", ks, "certified at k={}").join(worst)
         fractions = rows.assign(series=[f"k = {k}" for k in rows["k"]])
-        parts = [
-            rows.assign(series="nominal", accuracy=rows["nominal_accuracy"]).drop_duplicates(
-                ["panel", "epoch"]
-            )
-        ]
+        nominal = rows.assign(series="nominal", accuracy=rows["nominal_accuracy"])
+        parts = [nominal.drop_duplicates(["panel", "epoch"])]
         for end in ("worst", "best"):
-            parts.append(
-                rows.assign(
-                    series=[f"{end} case, k = {k}" for k in rows["k"]],
-                    accuracy=rows[f"{end}_accuracy"],
-                )
-            )
+            series = [f"{end} case, k = {k}" for k in rows["k"]]
+            parts.append(rows.assign(series=series, accuracy=rows[f"{end}_accuracy"]))
         about = ["panel", "series", "epoch", "k"]
         fraction_looks, accuracy_looks = _looks_by_k(ks)
         shares = partial(lines, "epoch", log=False, panels="panel", share=True)
@@ -604,9 +575,11 @@ def training_curve(
             "Nominal test accuracy after each epoch, and the accuracies that any neighbouring "
             "data set could lead to."
         )
+        fraction_points = fractions[[*about, "certified_fraction"]]
+        accuracy_points = pd.concat(parts)[[*about, "accuracy"]]
         figures = [
-            Figure(caption, fractions[[*about, "certified_fraction"]], fraction),
-            Figure(accuracies, pd.concat(parts)[[*about, "accuracy"]], accuracy, "_accuracy"),
+            Figure(caption, fraction_points, fraction),
+            Figure(accuracies, accuracy_points, accuracy, "_accuracy"),
         ]
         is_curve = rows["epochs"].max() > 1  # start and one epoch: the table has these numbers
         return Shown(table, figures if is_curve else ())
@@ -658,7 +631,8 @@ def half_certified(
     keys = grid(profile=profiles, seed=range(seeds))
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        own = (*run, *(grids or {}).get(key["profile"], ()), f"training.seed={key['seed']}")
+        ks = grids.get(key["profile"], ()) if grids else ()
+        own = (*run, *ks, f"training.seed={key['seed']}")
         finished = entry.run(key["profile"], own, f"seed {key['seed']}")
         half, exact = at_half(finished.distance, finished.ks)
         about = {
@@ -684,7 +658,8 @@ def half_certified(
         }
         table = by_seed.groupby("profile", sort=False).agg(**columns).reset_index()
         paper = table.loc[table["profile"] == "paper", HALF]
-        measured = table.assign(**{RATIO: table[HALF] / paper.iloc[0] if len(paper) else np.nan})
+        ratio = table[HALF] / paper.iloc[0] if len(paper) else np.nan
+        measured = table.assign(**{RATIO: ratio})
         band = rows.groupby(["profile", "k"], sort=False)["certified_fraction"]
         points = band.agg(certified_fraction="median", low="min", high="max").reset_index()
         xlabel = "k: records added or removed"
@@ -718,10 +693,10 @@ def half_certified(
         return Shown(table, figures, tuple(notes), measured, {"_seeds": by_seed})
 
     def compared(key: Key) -> Key:
-        return {
-            HALF: HALF,
-            **({RATIO: RATIO} if key["profile"] == "ours" and "paper" in profiles else {}),
-        }
+        names = {HALF: HALF}
+        if key["profile"] == "ours" and "paper" in profiles:
+            names[RATIO] = RATIO
+        return names
 
     return Kind(keys, ("profile", "seed", "k"), through(keys, measure), shown, compared)
 
@@ -729,17 +704,18 @@ def half_certified(
 def certified_fractions(distance: np.ndarray, ks: tuple[int, ...]) -> pd.DataFrame:
     """For each k >= 1 of the grid, the fraction of records whose stable distance is at least k."""
     positive = np.array([k for k in ks if k > 0])
-    return pd.DataFrame(
-        {"k": positive, "certified_fraction": (distance[None] >= positive[:, None]).mean(axis=1)}
-    )
+    fraction = (distance[None] >= positive[:, None]).mean(axis=1)
+    return pd.DataFrame({"k": positive, "certified_fraction": fraction})
 
 
 def at_half(distance: np.ndarray, ks: Sequence[int]) -> tuple[int, bool]:
     """(the largest k at which at least half of the records are certified, or 0; whether k + 1 was
     looked at, too: a closed form's distances go beyond its grid).
     """
-    half = max(0, int(np.sort(distance)[len(distance) // 2]))
-    return half, half + 1 in ks or half > max(ks, default=0)
+    middle = np.sort(distance)[len(distance) // 2]
+    half = max(0, int(middle))
+    is_exact = half + 1 in ks or half > max(ks, default=0)
+    return half, is_exact
 
 
 def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int | None) -> float:
@@ -749,24 +725,22 @@ def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int 
     prepared, settings = entry.data(name, own)
     if not settings.certificate.draws_start:
         return float("nan")
-    test, bench = prepared.dataset.test, entry.bench(name, own)
-    rows = np.ones(len(test), dtype=bool) if only is None else test.labels == only
-    before = bench.labels(
-        dict(bench.head.named_parameters()), test.features[rows].astype(settings.training.dtype)
-    )
-    return float((before == test.labels[rows]).mean())
+    test = prepared.dataset.test
+    bench = entry.bench(name, own)
+    asked = test if only is None else test.take(test.labels == only)
+    parameters: Weights = dict(bench.head.named_parameters())
+    before = bench.labels(parameters, asked.features.astype(settings.training.dtype))
+    return float((before == asked.labels).mean())
 
 
 def _on_grid(ks: tuple[int, ...], overrides: Overrides) -> Overrides:
     """The overrides with these k, whatever grid the profile insists on: nothing is released from
     a curve.
     """
-    others = [
-        word
-        for word in overrides
-        if word.split("=")[0] not in ("kgrid", "kgrid.max", "kgrid.values")
-    ]
-    return (*others, "kgrid=sparse", "kgrid.max=null", f"kgrid.values=[{','.join(map(str, ks))}]")
+    of_grid = ("kgrid", "kgrid.max", "kgrid.values")
+    others = [word for word in overrides if word.split("=")[0] not in of_grid]
+    listed = ",".join(map(str, ks))
+    return (*others, "kgrid=sparse", "kgrid.max=null", f"kgrid.values=[{listed}]")
 
 
 def _over_training(
@@ -778,7 +752,8 @@ def _over_training(
     """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified
     fraction.
     """
-    problem, dataset = prepared.problem(settings), prepared.dataset
+    problem = prepared.problem(settings)
+    dataset = prepared.dataset
     epochs: dict[int, pd.DataFrame] = {}
 
     def on_epoch(epoch: int, reached: Box) -> None:
@@ -789,7 +764,8 @@ def _over_training(
         report(at.step, at.steps, at.done, at.total)
 
     train(head, problem.setup, dataset.train, on_progress, on_epoch=on_epoch)
-    return pd.concat(epochs, names=["epoch"]).reset_index(level="epoch").astype({"k": int})
+    table = pd.concat(epochs, names=["epoch"])
+    return table.reset_index(level="epoch").astype({"k": int})
 
 
 Resolution = Annotated[int, Field(ge=8, le=400)]  # points along each axis
@@ -828,11 +804,9 @@ def plane_maps(
         return {f"certified at k = {k}": (tested >= k).mean() for k in levels}
 
     def measure(entry: Entry, key: Key) -> pd.DataFrame:
-        name, panel, run = (
-            key["profile"],
-            key["panel"],
-            (*own[key["panel"]], f"relation=@{key['claim']}"),
-        )
+        name = key["profile"]
+        panel = key["panel"]
+        run = (*own[key["panel"]], f"relation=@{key['claim']}")
         dataset = entry.data(name, run)[0].dataset
         if dataset.plane is None:
             raise TypeError(
@@ -842,49 +816,48 @@ def plane_maps(
         lifted = dataset.plane.lift(points).astype(dataset.train.features.dtype)
         asked = np.concatenate([lifted, dataset.test.features.astype(lifted.dtype)])
         found = entry.run(name, run, f"{key['claim']}, {panel}", f"map{resolution} and test", asked)
-        labels, (mapped, tested) = (
-            found.frame["prediction"].to_numpy(),
-            np.split(found.distance, [len(lifted)]),
-        )
-        few = np.linspace(
-            0, len(dataset.train) - 1, min(TRAINING_POINTS, len(dataset.train))
-        ).astype(int)
+        labels = found.frame["prediction"].to_numpy()
+        mapped, tested = np.split(found.distance, [len(lifted)])
+        records = len(dataset.train)
+        few = np.linspace(0, records - 1, min(TRAINING_POINTS, records)).astype(int)
         on_map: Key = {
             "point": "map",
             "prediction": labels[: len(lifted)],
             "stable_distance": mapped,
         }
         known: Key = {"point": "training", "prediction": dataset.train.labels[few]}
-        parts = [
-            pd.DataFrame(points, columns=["x1", "x2"]).assign(**on_map),
-            pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"]).assign(**known),
-        ]
-        accuracy = float((labels[len(lifted) :] == dataset.test.labels).mean())
-        return pd.concat(parts).assign(
-            **key, **{"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)}
-        )
+        map_points = pd.DataFrame(points, columns=["x1", "x2"])
+        training_points = pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"])
+        parts = [map_points.assign(**on_map), training_points.assign(**known)]
+        is_right = labels[len(lifted) :] == dataset.test.labels
+        about: Key = {"k counts": found.counts, "accuracy": float(is_right.mean())}
+        return pd.concat(parts).assign(**key, **about, **facts(tested, mapped))
 
     def rows(entry: Entry) -> pd.DataFrame:
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
 
     def shown(rows: pd.DataFrame) -> Shown:
-        scale, shades, label = regions(levels), (0.0, DARKEST_COLOUR), "stable distance, in k"
+        scale = regions(levels)
+        shades = (0.0, DARKEST_COLOUR)
+        label = "stable distance, in k"
         what = (
             "Regions of the plane by how many records would have to change before the label could;"
         )
         if eps:
             least = min(bound(rows["stable_distance"]).min(), bound(1))
-            lowest_power = min(-1, max(-12, math.floor(math.log10(max(1e-12, least)))))
+            power = math.floor(math.log10(max(1e-12, least)))
+            lowest_power = min(-1, max(-12, power))
             within_decade = (1, 2, 5) if lowest_power >= -3 else (1,)
             powers = [10.0**power for power in range(lowest_power, 0)]
-            ends = [step * power for power in powers for step in within_decade] + [1.0]
+            ends = [step * power for power, step in product(powers, within_decade)]
+            ends.append(1.0)
             in_words = format_power_of_ten if lowest_power < -4 else "{:g}".format
-            scale, shades = (ends, {end: in_words(end) for end in ends}), (DARKEST_COLOUR, 0.0)
+            scale = (ends, {end: in_words(end) for end in ends})
+            shades = (DARKEST_COLOUR, 0.0)
             label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
             what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
-        draw = partial(
-            planes, value=bound if eps else lambda at: at, scale=scale, shades=shades, label=label
-        )
+        value = bound if eps else lambda at: at
+        draw = partial(planes, value=value, scale=scale, shades=shades, label=label)
         table = rows.drop(
             columns=["point", "x1", "x2", "prediction", "stable_distance"]
         ).drop_duplicates()

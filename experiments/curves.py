@@ -108,15 +108,12 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     Where one runs on another over a part of its way, the one below is wider.
     """
     drawn_data, first_names = _with_equal_curves_joined(chart, data)
-    parts = (
-        [("", drawn_data)]
-        if chart.panels is None
-        else panels_in_order(list(drawn_data.groupby(chart.panels, sort=False)), chart.order)
-    )
-    style = {
-        name: {**look, **chart.looks.get(first_names[name], {})}
-        for name, look in _styles(drawn_data).items()
-    }
+    parts: list[tuple[Any, pd.DataFrame]] = [("", drawn_data)]
+    if chart.panels is not None:
+        parts = panels_in_order(list(drawn_data.groupby(chart.panels, sort=False)), chart.order)
+    style = {}
+    for name, look in _styles(drawn_data).items():
+        style[name] = {**look, **chart.looks.get(first_names[name], {})}
     across = len(parts) if len(parts) <= MOST_ACROSS else PANELS_PER_ROW
     names = [*map(chart.words, style), *chart.levels]
     name_lines = [line for name in names for line in name.split("\n")]
@@ -128,9 +125,8 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     if not (beside or chart.inside):
         legend = 0.2 * math.ceil(len(name_lines) / legend_columns(names, width))
     with saved_figure(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
-        places = (
-            figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
-        )
+        panels = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True)
+        places = panels.ravel().tolist()
         for axes, (panel, part) in zip(places, parts, strict=False):
             _panel(axes, chart, part, style)
             axes.set_title(chart.words(str(panel)))
@@ -178,7 +174,9 @@ def _with_equal_curves_joined(
     values = data.pivot_table(index=place, columns="series", values=chart.y, sort=False)
     if chart.ylog:  # print shows ratios
         values = values.where(values > 0).map(np.log)
-    span = float(np.nanmax(values) - np.nanmin(values)) if values.notna().any(axis=None) else 0.0
+    span = 0.0
+    if values.notna().any(axis=None):
+        span = float(np.nanmax(values) - np.nanmin(values))
     sampled: set[str] = set()
     if "low" in data:
         sampled = set(data.loc[data["low"].notna(), "series"])
@@ -223,7 +221,8 @@ def _alike(values: pd.DataFrame, one: str, other: str, span: float) -> bool:
     """Return whether two curves have their points at the same places, a thousandth of the figure's
     height apart at most.
     """
-    return bool(np.allclose(values[one], values[other], rtol=0, atol=1e-3 * span, equal_nan=True))
+    allowed = 1e-3 * span
+    return np.allclose(values[one], values[other], rtol=0, atol=allowed, equal_nan=True)
 
 
 def _styles(data: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ machine and its libraries; a run records the encoder's digest.
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -114,10 +114,8 @@ class EncoderConfig:
         model = _fresh(self, shape, (*self.hidden, outputs))
         path = self.cache_dir / f"{_signature(self, public, outputs)}.safetensors"
         if not path.exists():
-            _save(
-                path,
-                _train(self, public, shape, outputs, on_progress or (lambda step, steps: None)),
-            )
+            report = on_progress or (lambda step, steps: None)
+            _save(path, _train(self, public, shape, outputs, report))
         _restore(model, path, _TRAIN_AGAIN)
         _check_kept(model, path)
         return Encoder(model, shape, state_digest(model), _pretrain_fact(public))
@@ -236,29 +234,26 @@ class Encoder:
     def save(self, store: FileWriter) -> None:
         """encoder.safetensors: the convolutions, which is what queries pass through."""
         shape = {"shape": json.dumps(self.shape)}
-        store.write(
-            ENCODER,
-            save({name: t.contiguous() for name, t in self.model.conv.state_dict().items()}, shape),
-        )
+        tensors = self.model.conv.state_dict()
+        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        store.write(ENCODER, save(contiguous, shape))
 
     def head(self) -> dict[str, Tensor] | None:
         """The dense layers in order: ``weight.0`` [out, in], ``bias.0`` [out], ``weight.1``,
         ...; None without any.
         """
         layers = [layer for layer in self.model.dense if isinstance(layer, nn.Linear)]
-        named = {
-            f"{kind}.{i}": getattr(layer, kind)
-            for i, layer in enumerate(layers)
-            for kind in ("weight", "bias")
-        }
-        return {name: tensor.detach().clone() for name, tensor in named.items()} or None
+        named = {}
+        for index, layer in enumerate(layers):
+            named[f"weight.{index}"] = layer.weight.detach().clone()
+            named[f"bias.{index}"] = layer.bias.detach().clone()
+        return named or None
 
 
 def _in_order(records: Records) -> Records:
     """The records by their content, so that the order they came in does not show."""
-    return records.take(
-        np.argsort(content_ids(records.features, records.labels, numbered=False), kind="stable")
-    )
+    ids = content_ids(records.features, records.labels, numbered=False)
+    return records.take(np.argsort(ids, kind="stable"))
 
 
 def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> Encoder:
@@ -267,8 +262,10 @@ def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> 
     remedy = "get it again, or change model.encoder.weights"
     tensors = _read(path, remedy)
     last = f"dense.{2 * len(config.hidden)}.bias"
-    dense = any(name.startswith("dense.") for name in tensors)
-    widths = (*config.hidden, len(tensors[last]) if last in tensors else 1) if dense else ()
+    widths: tuple[int, ...] = ()
+    if any(name.startswith("dense.") for name in tensors):
+        outputs = len(tensors[last]) if last in tensors else 1
+        widths = (*config.hidden, outputs)
     model = _fresh(config, shape, widths)
     _restore(model, path, remedy)
     return Encoder(model, shape, state_digest(model), _weights_fact(config, path))
@@ -297,16 +294,14 @@ def _train(
     steps = config.epochs * math.ceil(len(public) / config.batch)
     with _deterministic():
         for step, rows in enumerate(_batches(public.labels, config), start=1):
-            features, labels = (
-                model.conv(torch.from_numpy(images[rows])),
-                torch.from_numpy(public.labels[rows]),
-            )
+            features = model.conv(torch.from_numpy(images[rows]))
+            labels = torch.from_numpy(public.labels[rows])
             logits = model.dense(features)
-            loss = (
-                F.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
-                if outputs == 1
-                else F.cross_entropy(logits, labels)
-            )
+            if outputs == 1:
+                targets = labels.to(logits.dtype)
+                loss = F.binary_cross_entropy_with_logits(logits[:, 0], targets)
+            else:
+                loss = F.cross_entropy(logits, labels)
             if config.robust:
                 loss = loss + config.robust * gradient_width(model.dense, features, labels)
             optimizer.zero_grad()
@@ -341,23 +336,24 @@ def gradient_width(
     parameters = dict(dense.named_parameters())
     outputs = len([*parameters.values()][-1])  # of the last bias
     loss = "binary_cross_entropy" if outputs == 1 else "cross_entropy"
-    exact = Rounding(
-        torch.zeros(1, 1, 1), 0.0, 0.0, lambda lower, upper, slack: Interval(lower, upper)
-    )
-    box = {
-        name: Interval(value[None] - radius, value[None] + radius)
-        for name, value in parameters.items()
-    }
+
+    def unwidened(lower: Tensor, upper: Tensor, slack: object) -> Interval:
+        return Interval(lower, upper)
+
+    exact = Rounding(torch.zeros(1, 1, 1), 0.0, 0.0, unwidened)
+    box = {}
+    for name, value in parameters.items():
+        box[name] = Interval(value[None] - radius, value[None] + radius)
+    network = Network.from_head(dense, loss, max(outputs, 2))
     width = features.new_zeros(())
-    for _, d, x in Network.from_head(dense, loss, max(outputs, 2)).factors(
-        features, labels, box, exact
-    ):
-        of_d, of_x = (d.upper - d.lower).sum(dim=-1), (x.upper - x.lower).sum(dim=-1)
-        width = (
-            width
-            + (of_d * (1 + x.magnitude().sum(dim=-1)) + d.magnitude().sum(dim=-1) * of_x).mean()
-        )
-    return width / (2 * radius * sum(value.numel() for value in parameters.values()))
+    for _, d, x in network.factors(features, labels, box, exact):
+        of_d = (d.upper - d.lower).sum(dim=-1)
+        of_x = (x.upper - x.lower).sum(dim=-1)
+        size_of_d = d.magnitude().sum(dim=-1)
+        size_of_x = 1 + x.magnitude().sum(dim=-1)
+        width = width + (of_d * size_of_x + size_of_d * of_x).mean()
+    count = sum(value.numel() for value in parameters.values())
+    return width / (2 * radius * count)
 
 
 def _fresh(config: EncoderConfig, shape: tuple[int, ...], widths: tuple[int, ...]) -> BaseModel:
@@ -372,17 +368,16 @@ def _batches(labels: np.ndarray, config: EncoderConfig) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(config.seed)
     rows_of = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     sizes = np.array([len(rows) for rows in rows_of])
-    by_class, first = np.concatenate(rows_of), np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    by_class = np.concatenate(rows_of)
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     for _ in range(config.epochs):
         order = rng.permutation(len(labels))
         if config.balanced:
             chosen = rng.integers(len(sizes), size=len(labels))
-            order = by_class[
-                first[chosen] + (rng.random(len(labels)) * sizes[chosen]).astype(np.int64)
-            ]
-        yield from (
-            order[start : start + config.batch] for start in range(0, len(order), config.batch)
-        )
+            within_class = (rng.random(len(labels)) * sizes[chosen]).astype(np.int64)
+            order = by_class[first[chosen] + within_class]
+        for start in range(0, len(order), config.batch):
+            yield order[start : start + config.batch]
 
 
 def _image_shape(dataset: Dataset) -> tuple[int, ...]:
@@ -404,15 +399,12 @@ def _pretrain_fact(public: Records) -> Fact:
 
 def _preprocessing(encoder: Encoder, dataset: Dataset) -> Evidence:
     """Condition e for scaling and encoder together."""
-    known = dataset.pretrain is not None and encoder.public.standing is not Standing.VOID
-    seen = (
-        dataset.pretrain.ids if dataset.pretrain is not None and known else np.array([], dtype=str)
-    )
-    shared = np.intersect1d(seen, dataset.train.ids[~dataset.train.public])
-    if len(shared):
-        return dataset.preprocessing.with_facts(
-            not_held("encoder_saw_private", record=str(shared[0]))
-        )
+    if dataset.pretrain is not None and encoder.public.standing is not Standing.VOID:
+        private_ids = dataset.train.ids[~dataset.train.public]
+        shared = np.intersect1d(dataset.pretrain.ids, private_ids)
+        if len(shared):
+            fact = not_held("encoder_saw_private", record=str(shared[0]))
+            return dataset.preprocessing.with_facts(fact)
     return dataset.preprocessing.with_facts(encoder.public)
 
 
@@ -422,11 +414,9 @@ def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
     The code of this package and of agt, versions and the kind of machine are in it: none of them
     promises the same last bits after a change.
     """
-    settings = {
-        k: v
-        for k, v in asdict(config).items()
-        if k not in ("weights", "weights_public", "cache_dir")
-    }
+    settings = asdict(config)
+    for key in ("weights", "weights_public", "cache_dir"):
+        del settings[key]
     determinants = [
         _FORMAT,
         settings,
@@ -454,14 +444,17 @@ def _save(path: Path, model: BaseModel) -> None:
     """Write the whole file or none: a run that is killed here leaves no half a model in the
     cache.
     """
-    broken = [
-        name for name, tensor in model.state_dict().items() if not torch.isfinite(tensor).all()
-    ]
+    broken = _not_finite(model.state_dict())
     if broken:
         raise AgtError(
             f"training the encoder diverged ({broken[0]} is not finite): lower model.encoder.lr"
         )
     write_atomic(path, save(model.state_dict(), metadata=_stated(model, path)))
+
+
+def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors that have a NaN or an infinity."""
+    return [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
 
 
 def _stated(model: BaseModel, path: Path) -> dict[str, str]:
@@ -487,7 +480,7 @@ def _read(path: Path, remedy: str) -> dict[str, Tensor]:
         tensors = load(path.read_bytes())
     except (SafetensorError, OSError, ValueError) as error:
         raise DataError(f"{path}: this safetensors file is damaged ({error}): {remedy}") from None
-    broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+    broken = _not_finite(tensors)
     if broken:
         raise DataError(f"{path}: {broken[0]} has NaN or infinite weights: {remedy}")
     return tensors
@@ -513,7 +506,8 @@ def _deterministic() -> Iterator[None]:
     """Deterministic algorithms, in one thread: how a convolution's sums are split depends on how
     many there are.
     """
-    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    before = torch.are_deterministic_algorithms_enabled()
+    threads = torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     try:

@@ -97,13 +97,15 @@ def marks(
         series: of the marks' looks.
         panels: one panel each, titled as ``panel`` says.
     """
-    categories, parts = list(data[y].unique()), list(data.groupby(panels, sort=False))
+    categories = list(data[y].unique())
+    parts = list(data.groupby(panels, sort=False))
     several = data[series].nunique() > 1
     beside = several and len(parts) == 1
     across = len(parts) if len(parts) <= MOST_ACROSS else PANELS_PER_ROW
     down = math.ceil(len(parts) / across)
-    size = (2.2 + 2.3 * across + 1.6 * beside, 0.6 + down * (1.0 + 0.42 * len(categories)))
-    with saved_figure(record, name, data, size) as figure:
+    width = 2.2 + 2.3 * across + 1.6 * beside
+    height = 0.6 + down * (1.0 + 0.42 * len(categories))
+    with saved_figure(record, name, data, (width, height)) as figure:
         grid = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True)
         places = list(grid.ravel())[: len(parts)]
         for axes in grid.ravel()[len(parts) :]:
@@ -113,8 +115,10 @@ def marks(
             _draw_marks(axes, part, x, heights, series, start)
             if start:
                 axes.plot([], [], "|", color="black", markersize=9, label=start_name)
-            axes.set_yticks(range(len(categories)), [in_words(str(one)) for one in categories])
-            axes.set(title=wrap_text(panel.format(value), 2.2), xscale="log" if log else "linear")
+            names = [in_words(str(one)) for one in categories]
+            axes.set_yticks(range(len(categories)), names)
+            axes.set_title(wrap_text(panel.format(value), 2.2))
+            axes.set_xscale("log" if log else "linear")
         for axes in places[-across:]:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(xlabel)
@@ -136,10 +140,10 @@ def _draw_marks(
     placed = data.assign(height=heights)
     names = list(placed[series].unique())
     # beside one another only where several are in one line
-    rank = placed[series].map(names.index).groupby(placed["height"]).rank("dense") - 1
-    placed["place"] = placed["height"] + 0.18 * (
-        rank - rank.groupby(placed["height"]).transform("max") / 2
-    )
+    number_of_series = placed[series].map(names.index)
+    rank = number_of_series.groupby(placed["height"]).rank("dense") - 1
+    highest_rank = rank.groupby(placed["height"]).transform("max")
+    placed["place"] = placed["height"] + 0.18 * (rank - highest_rank / 2)
     for position, (name, part) in enumerate(placed.groupby(series, sort=False)):
         place = part["place"]
         style = {key: SERIES_STYLES[position][key] for key in ("color", "marker")}
@@ -149,7 +153,9 @@ def _draw_marks(
         if start:
             _draw_arrows(axes, part[start], part[x], place, style["color"])
         elif (part["low"] != part["high"]).any():
-            span = np.stack([part[x] - part["low"], part["high"] - part[x]])
+            below = part[x] - part["low"]
+            above = part["high"] - part[x]
+            span = np.stack([below, above])
             axes.errorbar(
                 part[x],
                 place,
@@ -194,7 +200,8 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
     with saved_figure(record, name, data, (6.8, 3.8)) as figure:
         axes = figure.subplots()
         for position, (series, part) in enumerate(groups):
-            places = part["depth"] + apart * (position - (len(groups) - 1) / 2)
+            middle = (len(groups) - 1) / 2
+            places = part["depth"] + apart * (position - middle)
             _draw_batches(axes, part, places, in_words(str(series)), SERIES_STYLES[position], size)
         axes.axhline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
         if data["batch"].isna().any():
@@ -209,7 +216,8 @@ def batches_by_depth(record: RunRecord, data: pd.DataFrame, name: str, size: flo
             fontsize=8,
         )
         axes.set_yscale("log")
-        known = pd.concat([data["batch"], data["low"], data["high"], pd.Series([size])]).dropna()
+        ends = [data["batch"], data["low"], data["high"], pd.Series([size])]
+        known = pd.concat(ends).dropna()
         limits = (known.min() / 1.3, 1.8 * size)
         axes.set(xlabel="hidden layers", ylabel="smallest batch (records)", ylim=limits)
         axes.set_xticks(sorted(set(data["depth"])))
@@ -228,8 +236,10 @@ def _meet(data: pd.DataFrame, size: float) -> bool:
     mark_height = 1.15  # of a mark on a logarithmic axis, as a factor
     low = data["low"].fillna(found).clip(upper=found) / mark_height
     high = data["high"].fillna(found).clip(lower=found) * mark_height
-    bars = pd.DataFrame({"depth": data["depth"], "low": low, "high": high}).sort_values("low")
-    highest_before = bars.groupby("depth")["high"].transform(lambda seen: seen.cummax().shift())
+    bars = pd.DataFrame({"depth": data["depth"], "low": low, "high": high})
+    bars = bars.sort_values("low")
+    highs = bars.groupby("depth")["high"]
+    highest_before = highs.transform(lambda seen: seen.cummax().shift())
     return bool((bars["low"] <= highest_before).any())
 
 
@@ -303,14 +313,17 @@ def _scale_of_counts(axes: Axes, counts: pd.Series) -> None:
 
     Some room remains at both ends for what is written beside the points.
     """
-    low, high = float(counts.min()), float(counts.max())
+    low = float(counts.min())
+    high = float(counts.max())
     if low > 0:
-        first, last = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
+        first = 10.0 ** math.floor(math.log10(low))
+        last = 10.0 ** math.ceil(math.log10(high))
         axes.set(xscale="log", xlim=(first, max(last, 10 * first)))
     else:
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
         axes.set_xlim(-0.6, 3 * max(1.0, high))
-        axes.set_xticks([0, *(10**power for power in range(len(str(int(high)))))])
+        digits = len(str(int(high)))
+        axes.set_xticks([0, *(10**power for power in range(digits))])
         axes.spines["bottom"].set_bounds(0, axes.get_xlim()[1])
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -369,9 +382,11 @@ def pictures(
         value: the column of a number below the class.
         words: what both are, at the left of each row.
     """
-    parts = {str(line): part.sort_values(order) for line, part in data.groupby(rows, sort=False)}
-    pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
-    side, across = math.isqrt(len(pixels)), max(map(len, parts.values()))
+    groups = data.groupby(rows, sort=False)
+    parts = {str(line): part.sort_values(order) for line, part in groups}
+    pixels = [column for column in map(str, data) if re.fullmatch("p[0-9]+", column)]
+    side = math.isqrt(len(pixels))
+    across = max(map(len, parts.values()))
     with saved_figure(record, name, data, (0.72 * across + 1.1, 1.05 * len(parts) + 0.1)) as figure:
         places = figure.subplots(len(parts), across, squeeze=False)
         for axes in places.ravel():
@@ -395,9 +410,8 @@ def regions(levels: tuple[int, ...]) -> tuple[list[float], dict[float, str]]:
     """
     ends: list[float] = [0, *levels, levels[-1] + 1]
     names = [f"< {levels[0]}", *(f"{k} or more" for k in levels)]
-    return ends, {
-        (low + high) / 2: name for (low, high), name in zip(pairwise(ends), names, strict=True)
-    }
+    middles = [(low + high) / 2 for low, high in pairwise(ends)]
+    return ends, dict(zip(middles, names, strict=True))
 
 
 def planes(
@@ -427,13 +441,12 @@ def planes(
     steps = np.linspace(0, 1, len(ends) - 1)
     if first < last:  # pale shades are harder to tell apart than dark ones
         steps = steps**0.7
-    colours = ListedColormap(mpl.colormaps[COLOUR_MAP](first + (last - first) * steps))
+    shade_of_step = first + (last - first) * steps
+    colours = ListedColormap(mpl.colormaps[COLOUR_MAP](shade_of_step))
     columns = ["x1", "x2", "profile", "claim", "panel", "prediction", "stable_distance"]
     mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
-    panels, lines = (
-        list(data["panel"].unique()),
-        list(data.groupby(["profile", "claim"], sort=False)),
-    )
+    panels = list(data["panel"].unique())
+    lines = list(data.groupby(["profile", "claim"], sort=False))
     with saved_figure(
         record, name, mapped, (1.8 + 1.7 * len(panels), 0.9 + 1.45 * len(lines))
     ) as figure:
@@ -480,8 +493,10 @@ def _draw_plane(
     norm: BoundaryNorm,
 ) -> None:
     """Colours, the decision line, and some training points by class."""
-    mapped, training = part[part["point"] == "map"], part[part["point"] == "training"]
-    x, y = mapped["x1"].unique(), mapped["x2"].unique()
+    mapped = part[part["point"] == "map"]
+    training = part[part["point"] == "training"]
+    x = mapped["x1"].unique()
+    y = mapped["x2"].unique()
     image = value(mapped["stable_distance"]).to_numpy().reshape(len(y), len(x))
     axes.pcolormesh(x, y, image, cmap=colours, norm=norm, shading="nearest", rasterized=True)
     label = mapped["prediction"].to_numpy().reshape(len(y), len(x))

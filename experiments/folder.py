@@ -85,10 +85,9 @@ class ArrayFolder:
             DataError: the disk has less room than is still to be written, or a file is not what
                 this run wrote.
         """
-        files = {
-            name: NpyFile(self.work / f"{name}.npy", shape, np.dtype(kind))
-            for name, (shape, kind) in columns.items()
-        }
+        files = {}
+        for name, (shape, kind) in columns.items():
+            files[name] = NpyFile(self.work / f"{name}.npy", shape, np.dtype(kind))
         self.require_room(sum(file.missing_bytes for file in files.values()))
         self._files |= files
         for file in files.values():
@@ -121,10 +120,10 @@ class ArrayFolder:
         """Write ``prepared.json``, with ``facts`` beside settings and arrays and their hashes,
         and name the folder.
         """
-        arrays = {
-            name: {"shape": list(f.shape), "dtype": f.dtype.str, "sha256": file_sha256(f.path)}
-            for name, f in self._files.items()
-        }
+        arrays = {}
+        for name, file in self._files.items():
+            about = {"shape": list(file.shape), "dtype": file.dtype.str}
+            arrays[name] = {**about, "sha256": file_sha256(file.path)}
         content = {"format": FORMAT, "settings": self.settings, "arrays": arrays, **facts}
         write_atomic(self.work / PREPARED, seal(content))
         self.work.rename(self.out)
@@ -240,7 +239,8 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _compare(then: Mapping[str, Any], now: Mapping[str, Any], where: Path, remedy: str) -> None:
-    before, after = flatten_keys(then), flatten_keys(now)
+    before = flatten_keys(then)
+    after = flatten_keys(now)
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             raise ConfigError(
@@ -263,4 +263,6 @@ def _read_progress(path: Path) -> dict[str, Any] | None:
 
 
 def _size(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+    if count >= 2**30:
+        return f"{count / 2**30:.2f} GiB"
+    return f"{count / 2**20:.1f} MiB"

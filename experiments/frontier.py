@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
@@ -27,6 +28,7 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
+from agt.data.dataset import Dataset
 from agt.data.prepared import part_of
 from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
@@ -92,20 +94,19 @@ def smallest_batch(
         data: "either": they stand in only if nobody prepared the data or said where it is;
             "generated": always.
     """
-    drawn = {name: range((seeds or {}).get(name, 1)) for name in profiles}
-    keys = [
-        key
-        for name in profiles
-        for key in grid(profile=[name], claim=claims, depth=depths, seed=drawn[name])
-    ]
+    seed_counts = seeds or {}
+    keys: list[Key] = []
+    for name in profiles:
+        drawn = range(seed_counts.get(name, 1))
+        keys += grid(profile=[name], claim=claims, depth=depths, seed=drawn)
 
     def measure(entry: Entry, key: Key, stands_in: Overrides) -> Iterator[Key]:
-        name, seed = key["profile"], key["seed"]
-        own = (*run, *stands_in, f"relation=@{key['claim']}")
-        own += (
-            f"model.hidden={[width] * key['depth']}",
-            *((f"training.seed={seed}",) if seed else ()),
-        )
+        name = key["profile"]
+        seed = key["seed"]
+        hidden = [width] * key["depth"]
+        own = (*run, *stands_in, f"relation=@{key['claim']}", f"model.hidden={hidden}")
+        if seed:
+            own += (f"training.seed={seed}",)
         own += ("kgrid=sparse", f"kgrid.values=[{k}]")
         prepared, settings = entry.data(name, own)
         size = float(prepared.dataset.declared_size or len(prepared.dataset.train))
@@ -114,21 +115,17 @@ def smallest_batch(
             batch = size / count
             cap = largest_batch(batch, settings.relation.unit_rows)
             cut = (f"training.batch.count={count}", f"training.batch.n_max={cap}")
-            words = (
-                f"{key['claim']}, depth {key['depth']}, seed {seed}: {count} batches of about "
-                f"{batch:,.0f}"
-            )
+            which = f"{key['claim']}, depth {key['depth']}, seed {seed}"
+            words = f"{which}: {count} batches of about {batch:,.0f}"
             done = entry.run(name, (*own, *cut), words)
-            larger, constant = (
-                float(done.frame[c].value_counts(normalize=True).max())
-                for c in ("label", "prediction")
-            )
-            shares = {"certified": float((done.distance >= k).mean()), "accuracy": done.accuracy}
-            shares |= {"larger class": larger, "given one label": constant}
+            is_certified = done.distance >= k
             return {
                 "batch": batch,
                 "steps": count,
-                **shares,
+                "certified": float(is_certified.mean()),
+                "accuracy": done.accuracy,
+                "larger class": _largest_share(done.frame["label"]),
+                "given one label": _largest_share(done.frame["prediction"]),
                 "seconds": float(done.facts["seconds_training"]),
             }
 
@@ -144,19 +141,19 @@ def smallest_batch(
         if not keys:
             return pd.DataFrame()
         stand_ins = {name: stand_in(entry, name, run, generated, data) for name in profiles}
-        found = through(keys, lambda entry, key: measure(entry, key, stand_ins[key["profile"]]))(
-            entry
-        )
+
+        def measured(entry: Entry, key: Key) -> Iterator[Key]:
+            return measure(entry, key, stand_ins[key["profile"]])
+
+        found = through(keys, measured)(entry)
         return found.assign(size=found["size"].max())
 
     def shown(rows: pd.DataFrame) -> Shown:
-        found = pd.DataFrame(
-            [_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)]
-        )
+        searches = rows.groupby(SEARCH, sort=False)
+        found = pd.DataFrame([_found(probes, fraction) for _, probes in searches])
         answers = over_seeds(found, rows["size"].iloc[0])
-        figures = batch_figures(
-            rows, answers, fraction, k, max((seeds or {}).values(), default=1) > 1
-        )
+        has_ranges = max(seed_counts.values(), default=1) > 1
+        figures = batch_figures(rows, answers, fraction, k, has_ranges)
         notes = (
             _agreement(rows, per_doubling),
             "Seconds are those of training with bounds, when the run was made.",
@@ -178,11 +175,11 @@ def batch_figures(
         rows: every run; ``answers``: of ``over_seeds``.
         ranges: whether there are several initialisations.
     """
-    smallest = answers.assign(series=answers["claim"] + " (" + answers["profile"] + ")")
-    several = ", seed " + rows["seed"].astype(str) if rows["seed"].nunique() > 1 else ""
-    every = rows[[*SEARCH, "batch", "certified"]].assign(
-        series=rows["claim"] + " (" + rows["profile"] + ")" + several
-    )
+    smallest = answers.assign(series=_claim_and_profile(answers))
+    series = _claim_and_profile(rows)
+    if rows["seed"].nunique() > 1:
+        series = series + ", seed " + rows["seed"].astype(str)
+    every = rows[[*SEARCH, "batch", "certified"]].assign(series=series)
     share = f"certified at k = {k}"
     several_words = (
         " Median and range over initialisations; a range that reaches the line: for some, all "
@@ -193,43 +190,46 @@ def batch_figures(
         f"= {k}; empty marks on the dotted line: not even with all records in one batch."
         f"{several_words * ranges}"
     )
-    return (
-        Figure(
-            caption,
-            smallest,
-            partial(batches_by_depth, size=float(rows["size"].iloc[-1])),
-        ),
-        Figure(
-            "Certified fraction of the test records in every run of the searches.",
-            every.assign(panel="depth " + rows["depth"].astype(str)),
-            lines(
-                "batch",
-                "certified",
-                "batch",
-                share,
-                level=fraction,
-                level_name=f"{fraction:.0%}",
-                panels="panel",
-                order=tuple(f"depth {depth}" for depth in sorted(set(rows["depth"]))),
-            ),
-            "_runs",
-        ),
+    of_answers = partial(batches_by_depth, size=float(rows["size"].iloc[-1]))
+    depths = sorted(set(rows["depth"]))
+    of_runs = lines(
+        "batch",
+        "certified",
+        "batch",
+        share,
+        level=fraction,
+        level_name=f"{fraction:.0%}",
+        panels="panel",
+        order=tuple(f"depth {depth}" for depth in depths),
     )
+    panels = every.assign(panel="depth " + rows["depth"].astype(str))
+    caption_of_runs = "Certified fraction of the test records in every run of the searches."
+    return (
+        Figure(caption, smallest, of_answers),
+        Figure(caption_of_runs, panels, of_runs, "_runs"),
+    )
+
+
+def _claim_and_profile(rows: pd.DataFrame) -> pd.Series:
+    """Return the name of each row's series: its claim, with its profile in parentheses."""
+    return rows["claim"] + " (" + rows["profile"] + ")"
+
+
+def _largest_share(values: pd.Series) -> float:
+    """Return the share of the most frequent value."""
+    return float(values.value_counts(normalize=True).max())
 
 
 def _agreement(rows: pd.DataFrame, per_doubling: int) -> str:
     searches = rows.groupby(SEARCH)[MONOTONE].first()
     broken = int((~searches).sum())
+    agreement = "every run agrees."
+    if broken:
+        agreement = f"in {broken} of {len(searches)} searches one does not."
     return (
         f"Batches of N / count records, count in steps of 2^(1/{per_doubling}), by bisection, "
-        "which assumes that "
-        "larger batches certify more; two sizes on either side of each answer were run to check "
-        "it: "
-        + (
-            "every run agrees."
-            if not broken
-            else f"in {broken} of {len(searches)} searches one does not."
-        )
+        "which assumes that larger batches certify more; two sizes on either side of each answer "
+        f"were run to check it: {agreement}"
     )
 
 
@@ -238,27 +238,33 @@ def over_seeds(rows: pd.DataFrame, size: float) -> pd.DataFrame:
     all records, and the range ``low``, ``high`` of several seeds, cut off at ``size``.
     """
     setting = ["profile", "claim", "data", "depth"]
-    groups = rows.assign(batch=rows["batch"].fillna(math.inf)).groupby(setting, sort=False)["batch"]
+    searches = rows.assign(batch=rows["batch"].fillna(math.inf))
+    groups = searches.groupby(setting, sort=False)["batch"]
     found = groups.agg(batch="median", low="min", high="max", seeds="size").reset_index()
-    found[["low", "high"]] = found[["low", "high"]].clip(upper=size).where(found["seeds"] > 1)
-    return found.assign(batch=found["batch"].where(np.isfinite(found["batch"]))).drop(
-        columns="seeds"
-    )
+    has_range = found["seeds"] > 1
+    found[["low", "high"]] = found[["low", "high"]].clip(upper=size).where(has_range)
+    found["batch"] = found["batch"].where(np.isfinite(found["batch"]))
+    return found.drop(columns="seeds")
 
 
 def _found(probes: pd.DataFrame, fraction: float) -> dict[str, Any]:
     """What one search found: a row of the table, and ``batch``, NaN where even all records in
     one do not suffice.
     """
-    full, passed = probes.iloc[0], probes[probes["enough"]]
+    full = probes.iloc[0]
+    passed = probes[probes["enough"]]
     at = full if passed.empty else passed.iloc[0]
-    words = f"more than all {full['batch']:,.0f}" if passed.empty else f"{at['batch']:,.0f}"
+    words = f"{at['batch']:,.0f}"
+    batch = at["batch"]
+    if passed.empty:
+        words = f"more than all {full['batch']:,.0f}"
+        batch = math.nan
+    elif at["least tried"]:
+        words = f"at most {words}"
     return {
         **at[SEARCH],
-        "batch": math.nan if passed.empty else at["batch"],
-        f"smallest batch for {fraction:.0%}": f"at most {words}"
-        if at["least tried"] and not passed.empty
-        else words,
+        "batch": batch,
+        f"smallest batch for {fraction:.0%}": words,
         "steps": at["steps"],
         "certified": at["certified"],
         "certified, one batch of all": full["certified"],
@@ -279,8 +285,10 @@ def batch_counts(size: float, least: int, per_doubling: int) -> tuple[int, ...]:
     ``least`` records in each.
     """
     most = max(1, int(size // least))
-    steps = np.arange(math.floor(per_doubling * math.log2(most)) + 1)
-    return tuple(np.unique(np.round(2 ** (steps / per_doubling)).astype(int)).tolist())
+    last_step = math.floor(per_doubling * math.log2(most))
+    steps = np.arange(last_step + 1)
+    counts = np.round(2 ** (steps / per_doubling)).astype(int)
+    return tuple(np.unique(counts).tolist())
 
 
 def searched(counts: tuple[int, ...], probe: Callable[[int], Key], fraction: float) -> list[Key]:
@@ -299,8 +307,9 @@ def searched(counts: tuple[int, ...], probe: Callable[[int], Key], fraction: flo
             probes[index] = probe(counts[index])
         return bool(probes[index]["certified"] >= fraction)
 
-    # len(counts) is past the end
-    last = bisect(passes, 0, len(counts), whole_midpoint)[0] if passes(0) else -1
+    last = -1
+    if passes(0):
+        last, _ = bisect(passes, 0, len(counts), whole_midpoint)  # len(counts) is past the end
     for neighbour in (last - 1, last + 2):
         if 0 <= neighbour < len(counts):
             passes(neighbour)
@@ -431,9 +440,8 @@ class Reached:
     @classmethod
     def mean(cls, parts: Sequence["Reached"]) -> "Reached":
         """Of equal parts of the records."""
-        accuracy, half = (
-            float(np.mean([getattr(part, name) for part in parts])) for name in ("accuracy", "half")
-        )
+        accuracy = float(np.mean([part.accuracy for part in parts]))
+        half = float(np.mean([part.half for part in parts]))
         return cls(accuracy, half, all(part.exact for part in parts))
 
 
@@ -459,7 +467,7 @@ class Curve:
     def rounds(self) -> list[Round]:
         """Each way to choose, and who then reports."""
         points = self.method.points
-        test = self.entry.data(self.name, self._own(points[0], 0))[0].dataset.test
+        test = self._dataset.test
         everyone = np.ones(len(test), dtype=bool)
         if self.folds:
             return [Round([self._on_folds(point, self.folds) for point in points], everyone)]
@@ -467,10 +475,11 @@ class Curve:
         if self.draw:
             return [Round([Reached.of(run.frame, run.ks) for run in runs], everyone)]
         part = dealt(test.units, 2)
-        return [
-            Round([Reached.of(run.frame[part == half], run.ks) for run in runs], part != half)
-            for half in range(2)
-        ]
+        rounds = []
+        for half in range(2):
+            seen = [Reached.of(run.frame[part == half], run.ks) for run in runs]
+            rounds.append(Round(seen, part != half))
+        return rounds
 
     def chosen(self, k: int) -> list[Overrides]:
         """In each round, the most accurate setting of those that certify half at k; empty where
@@ -480,46 +489,49 @@ class Curve:
         return [] if None in places else [self.method.points[place or 0] for place in places]
 
     @property
+    def _dataset(self) -> Dataset:
+        """The data that every setting is trained on."""
+        prepared, _ = self.entry.data(self.name, self._own(self.method.points[0], 0))
+        return prepared.dataset
+
+    @property
     def data(self) -> str:
         """Its name."""
-        return self.entry.data(self.name, self._own(self.method.points[0], 0))[0].dataset.name
+        return self._dataset.name
 
     def run(self, setting: Overrides, seed: int, more: Overrides = ()) -> Finished:
         """The run of a setting."""
         words = f"{self.method.label}, {' '.join(setting)}, initialisation {seed}"
-        return self.entry.run(self.name, (*self._own(setting, seed), *more), words, last=self._grid)
+        own = (*self._own(setting, seed), *more)
+        return self.entry.run(self.name, own, words, last=self._grid)
 
     def reached(self, settings: list[Overrides], seed: int) -> Key:
         """What each round's setting reaches on the records that report: the mean over rounds,
         and what k counts there.
         """
         runs = [self.run(setting, seed) for setting in settings]
-        each = [
-            Reached.of(run.frame[part.reports], run.ks)
-            for run, part in zip(runs, self.rounds, strict=True)
-        ]
+        each = []
+        for run, part in zip(runs, self.rounds, strict=True):
+            each.append(Reached.of(run.frame[part.reports], run.ks))
         mean = Reached.mean(each)
         rule = RELATIONS[runs[0].relation]
         # a replaced record is one gone and one come
         replaced = rule.units_changed_per_edit / 2 if rule.edits_whole_records else math.nan
+        in_words = dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)
         return {
             "accuracy": mean.accuracy,
             HALF: mean.half,
             "known": "exactly" if mean.exact else "at least",
             REPLACED: mean.half * replaced // 1,
             "k counts": runs[0].counts,
-            "settings": " | ".join(
-                dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)
-            )
-            or "-",
+            "settings": " | ".join(in_words) or "-",
         }
 
     def _own(self, setting: Overrides, seed: int) -> Overrides:
-        drawn = (
-            f"{key}='{seed}'" if key.endswith(".key") else f"{key}={seed}"
-            for key in self.method.seeds
-            if seed
-        )
+        drawn = []
+        for key in self.method.seeds if seed else ():
+            value = f"'{seed}'" if key.endswith(".key") else f"{seed}"
+            drawn.append(f"{key}={value}")
         # private records chose the settings
         declared = ("training.chosen_on=data",) if self.folds else ()
         return (*self.method.run, *setting, *drawn, *declared)
@@ -535,14 +547,16 @@ class Curve:
         """
         overrides = self.entry.overrides(self.name, self._own(setting, 0), self._grid)
         words = f"{self.method.label}, {' '.join(setting)}, fold {{}} of {folds}"
-        tables = [
-            left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds)
-            for fold in range(folds)
-        ]
-        mean = Reached.mean([Reached.of(*table) for table in tables])
+        parts = []
+        for fold in range(folds):
+            table = left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds)
+            parts.append(Reached.of(*table))
+        mean = Reached.mean(parts)
         settings = self.entry.runs.settings(overrides)[1]
         votes = settings.certificate.bounded == "vote counts" and settings.ensemble.members > 1
-        return mean if votes else replace(mean, half=mean.half * folds / (folds - 1))
+        if votes:
+            return mean
+        return replace(mean, half=mean.half * folds / (folds - 1))
 
 
 @kind
@@ -572,34 +586,28 @@ def frontier(
     """
     if draw and folds:
         raise ConfigError("draw=... and folds=... both choose the settings: give only one of them")
-    named, chosen_on = (
-        {method.label: method for method in methods},
-        "folds" if folds else "draw" if draw else "halves",
-    )
-    keys = [
-        {"profile": name, "series": method.label, "k asked": k, "initialisation": seed}
-        for name in profiles
-        for method in methods
-        if name == "smoke" or method.published == (name == "paper")
-        for k in ks
-        for seed in range(method.drawn(initialisations))
-    ]
+    named = {method.label: method for method in methods}
+    chosen_on = "folds" if folds else "draw" if draw else "halves"
+    keys: list[Key] = []
+    for name, method in product(profiles, methods):
+        if name != "smoke" and method.published != (name == "paper"):
+            continue
+        for k, seed in product(ks, range(method.drawn(initialisations))):
+            own = {"profile": name, "series": method.label}
+            keys.append({**own, "k asked": k, "initialisation": seed})
 
     def rows(entry: Entry) -> pd.DataFrame:
-        more = {
-            name: stand_in(entry, name, run, generated, data) if generated else ()
-            for name in profiles
-        }
-        curves = {
-            (name, label): Curve(
-                entry, name, replace(method, run=(*run, *more[name], *method.run)), draw, folds
-            )
-            for name in profiles
-            for label, method in named.items()
-        }
-        return through(
-            keys, lambda entry, key: measured(entry, curves[key["profile"], key["series"]], key)
-        )(entry)
+        curves = {}
+        for name in profiles:
+            more = stand_in(entry, name, run, generated, data) if generated else ()
+            for label, method in named.items():
+                whole = replace(method, run=(*run, *more, *method.run))
+                curves[name, label] = Curve(entry, name, whole, draw, folds)
+
+        def of_curve(entry: Entry, key: Key) -> Iterator[Key]:
+            return measured(entry, curves[key["profile"], key["series"]], key)
+
+        return through(keys, of_curve)(entry)
 
     def measured(entry: Entry, curve: Curve, key: Key) -> Iterator[Key]:
         if settings := curve.chosen(key["k asked"]):
@@ -608,21 +616,12 @@ def frontier(
 
     def shown(rows: pd.DataFrame) -> Shown:
         found = by_setting(rows)
-        spread = [
-            f"{low:.3f} to {high:.3f}"
-            for low, high in zip(found["low"], found["high"], strict=True)
-        ]
-        reach = [
-            f"{low:,.10g} to {high:,.10g}"
-            for low, high in zip(found["least k"], found["greatest k"], strict=True)
-        ]
-        words = found.rename(columns={"series": "method"}).assign(
-            **{"its range": spread, "range of k": reach}
-        )
+        words = found.rename(columns={"series": "method"})
+        words["its range"] = _ranges(found["low"], found["high"], "{:.3f} to {:.3f}")
+        words["range of k"] = _ranges(found["least k"], found["greatest k"], "{:,.10g} to {:,.10g}")
         points = found.drop_duplicates(["series", "settings"]).rename(columns={HALF: "k"})
-        points = points.loc[
-            points["k"] > 0, ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]
-        ]
+        columns = ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]
+        points = points.loc[points["k"] > 0, columns]
         caption = (
             "Test accuracy against the k at which half of the test records are certified: median "
             "of the initialisations, "
@@ -635,25 +634,22 @@ def frontier(
             "accuracy",
             looks=METHOD_LOOKS,
         )
-        fewer = [
-            label
-            for label, m in named.items()
-            if m.seeds and m.drawn(initialisations) < initialisations
-        ]
-        cost = (
-            [
+        fewer = []
+        for label, method in named.items():
+            if method.seeds and method.drawn(initialisations) < initialisations:
+                fewer.append(label)
+        cost = []
+        if fewer:
+            listed = ", ".join(fewer)
+            cost.append(
                 f"For the time they take, fewer than {initialisations} initialisations were made "
-                f"of: {', '.join(fewer)}."
-            ]
-            if fewer
-            else []
-        )
-        chosen, column = CHOSEN[chosen_on], CHOSEN[chosen_on]
-        if chosen_on in NOT_PRIVATE:
-            chosen, column = (
-                f"{chosen}, so no row carries a private claim",
-                f"{column}: no private claim",
+                f"of: {listed}."
             )
+        chosen = CHOSEN[chosen_on]
+        column = CHOSEN[chosen_on]
+        if chosen_on in NOT_PRIVATE:
+            chosen = f"{chosen}, so no row carries a private claim"
+            column = f"{column}: no private claim"
         notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
         table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
         return Shown(
@@ -701,6 +697,11 @@ FRONTIER_NOTES = (
     "about k replaced records is theirs at k, and add_remove's at 2k: the column "
     f"'{REPLACED}' of the table of initialisations.",
 )
+
+
+def _ranges(low: pd.Series, high: pd.Series, form: str) -> list[str]:
+    """Return a text for each pair of a smallest and a largest value, in a form with two places."""
+    return [form.format(*ends) for ends in zip(low, high, strict=True)]
 
 
 def by_setting(rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ Texts to vectors by a frozen language model (GPT-2) through ``transformers``.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -59,14 +59,13 @@ class Reviews:
     def __post_init__(self) -> None:
         if not self.texts:
             raise DataError(f"{self.source}: holds no reviews")
-        empty = next(
-            (row for row, text in enumerate(self.texts) if not (text and text.strip())), None
-        )
-        if empty is not None:
-            raise DataError(f"{self.source}: {row_words(empty)} has no text: remove the row")
+        for row, text in enumerate(self.texts):
+            if not text or not text.strip():
+                raise DataError(f"{self.source}: {row_words(row)} has no text: remove the row")
         names, counts = np.unique(self.ids, return_counts=True)
         if len(names) < len(self.ids):
-            name, count = str(names[counts > 1][0]), counts[counts > 1][0]
+            name = str(names[counts > 1][0])
+            count = counts[counts > 1][0]
             raise DataError(
                 f"{self.source}: prepare.id: {count} reviews have the id {name!r}, but ids must "
                 "be unique. Give columns that are unique together, such as "
@@ -82,8 +81,8 @@ class Reviews:
 
     def first(self, limit: int | None) -> "Reviews":
         """The first ``limit`` reviews; all of them for None."""
-        return Reviews(
-            self.texts[:limit], self.labels[:limit], self.ids[:limit], self.source, self.by_content
+        return replace(
+            self, texts=self.texts[:limit], labels=self.labels[:limit], ids=self.ids[:limit]
         )
 
     @property
@@ -94,7 +93,9 @@ class Reviews:
         Were copies told apart, a private one that goes could take a copy out of the test records,
         which count as public.
         """
-        return _ids_of(self.texts, self.labels, numbered=False) if self.by_content else self.ids
+        if self.by_content:
+            return _ids_of(self.texts, self.labels, numbered=False)
+        return self.ids
 
 
 def read_reviews(path: Path, id: tuple[str, ...] | None) -> Reviews:
@@ -115,12 +116,8 @@ def read_reviews(path: Path, id: tuple[str, ...] | None) -> Reviews:
     if id is None:
         return Reviews(texts, labels, _ids_of(texts, labels), str(path), by_content=True)
     parts = [columns.ids(name, "prepare.id").tolist() for name in id]
-    return Reviews(
-        texts,
-        labels,
-        np.array(["/".join(part) for part in zip(*parts, strict=True)], dtype=str),
-        str(path),
-    )
+    names = ["/".join(part) for part in zip(*parts, strict=True)]
+    return Reviews(texts, labels, np.array(names, dtype=str), str(path))
 
 
 def fetch_reviews(name: str, by_hand: str) -> Reviews:
@@ -168,10 +165,9 @@ def _load(name: str, by_hand: str) -> Any:
 
 
 def _ids_of(texts: list[str], labels: np.ndarray, numbered: bool = True) -> np.ndarray:
-    digests = b"".join(blake2b((text or "").encode(), digest_size=16).digest() for text in texts)
-    return content_ids(
-        np.frombuffer(digests, dtype=np.uint8).reshape(len(texts), 16), labels, numbered
-    )
+    digests = [blake2b((text or "").encode(), digest_size=16).digest() for text in texts]
+    rows = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(texts), 16)
+    return content_ids(rows, labels, numbered)
 
 
 Pooling = Literal["mean", "last", "max"]
@@ -243,22 +239,24 @@ class Embedder:
         for row, ids in enumerate(tokens):
             padded[row, : len(ids)] = torch.tensor(ids)
         mask = torch.arange(padded.shape[1]) < lengths[:, None]
+        padded = padded.to(self.device)
+        mask = mask.to(self.device)
         with torch.inference_mode():
-            states = self.model(
-                input_ids=padded.to(self.device), attention_mask=mask.long().to(self.device)
-            ).last_hidden_state.float()
-            return pool(states, mask.to(self.device), self.pooling).cpu()
+            answer = self.model(input_ids=padded, attention_mask=mask.long())
+            return pool(answer.last_hidden_state.float(), mask, self.pooling).cpu()
 
 
 def pool(states: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
     """[batch, width] from [batch, tokens, width]; ``mask`` [batch, tokens] is True for a text's own
     tokens, which come first and of which there is at least one.
     """
+    lengths = mask.sum(dim=1)
+    is_padding = ~mask[..., None]
     if pooling == "last":
-        return states[torch.arange(len(states)), mask.sum(dim=1) - 1]
+        return states[torch.arange(len(states)), lengths - 1]
     if pooling == "max":
-        return states.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
-    return states.masked_fill(~mask[..., None], 0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        return states.masked_fill(is_padding, -torch.inf).amax(dim=1)
+    return states.masked_fill(is_padding, 0).sum(dim=1) / lengths[:, None]
 
 
 def load_embedder(
@@ -342,12 +340,14 @@ def _load_model(place: str, is_folder: bool, by_hand: str) -> tuple[Any, Any]:
 def _alike(lengths: list[int], batch: int) -> Iterator[list[int]]:
     """Rows in batches of like length."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    yield from (order[start : start + batch] for start in range(0, len(order), batch))
+    for start in range(0, len(order), batch):
+        yield order[start : start + batch]
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    text = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    vocabulary = sorted(tokenizer.get_vocab().items())
+    text = repr(vocabulary) if backend is None else backend.to_str()
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -443,9 +443,11 @@ class Imdb:
             "gpt2; put the folder at "
             f"{self.data_dir / 'gpt2'}, and run: {_COMMAND} prepare.model=gpt2"
         )
+        place = self.hub_model
         if self.model is None:
             note(f"asking the hub for the model '{self.hub_model}'")
-        place = self.hub_model if self.model is None else str(resolve(self.model, self.data_dir))
+        else:
+            place = str(resolve(self.model, self.data_dir))
         return load_embedder(
             place,
             self.model is not None,
@@ -468,16 +470,17 @@ class Imdb:
             "test_fraction",
             "split_key",
         )
+        machine = {
+            "device": torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "transformers": version("transformers"),
+        }
         return {
             "prepare": {name: getattr(self, name) for name in names},
             "reviews": {"records": len(reviews.ids), "digest": reviews.digest},
             "model": embedder.digests,
-            "machine": {
-                "device": torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
-                "threads": torch.get_num_threads(),
-                "torch": torch.__version__,
-                "transformers": version("transformers"),
-            },
+            "machine": machine,
         }
 
     def _write(
@@ -488,7 +491,8 @@ class Imdb:
         test: np.ndarray,
         on_progress: OnProgress,
     ) -> None:
-        n, width = len(reviews.ids), embedder.width
+        n = len(reviews.ids)
+        width = embedder.width
         small = {"label": reviews.labels.astype(np.uint8), "id": reviews.ids, "is_test": test}
         folder.allocate({"x": ((n, width), "float32"), "center": ((width,), "float64")})
         folder.allocate({name: (array.shape, array.dtype.str) for name, array in small.items()})
@@ -500,15 +504,15 @@ class Imdb:
             folder.write("x", start, embedder.embed(texts, self.batch))
             folder.finish_chunk()
             on_progress(start + len(texts), n)
-        folder.write("center", 0, folder.read("x")[test].mean(axis=0, dtype=np.float64))
+        center = folder.read("x")[test].mean(axis=0, dtype=np.float64)
+        folder.write("center", 0, center)
         alone = self._alone()
-        folder.finish(
-            {
-                "alone": {"rows": alone, "units": alone},
-                "center": CENTER.format(int(test.sum())),
-                "embedded_by": self._model_name(),
-            }
-        )
+        facts = {
+            "alone": {"rows": alone, "units": alone},
+            "center": CENTER.format(int(test.sum())),
+            "embedded_by": self._model_name(),
+        }
+        folder.finish(facts)
 
     def _model_name(self) -> str:
         """Return the model that makes the vectors, as it was asked for."""
@@ -533,14 +537,14 @@ class Imdb:
     def _outcome(
         self, folder: ArrayFolder, reviews: Reviews, embedder: Embedder, test: np.ndarray
     ) -> PreparedFolder:
-        n, tests = len(test), int(test.sum())
+        n = len(test)
+        tests = int(test.sum())
         # What is declared comes from settings, never from counting records; conf/dataset/imdb.yaml
         # declares the whole set.
-        declared = (
-            ""
-            if self.limit is None
-            else f" dataset.declared_size={round(self.limit * (1 - self.test_fraction))}"
-        )
+        declared = ""
+        if self.limit is not None:
+            size = round(self.limit * (1 - self.test_fraction))
+            declared = f" dataset.declared_size={size}"
         return PreparedFolder(
             folder=folder.out,
             metrics={

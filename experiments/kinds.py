@@ -272,9 +272,10 @@ class Entry:
         """
         profile = self.profiles[name]
         relations = {"@privacy": profile.privacy, "@unlearning": profile.unlearning}
-        named = [
-            f"relation={relations[word[9:]]}" if word[9:] in relations else word for word in own
-        ]
+        named = []
+        for word in own:
+            relation = relations.get(word.removeprefix("relation="))
+            named.append(f"relation={relation}" if relation else word)
         overrides = [
             *self.experiment.base,
             f"relation={profile.privacy}",
@@ -282,13 +283,12 @@ class Entry:
             *named,
             *profile.final,
         ]
-        if any(
-            word.startswith("ensemble.members=") and word != "ensemble.members=1" for word in named
-        ):
+        members = [word for word in named if word.startswith("ensemble.members=")]
+        if any(word != "ensemble.members=1" for word in members):
             overrides += profile.ensembles
-        return tuple(
-            {word.split("=")[0]: word for word in (*overrides, *last)}.values()
-        )  # of two that set one key, the later
+        # of two that set one key, the later
+        by_key = {word.split("=")[0]: word for word in (*overrides, *last)}
+        return tuple(by_key.values())
 
     def run(
         self,
@@ -331,7 +331,8 @@ class Entry:
             training: what differs from the run's settings of training.
         """
         prepared, settings = self.data(name, own)
-        changed, records = replace(settings.training, **training), prepared.dataset.train
+        changed = replace(settings.training, **training)
+        records = prepared.dataset.train
         head = settings.model.build(records.features.shape[1:], prepared.classes, changed)
         initial = prepared.problem(settings).initial
         if initial:
@@ -413,13 +414,15 @@ def kind(function: Callable[..., Kind]) -> Callable[..., Kind]:
     """
     hints = get_type_hints(function, include_extras=True)
     _, *parameters = signature(function).parameters.values()
-    fields = [
-        (p.name, hints[p.name], *([] if p.default is p.empty else [field(default=p.default)]))
-        for p in parameters
-    ]
-    settings = validated(frozen=True, config=STRICT)(
-        make_dataclass(function.__name__, fields, kw_only=True, frozen=True)
-    )
+    fields: list[Any] = []
+    for parameter in parameters:
+        about = (parameter.name, hints[parameter.name])
+        if parameter.default is parameter.empty:
+            fields.append(about)
+        else:
+            fields.append((*about, field(default=parameter.default)))
+    unchecked = make_dataclass(function.__name__, fields, kw_only=True, frozen=True)
+    settings = validated(frozen=True, config=STRICT)(unchecked)
 
     def typed(profiles: Profiles, node: Mapping[str, Any], where: str) -> Kind:
         return function(profiles, **vars(validate(settings, node, where)))
@@ -437,9 +440,14 @@ def through(
     keys: Iterable[Key], measure: Callable[[Entry, Key], Iterable[Key]]
 ) -> Callable[[Entry], pd.DataFrame]:
     """Rows that go through ``keys``: at each, the points that ``measure`` finds there."""
-    return lambda entry: pd.DataFrame(
-        [{**key, **row} for key in keys for row in measure(entry, key)]
-    )
+
+    def rows(entry: Entry) -> pd.DataFrame:
+        found = []
+        for key in keys:
+            found += [{**key, **row} for row in measure(entry, key)]
+        return pd.DataFrame(found)
+
+    return rows
 
 
 def once(
@@ -454,8 +462,12 @@ def once(
     ``Runs.once``.
     """
     overrides = entry.overrides(name, own)
-    made = entry.runs.once(overrides, label, lambda *of: (pd.DataFrame(make(*of)), {}), on)
-    return made[0].to_dict("records")
+
+    def table(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+        return pd.DataFrame(make(prepared, settings)), {}
+
+    rows, _ = entry.runs.once(overrides, label, table, on)
+    return rows.to_dict("records")
 
 
 def wide(
@@ -469,7 +481,6 @@ def wide(
     """A row for each distinct ``about``; beside it ``value`` at each wanted ``column``, under
     ``name``; NaN: no such.
     """
-    cells = (
-        rows.set_index([*about, column])[value].unstack(sort=False).reindex(columns=list(wanted))
-    )
+    values = rows.set_index([*about, column])[value]
+    cells = values.unstack(sort=False).reindex(columns=list(wanted))
     return cells.rename(columns=name.format).reset_index().rename_axis(columns=None)

@@ -91,12 +91,9 @@ def audited_mechanism(
             mu = gaussian_mu(key["claimed"], delta)
             threshold = _best_threshold(mu, delta, trials, confidence)
             draws = np.random.default_rng(0).standard_normal((2, trials))
-            mistakes = Mistakes(
-                alarms=int((draws[0] > threshold).sum()),
-                trials_without=trials,
-                misses=int((draws[1] + mu <= threshold).sum()),
-                trials_with=trials,
-            )
+            alarms = int((draws[0] > threshold).sum())
+            misses = int((draws[1] + mu <= threshold).sum())
+            mistakes = Mistakes(alarms, trials, misses, trials)
             bound = AUDIT_BOUNDS[key["bound"]]
             found.append({**key, "found": bound(mistakes, delta, confidence)})
         return pd.DataFrame(found)
@@ -191,8 +188,9 @@ def audited_in_one_run(
                 positive = guesses // 2
                 right = right_guesses(scores, included, positive, guesses - positive)
                 bounds.append(one_run_epsilon(right, guesses, m, delta, confidence, "exact"))
-            measured = {"found": float(np.mean(bounds)), "low": min(bounds), "high": max(bounds)}
-            found.append({**key, "guesses": guesses, **measured})
+            mean = float(np.mean(bounds))
+            ends = {"low": min(bounds), "high": max(bounds)}
+            found.append({**key, "guesses": guesses, "found": mean, **ends})
         return pd.DataFrame(found)
 
     def shown(rows: pd.DataFrame) -> Shown:
@@ -204,7 +202,8 @@ def audited_in_one_run(
             f"Lower bound on eps (delta = {delta:g}) from one run, by the number of canaries: mean "
             f"and range of {draws} runs of a Gaussian mechanism."
         )
-        return Shown(rows, [Figure(caption, pd.concat([points, claim], ignore_index=True), draw)])
+        drawn = pd.concat([points, claim], ignore_index=True)
+        return Shown(rows, [Figure(caption, drawn, draw)])
 
     return Kind(keys, ("canaries", "claimed"), rows, shown)
 
@@ -247,9 +246,12 @@ def trade_offs(
     def misses(key: Key) -> float:
         alarms = key["alarms"]
         if key["claim"] == "Gaussian DP":
-            return float(ndtr(-gaussian_mu(key["eps"], delta) - ndtri(alarms)))
+            mu = gaussian_mu(key["eps"], delta)
+            return float(ndtr(-mu - ndtri(alarms)))
         growth = math.exp(key["eps"])
-        return max(0.0, 1 - delta - growth * alarms, (1 - delta - alarms) / growth)
+        from_alarms = 1 - delta - growth * alarms
+        from_misses = (1 - delta - alarms) / growth
+        return max(0.0, from_alarms, from_misses)
 
     def rows(entry: Entry) -> pd.DataFrame:
         return pd.DataFrame([{**key, "misses": misses(key)} for key in keys])
@@ -309,26 +311,23 @@ def gradients_and_noise(
         edges = np.linspace(-3 * deviation, 3 * deviation, bins + 1)
         clipped = clipped_gradients(bench, dpsgd.clip).mean(axis=0)
         inside = np.clip(clipped, edges[0], edges[-1])
-        shares = {
-            "gradient": np.histogram(inside, edges)[0] / len(clipped),
-            "noise": np.diff(ndtr(edges / deviation)),
-        }
+        counts, _ = np.histogram(inside, edges)
+        noise_shares = np.diff(ndtr(edges / deviation))
+        shares = {"gradient": counts / len(clipped), "noise": noise_shares}
         spread = {"gradient": float(clipped.std()), "noise": deviation}
         middle = (edges[1:] + edges[:-1]) / 2
-        found = [
-            {
-                **key,
-                "value": middle[key["bin"]],
-                "share": shares[key["what"]][key["bin"]],
-                "standard deviation": spread[key["what"]],
-            }
-            for key in keys
-        ]
+        found = []
+        for key in keys:
+            what = key["what"]
+            place = key["bin"]
+            measured = {"value": middle[place], "share": shares[what][place]}
+            found.append({**key, **measured, "standard deviation": spread[what]})
         return pd.DataFrame(found)
 
     def shown(rows: pd.DataFrame) -> Shown:
         points = rows.rename(columns={"what": "series"})[["value", "series", "share"]]
         steps = {"marker": "", "drawstyle": "steps-mid", "linewidth": 1.0}
+        looks = {"gradient": {**steps, "linestyle": "-"}, "noise": {**steps, "linestyle": "--"}}
         draw = lines(
             "value",
             "share",
@@ -336,7 +335,7 @@ def gradients_and_noise(
             "share of coordinates in a bin",
             log=False,
             ylog=True,
-            looks={"gradient": {**steps, "linestyle": "-"}, "noise": {**steps, "linestyle": "--"}},
+            looks=looks,
         )
         caption = (
             "Coordinates of the mean of clipped gradients before the first step, and the noise "
@@ -369,7 +368,9 @@ def clipped_gradients(bench: Bench, clip: float) -> np.ndarray:
     return flat * np.minimum(1.0, clip / np.maximum(length, 1e-12))
 
 
-CENTRAL, LOCAL, PLAIN_MEAN = "central, bits", "local, bits", "no privacy, bits"
+CENTRAL = "central, bits"
+LOCAL = "local, bits"
+PLAIN_MEAN = "no privacy, bits"
 UNBOUNDED = "local, unbounded numbers"
 SECOND_MOMENT = 2.0  # of the unbounded numbers, which are exponential with mean 1
 
@@ -396,14 +397,13 @@ def private_means(
     def rows(entry: Entry) -> pd.DataFrame:
         found = []
         for key in keys:
-            way, n = key["way"], key["users"]
+            way = key["way"]
+            n = key["users"]
             rng = np.random.default_rng(n)
             errors = [error_of_mean(way, n, eps, rng) for _ in range(draws)]
-            measured = {
-                "squared error": float(np.mean(np.square(errors))),
-                "by the formula": expected_error(way, n, eps),
-            }
-            found.append({**key, **measured})
+            squared_error = float(np.mean(np.square(errors)))
+            by_formula = expected_error(way, n, eps)
+            found.append({**key, "squared error": squared_error, "by the formula": by_formula})
         return pd.DataFrame(found)
 
     def shown(rows: pd.DataFrame) -> Shown:
@@ -430,9 +430,14 @@ def expected_error(way: str, n: int, eps: float) -> float:
     if way == UNBOUNDED:
         clip = best_clip(n, eps)
         bias = 2 * SECOND_MOMENT**2 / clip**2
-        return SECOND_MOMENT / n + bias + 16 * clip**2 / (n * eps**2)
-    noise = {PLAIN_MEAN: 0.0, CENTRAL: 2 / (n * eps) ** 2, LOCAL: 2 / (n * eps**2)}
-    return 1 / (4 * n) + noise[way]
+        noise_variance = 16 * clip**2 / (n * eps**2)
+        return SECOND_MOMENT / n + bias + noise_variance
+    variance_of_bits = 1 / (4 * n)
+    if way == CENTRAL:
+        return variance_of_bits + 2 / (n * eps) ** 2
+    if way == LOCAL:
+        return variance_of_bits + 2 / (n * eps**2)
+    return variance_of_bits
 
 
 def best_clip(n: int, eps: float) -> float:
@@ -445,7 +450,8 @@ def error_of_mean(way: str, n: int, eps: float, rng: np.random.Generator) -> flo
     if way == UNBOUNDED:
         clip = best_clip(n, eps)
         numbers = np.minimum(rng.exponential(size=n), clip)
-        return float((numbers + rng.laplace(scale=2 * clip / eps, size=n)).mean() - 1.0)
+        noise = rng.laplace(scale=2 * clip / eps, size=n)
+        return float((numbers + noise).mean() - 1.0)
     mean = rng.binomial(n, 0.5) / n
     if way == CENTRAL:
         mean += rng.laplace(scale=1 / (n * eps))
@@ -475,7 +481,10 @@ def _hair_colour() -> dict[str, float]:
     """002: four hair colours, counts 500 and 399, eps = 0.1. The lecture bounds from below the
     probability that the exponential mechanism answers with the most common one.
     """
-    eps, most, next_most, colours = 0.1, 500, 399, 4
+    eps = 0.1
+    most = 500
+    next_most = 399
+    colours = 4
     miss_bound = colours * math.exp(-eps * 100 / 2)  # a score of at most 400 = 500 - 100
     others = np.array([next_most] * (colours - 1))
     others_weight = float(np.exp(eps * (others - most) / 2).sum())
@@ -487,10 +496,15 @@ def _hair_colour() -> dict[str, float]:
 
 def _recap() -> dict[str, float]:
     """004: a claim of (0.21, 1e-5)-DP, against 4,922 and 174 mistakes in 100,000 models each."""
-    eps, delta, models, error = 0.21, 1e-5, 100_000, 1e-10
-    hits, misses = 4_922, 174
+    eps = 0.21
+    delta = 1e-5
+    models = 100_000
+    error = 1e-10
+    hits = 4_922
+    misses = 174
     alpha = 1 - hits / models
-    allowed = max(1 - delta - math.exp(eps) * alpha, (1 - delta - alpha) / math.exp(eps))
+    growth = math.exp(eps)
+    allowed = max(1 - delta - growth * alpha, (1 - delta - alpha) / growth)
     upper = float(upper_limit(models - hits, models, error / 2))
     upper_misses = float(upper_limit(misses, models, error / 2))
     found = math.log((1 - delta - upper) / upper_misses)
@@ -512,8 +526,11 @@ def _memorisation() -> dict[str, float]:
     }
     found = {}
     for name, (having, without) in cases.items():
-        p, q = np.array(having), np.array(without)
-        found[f"memorisation, {name}: largest difference"] = float(np.abs(p - q).max())
-        found[f"memorisation, {name}: total variation"] = float(np.abs(p - q).sum() / 2)
-        found[f"memorisation, {name}: largest ratio"] = float(np.maximum(p / q, q / p).max())
+        p = np.array(having)
+        q = np.array(without)
+        difference = np.abs(p - q)
+        ratio = np.maximum(p / q, q / p)
+        found[f"memorisation, {name}: largest difference"] = float(difference.max())
+        found[f"memorisation, {name}: total variation"] = float(difference.sum() / 2)
+        found[f"memorisation, {name}: largest ratio"] = float(ratio.max())
     return found

@@ -25,7 +25,13 @@ from agt.models.fitting import fit
 from agt.models.model import Model
 from agt.settings import Count
 from agt_audit.model_bounds import bounds_of, label_leads, lead_gradient
-from agt_audit.neighbours import EditedRecords, EditKind, kinds_of, neighbours_of
+from agt_audit.neighbours import (
+    EditedRecords,
+    EditKind,
+    attack_records,
+    kinds_of,
+    neighbours_of,
+)
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
@@ -35,7 +41,8 @@ from .kinds import Entry, Figure, Key, Kind, ProfileName, Profiles, Shown, grid,
 PART = 4  # a step of the attack is such a part of what it has edited so far
 STEP = 1e-4  # of a difference quotient
 SCALES = (1, 30)  # of a newcomer's features, in units of the query's
-SMALL, LARGE = "", "_large"
+SMALL = ""
+LARGE = "_large"
 SERIES = {"certified": "at least (certified)", "attacked": "at most (attacked)", "exact": "exactly"}
 
 
@@ -56,12 +63,10 @@ def looseness(
         queries: the first of the test records.
         only: the profiles that it is for; none: all.
     """
-    panels = {
-        panel.label: (size, panel.run)
-        for size, each in ((SMALL, small), (LARGE, large))
-        for panel in each
-    }
-    keys = grid(profile=[name for name in profiles if not only or name in only], panel=panels)
+    panels = {panel.label: (SMALL, panel.run) for panel in small}
+    panels |= {panel.label: (LARGE, panel.run) for panel in large}
+    names = [name for name in profiles if not only or name in only]
+    keys = grid(profile=names, panel=panels)
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         size, run = panels[key["panel"]]
@@ -72,12 +77,10 @@ def looseness(
     def shown(rows: pd.DataFrame) -> Shown:
         figures = []
         for size, part in rows.groupby("size", sort=False):
-            long = (
-                part.melt(["panel", "query"], list(SERIES), "series", "k")
-                .dropna()
-                .replace({"series": SERIES})
-            )
-            points = long.sort_values("query", kind="stable").assign(low=long["k"], high=long["k"])
+            long = part.melt(["panel", "query"], list(SERIES), "series", "k").dropna()
+            long["series"] = long["series"].map(SERIES)
+            points = long.sort_values("query", kind="stable")
+            points = points.assign(low=points["k"], high=points["k"])
             draw = partial(
                 marks,
                 x="k",
@@ -116,24 +119,20 @@ def compared(prepared: Prepared, settings: RunSettings, count: int, exact: bool)
     """A row for each query: how many edits change its label; one more than there are records:
     none is known.
     """
-    model, rows, test = fit(prepared.problem(settings)), list[Key](), prepared.dataset.test
-    queries, never = np.asarray(test.features[:count]), len(prepared.dataset.train) + 1
+    model = fit(prepared.problem(settings))
+    rows = list[Key]()
+    test = prepared.dataset.test
+    queries = np.asarray(test.features[:count])
+    never = len(prepared.dataset.train) + 1
     for row, distance in enumerate(model.certify(queries).stable_distance.tolist()):
         one = queries[row : row + 1]
         most = attacked(model, one, never)
         least = enumerated(model, one, most) if exact else math.nan
-        rows.append(
-            {
-                "query": f"query {row + 1}",
-                "certified": min(distance + 1, never),
-                "exact": least,
-                "attacked": most,
-            }
-        )
-    about = {
-        "records": never - 1,
-        "accuracy": float((model.predict(test.features) == test.labels).mean()),
-    }
+        certified = min(distance + 1, never)
+        about = {"query": f"query {row + 1}", "certified": certified}
+        rows.append({**about, "exact": least, "attacked": most})
+    is_right = model.predict(test.features) == test.labels
+    about = {"records": never - 1, "accuracy": float(is_right.mean())}
     return [{**row, **about} for row in rows]
 
 
@@ -155,13 +154,13 @@ def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[EditedRec
     """Of so many records, that the relation allows: any may go, and those come that the attack
     adds.
     """
-    train, kinds = model.problem.dataset.train, kinds_of_newcomers(model, query)
+    train = model.problem.dataset.train
+    kinds = kinds_of_newcomers(model, query)
     for come in range(size + 1 if kinds else 1):
         for gone in combinations(range(len(train)), size - come):
             for added in combinations_with_replacement(kinds, come):
-                yield EditedRecords(
-                    train, np.array(gone, dtype=np.int64), newcomers(train, query, added, ""), size
-                )
+                removed_rows = np.array(gone, dtype=np.int64)
+                yield EditedRecords(train, removed_rows, newcomers(train, query, added, ""), size)
 
 
 # -- the attack
@@ -176,12 +175,10 @@ def attacked(model: Model, query: np.ndarray, never: int) -> int:
         query: [1, ...].
         never: returned where no fewer do it.
     """
-    label, edit, now, found = (
-        torch.from_numpy(model.predict(query)),
-        EditedRecords(model.problem.dataset.train),
-        model,
-        never,
-    )
+    label = torch.from_numpy(model.predict(query))
+    edit = EditedRecords(model.problem.dataset.train)
+    now = model
+    found = never
     bounds: Any = bounds_of(model)
 
     def lead(of: Model) -> float:
@@ -197,7 +194,8 @@ def attacked(model: Model, query: np.ndarray, never: int) -> int:
         if other.predict(query) != label.numpy():
             found = best.distance
         else:
-            edit, now = best, other
+            edit = best
+            now = other
     return found
 
 
@@ -208,23 +206,26 @@ def further(
     newcomers of one kind come.
     """
     distance = of.distance + step
-    if len(there := np.setdiff1d(np.arange(len(of.original)), of.removed_rows)) >= step:
-        order = np.argsort(influences(model, of.original.take(there), query, label), kind="stable")
-        yield replace(
-            of, removed_rows=np.union1d(of.removed_rows, there[order[:step]]), distance=distance
-        )
+    there = np.setdiff1d(np.arange(len(of.original)), of.removed_rows)
+    if len(there) >= step:
+        influence = influences(model, of.original.take(there), query, label)
+        strongest = there[np.argsort(influence, kind="stable")[:step]]
+        removed_rows = np.union1d(of.removed_rows, strongest)
+        yield replace(of, removed_rows=removed_rows, distance=distance)
     for each in kinds_of_newcomers(model, query):
-        come = (*of.added, *newcomers(of.original, query, [each] * step, f"{distance}."))
-        yield replace(of, added=come, distance=distance)
+        come = newcomers(of.original, query, [each] * step, f"{distance}.")
+        yield replace(of, added=(*of.added, *come), distance=distance)
 
 
 def kinds_of_newcomers(model: Model, query: np.ndarray) -> list[tuple[int, int]]:
     """(scale of the features, label): like the query, under another label; none where records
     only go.
     """
-    labels = [label for label in range(model.problem.classes) if label != model.predict(query)]
-    comes = EditKind.COMES in kinds_of(model.problem.settings.relation.name)
-    return list(product(SCALES, labels)) if comes else []
+    if EditKind.COMES not in kinds_of(model.problem.settings.relation.name):
+        return []
+    own_label = model.predict(query)
+    labels = [label for label in range(model.problem.classes) if label != own_label]
+    return list(product(SCALES, labels))
 
 
 def newcomers(
@@ -234,33 +235,25 @@ def newcomers(
     if not kinds:
         return ()
     scales, labels = np.array(kinds, dtype=np.int64).T
-    features = query * scales.reshape(-1, *[1] * (query.ndim - 1))
+    scale_of_row = scales.reshape(-1, *[1] * (query.ndim - 1))
     names = np.array([f"{prefix}{at}" for at in range(len(kinds))])
-    return (
-        Records(
-            features.astype(base.features.dtype),
-            labels,
-            names,
-            names,
-            np.zeros(len(kinds), dtype=bool),
-        ),
-    )
+    return (attack_records(query * scale_of_row, labels, names, like=base),)
 
 
 def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -> np.ndarray:
     """[n] by how much each record's loss falls as parameters move to where the label leads by more,
     most first when sorted: a small step of training without it goes the other way.
     """
-    bounds, up, labels = (
-        bounds_of(model),
-        lead_gradient(model, query, label),
-        torch.from_numpy(records.labels),
-    )
+    bounds = bounds_of(model)
+    up = lead_gradient(model, query, label)
+    labels = torch.from_numpy(records.labels)
     features = np.asarray(records.features)
 
     def losses(step: float) -> np.ndarray:
-        moved = {name: each + step * up[name] for name, each in bounds.parameters(model).items()}
+        parameters = bounds.parameters(model)
+        moved = {name: parameter + step * up[name] for name, parameter in parameters.items()}
         with torch.no_grad():
-            return softplus(-label_leads(bounds.logits(model, features, moved), labels)).numpy()
+            leads = label_leads(bounds.logits(model, features, moved), labels)
+            return softplus(-leads).numpy()
 
     return losses(STEP) - losses(-STEP)

@@ -112,13 +112,10 @@ def private_trainings(
         "randomised labels": LocalRR(),
     }
     protects = {EXACT: RECORD, **{name: method.protects for name, method in methods.items()}}
-    rigorous = [name for name, profile in profiles.items() if profile.accounting == "rigorous"][:1]
-    keys: list[Key] = [
-        {"profile": name, "series": series, "protects": what, "eps": budget}
-        for name in rigorous
-        for series, what in protects.items()
-        for budget in eps
-    ]
+    rigorous = [name for name, profile in profiles.items() if profile.accounting == "rigorous"]
+    keys: list[Key] = []
+    for series, what in protects.items():
+        keys += grid(profile=rigorous[:1], series=[series], protects=[what], eps=eps)
 
     def rows(entry: Entry) -> pd.DataFrame:
         return trained_heads(entry, keys, run, methods, delta, seeds) if keys else pd.DataFrame()
@@ -126,7 +123,8 @@ def private_trainings(
     def shown(rows: pd.DataFrame) -> Shown:
         plain = float(rows["plain SGD"].iloc[0])
         found = wide(rows, ["series", "protects"], "eps", "accuracy", eps, "eps = {:g}")
-        last = pd.DataFrame([["plain SGD", "nothing", *[plain] * len(eps)]], columns=found.columns)
+        without_privacy = ["plain SGD", "nothing", *[plain] * len(eps)]
+        last = pd.DataFrame([without_privacy], columns=found.columns)
         table = pd.concat([found, last], ignore_index=True)
         xlabel = "total eps, any number of queries"
         draw = lines("eps", "accuracy", xlabel, "accuracy", level=plain, level_name="plain SGD")
@@ -173,9 +171,11 @@ def trained_heads(
         raise ConfigError(
             f"{entry.artifact.id}: the run needs certificate=stability and model=linear"
         )
-    bench, test = _bench(entry, model), model.problem.dataset.test
+    bench = _bench(entry, model)
+    test = model.problem.dataset.test
     exact = ReleaseWeights.expectation(model, test.features, test.labels)
-    queries, found = model.features(test.features, "float64"), []
+    queries = model.features(test.features, "float64")
+    found = []
 
     def right(weights: Weights) -> float:
         return float((bench.labels(weights, queries) == test.labels).mean())
@@ -196,7 +196,8 @@ def trained_heads(
 
 def _bench(entry: Entry, model: LinearModel) -> Bench:
     """A linear head without bias (the features bring one), at zero, on the model's features."""
-    dataset, settings = model.problem.dataset, model.settings
+    dataset = model.problem.dataset
+    settings = model.settings
     if dataset.declared_size is None:
         raise ConfigError(
             f"{entry.artifact.id}: every method needs a public size: give dataset.declared_size"
@@ -283,16 +284,17 @@ def students(
         trained: how many DP-SGD teachers are trained; draws go through them in turn.
     """
     by_label = {teacher.label: teacher for teacher in teachers}
-    keys = [
-        {"teacher": teacher.label, "profile": name}
-        for teacher in teachers
-        for name in profiles
-        if name in teacher.mechanisms
-    ]
+    keys: list[Key] = []
+    for teacher in teachers:
+        names = [name for name in profiles if name in teacher.mechanisms]
+        keys += grid(teacher=[teacher.label], profile=names)
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        teacher, name, profile = by_label[key["teacher"]], key["profile"], profiles[key["profile"]]
-        own, mechanism = (*run, *teacher.run), teacher.mechanisms[name]
+        teacher = by_label[key["teacher"]]
+        name = key["profile"]
+        profile = profiles[key["profile"]]
+        own = (*run, *teacher.run)
+        mechanism = teacher.mechanisms[name]
         if mechanism in TRAINED:
             if mechanism == "dpsgd" and dpsgd is None:
                 raise ConfigError(
@@ -301,21 +303,19 @@ def students(
                 )
             how = dpsgd if mechanism == "dpsgd" else None
             found = private_labels(entry, name, own, how, Budget(eps, delta, draws), trained)
-            accuracy = float((found == entry.data(name, own)[0].dataset.test.labels).mean())
-            offers = [(accuracy, lambda asked, draw: found[draw % len(found), asked])] * len(
-                queries
-            )
+            prepared, _ = entry.data(name, own)
+            is_right = found == prepared.dataset.test.labels
+            accuracy = float(is_right.mean())
+            offer = (accuracy, lambda asked, draw: found[draw % len(found), asked])
+            offers = [offer] * len(queries)
         else:
             mechanism = profile.many if mechanism == "many" else mechanism
             ensemble = (*own, f"ensemble.members={teacher.members}")
-            evidence = entry.run(name, ensemble, f"{teacher.members} members").evidence(
-                profile.vote
-            )
+            finished = entry.run(name, ensemble, f"{teacher.members} members")
+            evidence = finished.evidence(profile.vote)
             accuracy = evidence.accuracy
-            offers = [
-                sold(evidence, mechanism, Budget(eps, delta, number), profile.bounds)
-                for number in queries
-            ]
+            budgets = [Budget(eps, delta, number) for number in queries]
+            offers = [sold(evidence, mechanism, one, profile.bounds) for one in budgets]
         about = {"mechanism": mechanism, "members": teacher.members}
         for number, (right, answers) in zip(queries, offers, strict=True):
             entry.runs.console.note(f"students: {teacher.label}, {name}, {number} labels")
@@ -325,12 +325,9 @@ def students(
                 "teacher, noise-free": accuracy,
                 "labels right, expected": right,
             }
-            judged = {
-                "student": float(each.mean()),
-                "low": float(each.min()),
-                "high": float(each.max()),
-            }
-            yield {**about, **known, **judged}
+            mean = float(each.mean())
+            ends = {"low": float(each.min()), "high": float(each.max())}
+            yield {**about, **known, "student": mean, **ends}
 
     def shown(rows: pd.DataFrame) -> Shown:
         columns: Key = {"x": "student", "y": "teacher", "series": "rules", "panels": "labels"}
@@ -342,7 +339,8 @@ def students(
             f"Test accuracy of students: mean and range of {draws} draws.", points, draw
         )
         notes = tuple(note.format(eps=eps, delta=delta, draws=draws) for note in STUDENTS_NOTES)
-        return Shown(rows, [figure], notes, measured=rows[rows["labels"] == queries[0]])
+        fewest_labels = rows[rows["labels"] == queries[0]]
+        return Shown(rows, [figure], notes, measured=fewest_labels)
 
     def compared(key: Key) -> Key:
         return {key["teacher"]: "student"}
@@ -380,24 +378,25 @@ def private_labels(
         first = settings.training.seed  # a run's first initialisation is its own
         seeds = range(first, first + trained)
         benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in seeds]
-        fitted = [
-            dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)
-        ]
         single = test.features.astype(np.float32)
-        return np.stack(
-            [bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)]
-        )
+        labels = []
+        for seed, bench in enumerate(benches):
+            weights = dpsgd.fit(bench, budget.eps, budget.delta, seed)
+            labels.append(bench.labels(weights, single))
+        return np.stack(labels)
     model = entry.model(name, own).linear_head
     if model is None:
         raise ConfigError(
             f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear"
         )
-    phi, theta = model.phi(test.features), model.trained.weight.numpy()
+    phi = model.phi(test.features)
+    theta = model.trained.weight.numpy()
     sigma = noise_scale(model.l2_sensitivity, weights_budget(budget.eps, budget.delta))
-    noise = (
-        np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(budget.queries)
-    )
-    return np.stack([labels_of(phi @ (theta + sigma * z).T) for z in noise])
+    labels = []
+    for draw in range(budget.queries):
+        noise = np.random.default_rng(draw).standard_normal(theta.shape)
+        labels.append(labels_of(phi @ (theta + sigma * noise).T))
+    return np.stack(labels)
 
 
 def sold(
@@ -406,19 +405,22 @@ def sold(
     """The expected accuracy of labels sold one by one, each with noise of its own, and the
     labels.
     """
-    labels, seen = evidence.prediction, evidence.distance
+    labels = evidence.prediction
+    seen = evidence.distance
     if MECHANISMS[name].needs == "votes":
         if evidence.tally is None or evidence.votes is None:
             raise ConfigError(
                 f"mechanism={name} needs the votes of an ensemble: give the teacher more members"
             )
-        labels, seen = evidence.votes, evidence.tally
-    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).for_changed_votes(
-        evidence.changed_votes
-    )
-    return evidence.expected_accuracy(mechanism), lambda asked, draw: mechanism.release(
-        labels[asked], seen[asked], SeededRandomness(draw)
-    )
+        labels = evidence.votes
+        seen = evidence.tally
+    of_one_vote = afford(MECHANISMS[name], budget, evidence.classes, bounds)
+    mechanism = of_one_vote.for_changed_votes(evidence.changed_votes)
+
+    def answers(asked: np.ndarray, draw: int) -> np.ndarray:
+        return mechanism.release(labels[asked], seen[asked], SeededRandomness(draw))
+
+    return evidence.expected_accuracy(mechanism), answers
 
 
 def taught(
@@ -438,25 +440,28 @@ def taught(
             f"queries={number} is too many: there are {len(test)} test records, and some must "
             "remain to judge the student"
         )
-    loss, clip = settings.training.loss, settings.training.clip  # which has no effect on plain SGD
+    loss = settings.training.loss
+    clip = settings.training.clip  # it has no effect on plain SGD
     batch = BatchConfig(n_max=2 * number + 10)
     training = TrainingConfig(loss=loss, clip=clip, batch=batch, dtype="float32", **vars(student))
-    names, accuracies = np.array([f"query{row}" for row in range(number)]), []
+    names = np.array([f"query{row}" for row in range(number)])
+    accuracies = []
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(test))
-        asked, left = order[:number], order[number:]
-        bench = replace(
-            entry.bench(name, own, seed=draw, dtype="float32"), size=number, training=training
-        )
+        asked = order[:number]
+        left = order[number:]
+        bench = entry.bench(name, own, seed=draw, dtype="float32")
+        bench = replace(bench, size=number, training=training)
         labels = answers(asked, draw).astype(np.int64)
-        weights = train_sgd(
-            bench, Records(test.features[asked], labels, names, names, np.ones(number, dtype=bool))
-        )
+        is_public = np.ones(number, dtype=bool)
+        records = Records(test.features[asked], labels, names, names, is_public)
+        weights = train_sgd(bench, records)
         accuracies.append(bench.accuracy(weights, test.take(left)))
     return np.array(accuracies)
 
 
-ALONE, BELOW = "private network", "head with removals on private features"
+ALONE = "private network"
+BELOW = "head with removals on private features"
 MOST_NOISES_TRIED = 12
 UNTRAINED = "head with removals on untrained features"
 SHARE = 11  # of the budget: ten parts for the network, one for removals, as published
@@ -542,16 +547,22 @@ def private_features(
 
     def plain(prepared: Prepared, settings: RunSettings) -> list[Key]:
         bench = _bench_of_network(prepared.dataset, network, 0)
-        return [{"accuracy": bench.accuracy(train_sgd(bench, bench.single), prepared.dataset.test)}]
+        weights = train_sgd(bench, bench.single)
+        return [{"accuracy": bench.accuracy(weights, prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, total, way, seed = key["profile"], key["eps"], key["way"], key["seed"]
+        name = key["profile"]
+        total = key["eps"]
+        way = key["way"]
+        seed = key["seed"]
         profile = profiles[name]
         dpsgd = by_eps[total].dpsgd
         head_strength = strength if way == UNTRAINED else by_eps[total].strength
         # of eps and of delta, for the network
-        share = {ALONE: (1.0, 1.0), BELOW: (1 - 1 / SHARE, 0.1), UNTRAINED: (0.0, 0.0)}[way]
-        one = of_one(share[0] * total, share[1] * delta, removals, profile.accounting == "paper")
+        shares = {ALONE: (1.0, 1.0), BELOW: (1 - 1 / SHARE, 0.1), UNTRAINED: (0.0, 0.0)}
+        eps_share, delta_share = shares[way]
+        as_published = profile.accounting == "paper"
+        one = of_one(eps_share * total, delta_share * delta, removals, as_published)
 
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             started = time.perf_counter()
@@ -559,19 +570,16 @@ def private_features(
             weights: Weights = dict(bench.head.named_parameters())
             if way != UNTRAINED:
                 weights = dpsgd.fit(bench, *one, seed)
-            spent = {
-                "network eps": one[0],
-                "network delta": one[1],
-                "training": time.perf_counter() - started,
-            }
+            seconds = time.perf_counter() - started
+            spent = {"network eps": one[0], "network delta": one[1], "training": seconds}
             if way == ALONE:
                 return [{**spent, "accuracy": bench.accuracy(weights, prepared.dataset.test)}]
-            seen = replace(
-                prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights))
-            )
-            unit = budget(profile, 1.0, (1 - share[0]) * total, (1 - share[1]) * delta)
+            dataset = _seen(prepared.dataset, partial(features, bench, weights))
+            seen = replace(prepared, dataset=dataset)
+            unit = budget(profile, 1.0, (1 - eps_share) * total, (1 - delta_share) * delta)
             trained, sigma = head(entry, name, seen, unit, head_strength, seed)
-            one_head, started = trained.head, time.perf_counter()
+            one_head = trained.head
+            started = time.perf_counter()
             one_head.remove(trained.x[:1], trained.targets[:1])
             found = {"removal": time.perf_counter() - started, "sigma": sigma}
             return [{**spent, **found, "accuracy": accuracy(trained.model, seen.dataset.test)}]
@@ -581,15 +589,11 @@ def private_features(
             f"{way} {total} {delta} {one} {profile.accounting} {removals} {head_strength} {of} "
             f"{network} {seed}"
         )
-        found = once(entry, name, run, f"{way}, eps = {total:g} ({name}), seed {seed}", make, on)[0]
-        public = once(
-            entry,
-            next(iter(profiles)),
-            run,
-            "the network without privacy",
-            plain,
-            f"plain {network}",
-        )[0]
+        label = f"{way}, eps = {total:g} ({name}), seed {seed}"
+        (found,) = once(entry, name, run, label, make, on)
+        first = next(iter(profiles))
+        label = "the network without privacy"
+        (public,) = once(entry, first, run, label, plain, f"plain {network}")
         yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
     def head(
@@ -611,9 +615,11 @@ def private_features(
         """
         sigma = 1.0
         for _ in range(MOST_NOISES_TRIED):
-            settings = entry.data(name, (*run, *settings_of(head_strength, sigma, seed)))[1]
+            own = (*run, *settings_of(head_strength, sigma, seed))
+            _, settings = entry.data(name, own)
             trained = removing(seen, settings, entry.artifact.id)
-            needed = removals * mean_bounds(trained, 4 * removals)[column_of(profiles[name])] / unit
+            bounds = mean_bounds(trained, 4 * removals)
+            needed = removals * bounds[column_of(profiles[name])] / unit
             if 0.8 * sigma <= needed <= sigma:
                 return trained, sigma
             sigma = float(f"{1.05 * needed:.3g}")
@@ -680,8 +686,6 @@ def _bench_of_network(dataset: Dataset, network: Network, seed: int) -> Bench:
 
 def _seen(dataset: Dataset, extract: Any) -> Dataset:
     """The dataset with features made of its images."""
-    train, test = (
-        replace(records, features=extract(records.features))
-        for records in (dataset.train, dataset.test)
-    )
+    train = replace(dataset.train, features=extract(dataset.train.features))
+    test = replace(dataset.test, features=extract(dataset.test.features))
     return replace(dataset, train=train, test=test)

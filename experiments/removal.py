@@ -133,11 +133,9 @@ def published(step: NewtonStep, objective: Objective) -> float:
 
 def budget(profile: Profile, sigma: float, eps: float, delta: float) -> float:
     """How much residual noise of this size hides: by the exact curve, or by 003's line 16."""
-    return sigma * (
-        eps / math.sqrt(2 * math.log(1.5 / delta))
-        if profile.accounting == "paper"
-        else gaussian_mu(eps, delta)
-    )
+    if profile.accounting == "paper":
+        return sigma * (eps / math.sqrt(2 * math.log(1.5 / delta)))
+    return sigma * gaussian_mu(eps, delta)
 
 
 def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
@@ -165,31 +163,25 @@ def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key
 
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, entry.artifact.id)
-        head, right = trained.head, accuracy(trained.model, prepared.dataset.test)
-        return [
-            {
-                "accuracy": right,
-                "start": head.residual,
-                "n": head.count,
-                **mean_bounds(trained, records),
-            }
-        ]
+        head = trained.head
+        right = accuracy(trained.model, prepared.dataset.test)
+        about = {"accuracy": right, "start": head.residual, "n": head.count}
+        return [{**about, **mean_bounds(trained, records)}]
 
-    return once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")[0]
+    (found,) = once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")
+    return found
 
 
 def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
     """The mean bound of removing one record, of so many: 003's ("paper"), and ours."""
     head = trained.head
-    steps = [
-        head.copy().remove(trained.x[[row]], trained.targets[[row]])
-        for row in trained.drawn(records)
-    ]
-    ours = [step.after - step.before for step in steps]
-    return {
-        "paper": float(np.mean([published(step, trained.objective) for step in steps])),
-        "ours": float(np.mean(ours)),
-    }
+    paper = []
+    ours = []
+    for row in trained.drawn(records):
+        step = head.copy().remove(trained.x[[row]], trained.targets[[row]])
+        paper.append(published(step, trained.objective))
+        ours.append(step.after - step.before)
+    return {"paper": float(np.mean(paper)), "ours": float(np.mean(ours))}
 
 
 def averaged(
@@ -204,21 +196,24 @@ def averaged(
     """The mean over draws of b of what ``probed`` finds; ``low``, ``high``: the range of the
     accuracies.
     """
-    found = [
-        probed(entry, name, (*run, *settings_of(strength, sigma, seed)), records)
-        for seed in range(draws)
-    ]
+    found = []
+    for seed in range(draws):
+        own = (*run, *settings_of(strength, sigma, seed))
+        found.append(probed(entry, name, own, records))
     each = pd.DataFrame(found)
-    return {**each.mean(), "low": each["accuracy"].min(), "high": each["accuracy"].max()}
+    accuracies = each["accuracy"]
+    return {**each.mean(), "low": accuracies.min(), "high": accuracies.max()}
 
 
 def supported(profile: Profile, found: Key, total: float) -> float:
     """How many removals a budget is expected to pay for, one at a time; at most as many as there
     are records.
     """
-    paper = profile.accounting == "paper"
-    some = total / found["paper"] if paper else max(0.0, total - found["start"]) / found["ours"]
-    return float(min(math.floor(some), found["n"]))
+    if profile.accounting == "paper":
+        affordable = total / found["paper"]
+    else:
+        affordable = max(0.0, total - found["start"]) / found["ours"]
+    return float(min(math.floor(affordable), found["n"]))
 
 
 def column_of(profile: Profile) -> str:
@@ -266,15 +261,15 @@ def removal_settings(
     keys = grid(**{"profile": profiles, "lambda": strengths, "sigma": sigmas}, **named(data))
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, profile = key["profile"], profiles[key["profile"]]
+        name = key["profile"]
+        profile = profiles[key["profile"]]
         found = averaged(entry, name, run, key["lambda"], key["sigma"], draws, records)
         total = budget(profile, key["sigma"], eps, delta)
-        about = {"bound of one removal": found[column_of(profile)], "budget": total}
-        yield {
-            **{end: found[end] for end in ENDS},
-            **about,
-            "removals": supported(profile, found, total),
-        }
+        row = {end: found[end] for end in ENDS}
+        row["bound of one removal"] = found[column_of(profile)]
+        row["budget"] = total
+        row["removals"] = supported(profile, found, total)
+        yield row
 
     def shown(rows: pd.DataFrame) -> Shown:
         figures = settings_figures(rows, f"eps = {eps:g}, delta = {delta:g}", draws)
@@ -286,8 +281,9 @@ def removal_settings(
         return Shown(rows, [figures[name] for name in show], (note, *SETTINGS_NOTES))
 
     def compared(key: Key) -> Key:
-        plainest = (key["lambda"], key["sigma"]) == (min(strengths), min(sigmas))
-        return {"accuracy, least lambda and sigma": "accuracy"} if plainest else {}
+        if key["lambda"] > min(strengths) or key["sigma"] > min(sigmas):
+            return {}
+        return {"accuracy, least lambda and sigma": "accuracy"}
 
     return Kind(keys, ("profile", "lambda", "sigma"), through(keys, measure), shown, compared)
 
@@ -392,8 +388,11 @@ def removal_budgets(
     keys = grid(**{"profile": profiles, "lambda": strengths, "eps": eps})
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, strength, profile = key["profile"], key["lambda"], profiles[key["profile"]]
-        unit, sigma = budget(profile, 1.0, key["eps"], delta), 1.0
+        name = key["profile"]
+        strength = key["lambda"]
+        profile = profiles[key["profile"]]
+        unit = budget(profile, 1.0, key["eps"], delta)
+        sigma = 1.0
         # with more noise the weights are longer, and a removal's bound is another
         for _ in range(8):
             found = averaged(entry, name, run, strength, sigma, draws, records)
@@ -456,7 +455,8 @@ def removal_bounds(
         removals: how many records go, one at a time and ``batch`` at a time; a point for ``every``
             so many.
     """
-    each, many = "one at a time", f"{batch} at a time"
+    each = "one at a time"
+    many = f"{batch} at a time"
     ways = {
         "paper": (
             f"worst case, {each}",
@@ -471,11 +471,9 @@ def removal_bounds(
             f"measured after each, {each}",
         ),
     }
-    keys = [
-        {"profile": name, "way": way}
-        for name, profile in profiles.items()
-        for way in ways[profile.accounting]
-    ]
+    keys: list[Key] = []
+    for name, profile in profiles.items():
+        keys += grid(profile=[name], way=ways[profile.accounting])
     step = math.lcm(every, batch)
     counts = range(step, removals + 1, step)
 
@@ -485,21 +483,25 @@ def removal_bounds(
             raise ConfigError(
                 f"removals={removals} exceeds {len(trained.x)}, the number of training records"
             )
-        anew = (*_anew(trained, removals, 1, each), *_anew(trained, removals, batch, many))
-        found = [*anew, *_kept(trained, removals, each)]
+        found = [
+            *_anew(trained, removals, 1, each),
+            *_anew(trained, removals, batch, many),
+            *_kept(trained, removals, each),
+        ]
         columns = ("accounting", "way", "removed", "residual")
         return [dict(zip(columns, line, strict=True)) for line in found if line[2] in counts]
 
     def rows(entry: Entry) -> pd.DataFrame:
-        on, words = f"bounds {removals} {batch} {every}", f"removing {removals} records"
+        on = f"bounds {removals} {batch} {every}"
+        words = f"removing {removals} records"
         found = once(entry, next(iter(profiles)), run, words, make, on)
-        chosen = [
-            {**{key: value for key, value in row.items() if key != "accounting"}, "profile": name}
-            for name, profile in profiles.items()
-            for row in found
-            if row["accounting"] == profile.accounting and row["way"] in ways[profile.accounting]
-        ]
-        return pd.DataFrame(chosen)
+        every_way = pd.DataFrame(found)
+        chosen = []
+        for name, profile in profiles.items():
+            of_profile = every_way[every_way["accounting"] == profile.accounting]
+            of_ways = of_profile[of_profile["way"].isin(ways[profile.accounting])]
+            chosen.append(of_ways.drop(columns="accounting").assign(profile=name))
+        return pd.concat(chosen, ignore_index=True)
 
     def shown(rows: pd.DataFrame) -> Shown:
         shown_as = {
@@ -511,9 +513,8 @@ def removal_bounds(
             f"bound, Hessian kept up, {each}": "data-dependent bound, Hessian updated in place",
             f"measured after each, {each}": "residual measured after further Newton steps",
         }
-        points = rows.assign(series=rows["way"].map(shown_as) + " (" + rows["profile"] + ")")[
-            ["removed", "series", "residual"]
-        ]
+        series = rows["way"].map(shown_as) + " (" + rows["profile"] + ")"
+        points = rows.assign(series=series)[["removed", "series", "residual"]]
         draw = lines(
             "removed",
             "residual",
@@ -539,21 +540,20 @@ def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[L
     """With matrices formed anew for each step, as 003 does: its bounds, ours on the same steps,
     and what they leave.
     """
-    head, objective, gone = trained.head, trained.objective, trained.drawn(removals)
+    head = trained.head
+    objective = trained.objective
+    gone = trained.drawn(removals)
     worst = bound = 0.0
     for removed in range(size, removals + 1, size):
-        rows, left = gone[removed - size : removed], trained.left(gone[:removed])
+        rows = gone[removed - size : removed]
+        left = trained.left(gone[:removed])
         step = head.remove(trained.x[rows], trained.targets[rows], remaining=left[0])
         worst += 4 * worst_step_increase(GAMMA, size, head.count, objective.strength)
         bound += published(step, objective)
         yield "paper", f"worst case, {words}", removed, worst
         yield "paper", f"bound, {words}", removed, bound
-        yield (
-            "paper",
-            f"residual, {words}",
-            removed,
-            objective.gradient(head.weight, *left, head.tilt).norm_bound,
-        )
+        gradient = objective.gradient(head.weight, *left, head.tilt)
+        yield "paper", f"residual, {words}", removed, gradient.norm_bound
         yield "rigorous", f"bound, {words}", removed, head.residual
 
 
@@ -561,7 +561,9 @@ def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
     """With matrices that are kept up, one record at a time; and with the residual measured after
     each.
     """
-    head, polished, gone = trained.head, trained.head, trained.drawn(removals)
+    head = trained.head
+    polished = trained.head
+    gone = trained.drawn(removals)
     for removed, row in enumerate(gone, start=1):
         for one in (head, polished):
             one.remove(trained.x[[row]], trained.targets[[row]])
@@ -584,28 +586,23 @@ def removal_difficulty(
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, "removal_difficulty")
         one_by_one = zip(trained.x[:, None], trained.targets[:, None], strict=True)
-        head = trained.head
-        moved = np.array([head.copy().remove(x, targets).length for x, targets in one_by_one])
+        steps = [trained.head.copy().remove(x, targets) for x, targets in one_by_one]
+        moved = np.array([step.length for step in steps])
         order = np.argsort(moved)
-        labels = (
-            trained.targets.argmax(axis=1)
-            if trained.targets.shape[1] > 1
-            else trained.targets[:, 0] > 0
-        )
+        labels = trained.targets.argmax(axis=1)
+        if trained.targets.shape[1] == 1:
+            labels = trained.targets[:, 0] > 0
         side = math.isqrt(trained.x.shape[1])  # beside the pixels there is the bias
         pixels = [f"p{at}" for at in range(side * side)]
-        return [
-            {
-                "profile": EVERY,
-                "side": which,
-                "rank": rank,
-                "digit": prepared.dataset.classes[int(labels[row])],
-                "moved": moved[row],
-                **dict(zip(pixels, trained.x[row].tolist(), strict=False)),
-            }
-            for which, chosen in (("hardest", order[::-1][:shown]), ("easiest", order[:shown]))
-            for rank, row in enumerate(chosen, start=1)
-        ]
+        found = []
+        for which, chosen in (("hardest", order[::-1][:shown]), ("easiest", order[:shown])):
+            for rank, row in enumerate(chosen, start=1):
+                about = {"profile": EVERY, "side": which, "rank": rank}
+                about["digit"] = prepared.dataset.classes[int(labels[row])]
+                about["moved"] = moved[row]
+                image = dict(zip(pixels, trained.x[row].tolist(), strict=False))
+                found.append({**about, **image})
+        return found
 
     def rows(entry: Entry) -> pd.DataFrame:
         found = once(
@@ -663,21 +660,19 @@ def removal_times(
 
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, "removal_times")
-        size = {
-            "records": len(trained.x),
-            "features": trained.x.shape[1],
-            "outputs": trained.targets.shape[1],
-        }
-        found = {
-            "training": trained.seconds,
-            "paper": _timed(trained, anew, True),
-            "ours": _timed(trained, removals, False),
-        }
+        records, features = trained.x.shape
+        outputs = trained.targets.shape[1]
+        size = {"records": records, "features": features, "outputs": outputs}
+        paper = _timed(trained, anew, True)
+        ours = _timed(trained, removals, False)
+        found = {"training": trained.seconds, "paper": paper, "ours": ours}
         return [{**size, **found, "accuracy": accuracy(trained.model, prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        row, on = key["row"], f"times {removals} {anew}"
-        found = once(entry, next(iter(profiles)), by_label[row], f"times: {row}", make, on)[0]
+        row = key["row"]
+        on = f"times {removals} {anew}"
+        first = next(iter(profiles))
+        (found,) = once(entry, first, by_label[row], f"times: {row}", make, on)
         each = {name: found.pop(name) for name in ("paper", "ours")}
         removal = each[column_of(profiles[key["profile"]])]
         yield {**found, "removal": removal, "training / removal": found["training"] / removal}
@@ -698,7 +693,9 @@ def _timed(trained: Removing, removals: int, anew: bool) -> float:
     """The median of the seconds that one record's removal takes, the Hessian formed ``anew`` for
     each or kept up.
     """
-    head, taken, gone = trained.head, [], trained.drawn(removals)
+    head = trained.head
+    taken = []
+    gone = trained.drawn(removals)
     for count, row in enumerate(gone, start=1):
         remaining = trained.left(gone[:count])[0] if anew else None
         started = time.perf_counter()
@@ -754,8 +751,10 @@ def answered_at_random(
     return float(np.mean(shares))
 
 
-WITH, WITHOUT = "with certificates", "without"
-AT_RANDOM, SPREAD = "at random", "spread by the key"
+WITH = "with certificates"
+WITHOUT = "without"
+AT_RANDOM = "at random"
+SPREAD = "spread by the key"
 
 
 @kind
@@ -796,48 +795,46 @@ def answered_while_waiting(
                 "members=2 or more"
             )
         columns = [*certificates.members, *certificates.member_distances]
+        table = {f"c{index}": column for index, column in enumerate(columns)}
         home = assign_shards(np.unique(prepared.dataset.train.units), settings.ensemble)
         facts = {"home": home.tolist(), "classes": prepared.classes}
-        return pd.DataFrame({f"c{at}": column for at, column in enumerate(columns)}), facts
+        return pd.DataFrame(table), facts
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        overrides = entry.overrides(
-            key["profile"], (*run, "relation=@unlearning", f"ensemble.members={members}")
-        )
+        own = (*run, "relation=@unlearning", f"ensemble.members={members}")
+        overrides = entry.overrides(key["profile"], own)
         label = f"{members} members, {key['profile']}"
         frame, facts = entry.runs.once(overrides, label, make, "votes")
         labels, distances = np.split(frame.to_numpy().T, 2)
-        home, classes = np.array(facts["home"]), int(facts["classes"])
+        home = np.array(facts["home"])
+        classes = int(facts["classes"])
         seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
         if key["who"] == AT_RANDOM:
             number = min(key["requests"], len(home))
             rng = np.random.default_rng(0)
             share = answered_at_random(seen, labels, home, number, rng, classes, draws)
         else:
-            share = float(
-                answerable(seen, labels, spread_requests(members, key["requests"]), classes).mean()
-            )
+            affected = spread_requests(members, key["requests"])
+            share = float(answerable(seen, labels, affected, classes).mean())
         k = int(np.median(distances)) + 1
         series = f"{key['certificates']}, {key['who']} ({key['profile']})"
-        orders = {
-            "d log d": members * math.log(members),
-            "kd log(kd)": k * members * math.log(k * members),
-        }
+        without = members * math.log(members)
+        within = k * members * math.log(k * members)
+        orders = {"d log d": without, "kd log(kd)": within}
         yield {"series": series, "answered": share, "k": k, **orders}
 
     def shown(rows: pd.DataFrame) -> Shown:
         about = [*rows.columns.intersection(["data"]), "series", "k"]
-        table = wide(
-            rows, about, "requests", "answered", requests[:: max(1, len(requests) // 4)], "{:,}"
-        )
-        # without: all alike
-        known = rows[(rows["certificates"] == WITH) | (rows["profile"] == rows["profile"].iloc[0])]
+        some_requests = requests[:: max(1, len(requests) // 4)]
+        table = wide(rows, about, "requests", "answered", some_requests, "{:,}")
+        # without certificates, all profiles are alike
+        is_first = rows["profile"] == rows["profile"].iloc[0]
+        known = rows[(rows["certificates"] == WITH) | is_first]
         last = known.groupby("profile")["kd log(kd)"].transform("first").max()
         alike = known["certificates"] + ", " + known["who"]
         names = known["series"].where(known["certificates"] == WITH, alike)
-        points = known.assign(**{"kd log(kd)": last, "series": names})[
-            ["requests", "series", "answered", "d log d", "kd log(kd)"]
-        ]
+        points = known.assign(**{"kd log(kd)": last, "series": names})
+        points = points[["requests", "series", "answered", "d log d", "kd log(kd)"]]
         upright = ("d log d", "kd log(kd)")
         draw = lines(
             "requests",
@@ -851,11 +848,8 @@ def answered_while_waiting(
             f"Test queries that {members} members answer while requests wait; k: a member's "
             "median stable distance, plus 1."
         )
-        return Shown(
-            table,
-            [Figure(caption, points, draw)],
-            tuple(note.format(members) for note in WAITING_NOTES),
-        )
+        notes = tuple(note.format(members) for note in WAITING_NOTES)
+        return Shown(table, [Figure(caption, points, draw)], notes)
 
     return Kind(keys, ("profile", "certificates", "who", "requests"), through(keys, measure), shown)
 
@@ -907,35 +901,32 @@ def erasure_methods(
     by_label = {one.label: one for one in sets}
 
     def measure(entry: Entry, key: Key) -> list[Key]:
-        one, method = by_label[key["set"]], key["method"]
-        own = {"sisa": (*one.certified, *one.ensemble), "certificate": one.certified}.get(
-            method, one.removal
-        )
+        one = by_label[key["set"]]
+        method = key["method"]
+        own = one.removal
+        if method == "sisa":
+            own = (*one.certified, *one.ensemble)
+        elif method == "certificate":
+            own = one.certified
 
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
-            units = np.unique(prepared.dataset.train.units)
-            gone = np.isin(
-                prepared.dataset.train.units, np.random.default_rng(0).permutation(units)[:requests]
-            )
+            unit_of_row = prepared.dataset.train.units
+            units = np.random.default_rng(0).permutation(np.unique(unit_of_row))
+            gone = np.isin(unit_of_row, units[:requests])
             return [ways[method](prepared, settings, gone)]
 
-        return once(
-            entry, name, (*one.run, *own), f"{key['set']}: {method}", make, f"{method} {requests}"
-        )
+        label = f"{key['set']}: {method}"
+        return once(entry, name, (*one.run, *own), label, make, f"{method} {requests}")
 
     def shown(rows: pd.DataFrame) -> Shown:
         some = rows[rows["seconds each"] > 0]
-        points = some.assign(
-            unit=f"{requests} requests", low=some["seconds each"], high=some["seconds each"]
-        )
+        seconds = some["seconds each"]
+        points = some.assign(unit=f"{requests} requests", low=seconds, high=seconds)
         columns: Key = {"x": "seconds each", "y": "method", "series": "set", "panels": "unit"}
         draw = partial(marks, **columns, xlabel="seconds for each record", panel="{}", log=True)
         caption = f"Seconds for each of {requests} records, by method; certificate takes none."
-        return Shown(
-            rows.drop(columns="profile"),
-            [Figure(caption, points, draw)],
-            tuple(note.format(requests) for note in ERASURE_NOTES),
-        )
+        notes = tuple(note.format(requests) for note in ERASURE_NOTES)
+        return Shown(rows.drop(columns="profile"), [Figure(caption, points, draw)], notes)
 
     return Kind(keys, ("profile", "set", "method"), through(keys, measure), shown)
 
@@ -977,30 +968,38 @@ def _row(*values: float | str) -> Key:
 
 
 def _remaining(prepared: Prepared, gone: np.ndarray) -> Prepared:
-    return replace(
-        prepared, dataset=replace(prepared.dataset, train=prepared.dataset.train.take(~gone))
-    )
+    dataset = prepared.dataset
+    remaining = replace(dataset, train=dataset.train.take(~gone))
+    return replace(prepared, dataset=remaining)
 
 
 def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
-    trained, test = removing(prepared, settings, "newton"), prepared.dataset.test
-    head, rows, model = trained.head, np.flatnonzero(gone), trained.model
-    before, allowed = head.residual, model.budget or math.inf
-    started, bounds = time.perf_counter(), []
+    trained = removing(prepared, settings, "newton")
+    test = prepared.dataset.test
+    head = trained.head
+    rows = np.flatnonzero(gone)
+    model = trained.model
+    before = head.residual
+    allowed = model.budget or math.inf
+    started = time.perf_counter()
+    bounds = []
     for count, row in enumerate(rows, start=1):
         step = head.remove(trained.x[[row]], trained.targets[[row]])
         bounds.append(step.after - step.before)
         if head.residual > allowed:
             reduce_residual(head, *trained.left(rows[:count]), allowed)
     seconds = time.perf_counter() - started
-    scores = accuracy(model, test), accuracy(model.with_weight(torch.from_numpy(head.weight)), test)
+    after = model.with_weight(torch.from_numpy(head.weight))
+    scores = accuracy(model, test), accuracy(after, test)
     promise = f"({model.config.eps:g}, {model.config.delta:g}), oblivious"
-    most = math.floor(min(float(len(trained.x)), (allowed - before) / float(np.mean(bounds))))
+    affordable = (allowed - before) / float(np.mean(bounds))
+    most = math.floor(min(float(len(trained.x)), affordable))
     return _row(seconds, seconds / len(rows), trained.seconds, *scores, 1.0, promise, most)
 
 
 def _retrain(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
-    trained, test = removing(prepared, settings, "retrain"), prepared.dataset.test
+    trained = removing(prepared, settings, "retrain")
+    test = prepared.dataset.test
     again = removing(_remaining(prepared, gone), settings, "retrain")
     scores = accuracy(trained.model, test), accuracy(again.model, test)
     return _row(
@@ -1022,9 +1021,8 @@ def _sisa(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
         model.save_shards(store)
         store.finish()
         started = time.perf_counter()
-        after = retrain_affected(
-            _remaining(prepared, gone).problem(settings), Folder.open(Path(folder), "train")
-        ).model
+        problem = _remaining(prepared, gone).problem(settings)
+        after = retrain_affected(problem, Folder.open(Path(folder), "train")).model
         seconds = time.perf_counter() - started
     scores = accuracy(model, prepared.dataset.test), accuracy(after, prepared.dataset.test)
     return _row(
@@ -1042,10 +1040,12 @@ def _certificate(prepared: Prepared, settings: RunSettings, gone: np.ndarray) ->
     model, training = _fitted(prepared, settings, LinearModel)
     test = prepared.dataset.test
     certificates = model.certify(test.features)
-    stable = certificates.stable_distance >= len(np.unique(prepared.dataset.train.units[gone]))
+    units_gone = np.unique(prepared.dataset.train.units[gone])
+    stable = certificates.stable_distance >= len(units_gone)
     right = certificates.prediction == test.labels
     after = float(right[stable].mean()) if stable.any() else float("nan")
-    supported, answered = float(np.median(certificates.stable_distance)), float(stable.mean())
+    supported = float(np.median(certificates.stable_distance))
+    answered = float(stable.mean())
     return _row(
         0.0,
         0.0,

@@ -8,12 +8,12 @@ numbers.
 """
 
 import json
+import math
 import resource
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +85,24 @@ def reproduction_report(
     record: RunRecord,
 ) -> str:
     """The report."""
-    both = [
-        s.compared.dropna(how="all", subset=[*profiles])["published"]
-        for s in sections
-        if len(s.compared)
-    ]
-    published = sum(int((theirs != UNPUBLISHED["published"]).sum()) for theirs in both)
-    beside = f", {counted(published, 'published number')} beside ours" if published else ""
-    times = [(s.source, s.title, f"{s.seconds:.1f}", f"{s.needed:.1f}") for s in sections]
+    published = 0
+    times = []
+    for section in sections:
+        times.append(
+            (section.source, section.title, f"{section.seconds:.1f}", f"{section.needed:.1f}")
+        )
+        if len(section.compared):
+            with_ours = section.compared.dropna(how="all", subset=[*profiles])
+            published += int((with_ours["published"] != UNPUBLISHED["published"]).sum())
+    made = counted(len(sections), "figure or table", "figures and tables")
+    if published:
+        numbers = counted(published, "published number")
+        made = f"{made}, {numbers} beside ours"
     parts = [
         f"# {title}",
-        f"**{counted(len(sections), 'figure or table', 'figures and tables')}{beside}.**",
+        f"**{made}.**",
         f"Data: {data}.",
-        "\n".join(f"- **{name}**: {words}" for name, words in profiles.items()),
+        _list_of_profiles(profiles),
         "## Overview",
         markdown_table(("source", "what", "seconds now", "seconds of its runs"), times),
         f"Peak memory of the process: {peak_gib:.2f} GiB. Runs that were stored are not run "
@@ -112,18 +117,21 @@ def summary(
     title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float
 ) -> str:
     """What the overview needs of one report, as json."""
-    rows = [
-        {
-            "source": section.source,
-            "title": section.title,
-            "seconds": round(max(section.seconds, section.needed)),
-            "figures": section.captions,
-            "compared": json.loads(section.compared.to_json(orient="records"))
-            if not section.compared.empty
-            else [],
-        }
-        for section in sections
-    ]
+    rows = []
+    for section in sections:
+        compared = []
+        if not section.compared.empty:
+            compared = json.loads(section.compared.to_json(orient="records"))
+        seconds = max(section.seconds, section.needed)
+        rows.append(
+            {
+                "source": section.source,
+                "title": section.title,
+                "seconds": round(seconds),
+                "figures": section.captions,
+                "compared": compared,
+            }
+        )
     whole = {
         "title": title,
         "data": data,
@@ -145,7 +153,8 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
     for title, (folder, one) in found.items():
         # edited since, or of another version: left out
         with suppress(LookupError, TypeError, ValueError, AttributeError):
-            names, artifacts = list(one["profiles"]), one["artifacts"]
+            names = list(one["profiles"])
+            artifacts = one["artifacts"]
             columns = (
                 "source",
                 "seconds",
@@ -155,24 +164,29 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
                 "measured on",
                 "difference",
             )
-            rows = [
-                [_cell({**artifact, **line}.get(column, "-")) for column in columns]
-                for artifact in artifacts
-                for line in artifact["compared"] or [{}]
-            ]
-            figures = [
-                figures_section(each["source"], each.get("figures", {}), f"{folder}/figures")
-                for each in artifacts
-            ]
+            rows = []
+            figures: list[Any] = []
+            for artifact in artifacts:
+                captions = artifact.get("figures", {})
+                figures += figures_section(artifact["source"], captions, f"{folder}/figures")
+                for line in artifact["compared"] or [{}]:
+                    values = {**artifact, **line}
+                    rows.append([_cell(values.get(column, "-")) for column in columns])
             parts += [
                 f"## {title}",
                 f"Data: {one['data']}. Report: [{folder}]({folder}/report.html).",
-                "\n".join(f"- **{name}**: {words}" for name, words in one["profiles"].items()),
+                _list_of_profiles(one["profiles"]),
                 markdown_table(columns, rows),
-                *([f"Peak memory: {one['peak_gib']:.2f} GiB."] if "peak_gib" in one else []),
-                *chain.from_iterable(figures),
             ]
+            if "peak_gib" in one:
+                parts.append(f"Peak memory: {one['peak_gib']:.2f} GiB.")
+            parts += figures
     return "\n\n".join(parts) + "\n"
+
+
+def _list_of_profiles(profiles: Mapping[str, str]) -> str:
+    """Return a list in Markdown: the name of each profile, and what it means."""
+    return "\n".join(f"- **{name}**: {words}" for name, words in profiles.items())
 
 
 def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -194,24 +208,29 @@ def _section(section: Section) -> list[str]:
     parts += figures_section(section.source, section.captions)
     for table in (section.compared, section.table):
         if not table.empty:
-            parts.append(
-                markdown_table(
-                    tuple(map(str, table.columns)), [tuple(map(_cell, row)) for row in table.values]
-                )
-            )
+            columns = tuple(map(str, table.columns))
+            parts.append(markdown_table(columns, _rows_of_cells(table)))
     if section.notes:
-        parts.append("\n".join(f"- {escape_markdown(note)}" for note in section.notes))
+        notes = [f"- {escape_markdown(note)}" for note in section.notes]
+        parts.append("\n".join(notes))
     return parts
+
+
+def _rows_of_cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return the texts of a table's cells, row by row."""
+    return [tuple(map(_cell, row)) for row in table.values]
 
 
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, float):
-        return (
-            "-" if value != value else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
-        )
-    return str(value)
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return "-"
+    if abs(value) >= 10_000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 UNPUBLISHED = {"published": "-", "difference": "no such number in the papers' text"}
@@ -240,14 +259,15 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
     Raises:
         ConfigError: the settings ask for what cannot be, or for one row twice.
     """
-    started, artifact = time.perf_counter(), entry.artifact
+    started = time.perf_counter()
+    artifact = entry.artifact
     rows = kind.rows(entry)
     data = " / ".join(rows["data"].unique()) if "data" in rows else entry.experiment.data
-    compared, captions = rows, {}
+    compared = rows
+    captions = {}
     if rows.empty:
-        shown = Shown(
-            rows, notes=("Left out of these profiles, because profile=ours has the same.",)
-        )
+        note = "Left out of these profiles, because profile=ours has the same."
+        shown = Shown(rows, notes=(note,))
     elif rows.duplicated(list(kind.index)).any():
         raise ConfigError(
             f"{artifact.id}: the settings give two rows the same {', '.join(kind.index)}"
@@ -257,17 +277,13 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
         for figure in shown.figures:
             figure.draw(record, figure.points, artifact.id + figure.name)
             captions[artifact.id + figure.name] = f"{figure.caption} Data: {data}."
-        shown = replace(
-            shown, table=shown.table.assign(**({} if "data" in rows else {"data": data}))
-        )
-        compared = _compared(
-            entry, kind, shown.table if shown.measured is None else shown.measured, data
-        )
-        tables = {
-            "": shown.table,
-            **shown.extra,
-            **({} if compared.empty else {"_published": compared}),
-        }
+        if "data" not in rows:
+            shown = replace(shown, table=shown.table.assign(data=data))
+        measured = shown.table if shown.measured is None else shown.measured
+        compared = _compared(entry, kind, measured, data)
+        tables = {"": shown.table, **shown.extra}
+        if not compared.empty:
+            tables["_published"] = compared
         for name, table in tables.items():
             record.table(artifact.id + name, table)
     notes = (*artifact.notes, *shown.notes, *without_proof(entry.used.values()))
@@ -291,26 +307,21 @@ def _compared(entry: Entry, kind: Kind, measured: pd.DataFrame, data: str) -> pd
     difference explained; then one for each number of ours that the papers' text does not give.
     """
     names = list(entry.profiles)
-    values = [
-        (what, name, row[column])
-        for row in measured.to_dict("records")
-        for what, column in kind.compared(row).items()
-        for name in (names if row["profile"] == EVERY else [row["profile"]])
-    ]
+    values = []
+    for row in measured.to_dict("records"):
+        for what, column in kind.compared(row).items():
+            profiles = names if row["profile"] == EVERY else [row["profile"]]
+            values += [(what, name, row[column]) for name in profiles]
     long = pd.DataFrame(values, columns=["what", "profile", "value"])
-    ours = long.drop_duplicates(["what", "profile"], keep="last").pivot(
-        index="what", columns="profile", values="value"
-    )
-    theirs = pd.DataFrame(
-        [(one.what, one.value, one.note or "unexplained") for one in entry.artifact.published],
-        columns=["what", "published", "difference"],
-        dtype=object,
-    )
-    both = theirs.merge(
-        ours.reindex(columns=names).reset_index(), on="what", how="outer"
-    ).set_index("what")
+    last = long.drop_duplicates(["what", "profile"], keep="last")
+    ours = last.pivot(index="what", columns="profile", values="value").reindex(columns=names)
+    published = entry.artifact.published
+    numbers = [(one.what, one.value, one.note or "unexplained") for one in published]
+    theirs = pd.DataFrame(numbers, columns=["what", "published", "difference"], dtype=object)
+    both = theirs.merge(ours.reset_index(), on="what", how="outer").set_index("what")
     order = dict.fromkeys([*theirs["what"], *long["what"]])
-    both = both.loc[list(order)].fillna(UNPUBLISHED).assign(**{"measured on": data}).reset_index()
+    both = both.loc[list(order)].fillna(UNPUBLISHED).reset_index()
+    both["measured on"] = data
     return both[["what", "published", *names, "measured on", "difference"]]
 
 
@@ -349,10 +360,9 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
                 "this cannot be changed"
             )
     compute = config.get("compute") or {}
-    common = [
-        f"data_dir={config.get('data_dir')}",
-        *(f"compute.{k}={v}" for k, v in compute.items() if v is not None),
-    ]
+    given = {key: value for key, value in compute.items() if value is not None}
+    common = [f"data_dir={config.get('data_dir')}"]
+    common += [f"compute.{key}={value}" for key, value in given.items()]
     experiment = _on_data(load_experiment(request.name), request, common)
     names = BOTH if request.profile == "both" else (request.profile,)
     profiles = {name: experiment.profiles[name] for name in names}
@@ -362,15 +372,11 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
             raise ConfigError(
                 f"only: {request.name} has no artifact {name!r}. Choose from: {', '.join(ids)}"
             )
-    entries = [
-        (artifact, _kind(request.name, experiment, artifact, profiles))
-        for artifact in experiment.artifacts
-    ]
-    made = [
-        (artifact, kind)
-        for artifact, kind in entries
-        if kind and artifact.id in (request.only or ids)
-    ]
+    made = []
+    for artifact in experiment.artifacts:
+        kind = _kind(request.name, experiment, artifact, profiles)  # it raises for any of them
+        if kind and artifact.id in (request.only or ids):
+            made.append((artifact, kind))
     return Reproduction(request, experiment, profiles, made, (*common, *request.overrides))
 
 
@@ -387,13 +393,13 @@ def _kind(
     if artifact.kind not in KINDS:
         raise ConfigError(f"{where}: unknown kind {artifact.kind!r}")
     whole = {name: experiment.profiles[name] for name in BOTH if name in experiment.profiles}
-    check_published(
-        KINDS[artifact.kind](whole, artifact.settings, where), artifact.published, where
-    )
-    if "smoke" in profiles and artifact.smoke is None:
+    make = KINDS[artifact.kind]
+    check_published(make(whole, artifact.settings, where), artifact.published, where)
+    if "smoke" not in profiles:
+        return make(profiles, artifact.settings, where)
+    if artifact.smoke is None:
         return None
-    settings = {**artifact.settings, **((artifact.smoke or {}) if "smoke" in profiles else {})}
-    return KINDS[artifact.kind](profiles, settings, where)
+    return make(profiles, {**artifact.settings, **artifact.smoke}, where)
 
 
 def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[str]) -> Experiment:
@@ -404,20 +410,14 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
     """
     keys = [word.split("=")[0].lstrip("+~") for word in request.overrides]
     if "dataset" in keys or "experiment" in keys:
-        name = compose_command("train", [*experiment.base, *common, *request.overrides])[
-            "dataset"
-        ].get("name")
-        return replace(
-            experiment,
-            data=f"{name or 'data'}, chosen by an override: the settings and notes were written "
-            "for other data",
-        )
+        config = compose_command("train", [*experiment.base, *common, *request.overrides])
+        name = config["dataset"].get("name") or "data"
+        data = f"{name}, chosen by an override: the settings and notes were written for other data"
+        return replace(experiment, data=data)
     if request.profile == "smoke":
-        experiment = replace(
-            experiment,
-            data=experiment.smoke_data or experiment.data,
-            artifacts=tuple(artifact.in_smoke() for artifact in experiment.artifacts),
-        )
+        data = experiment.smoke_data or experiment.data
+        artifacts = tuple(artifact.in_smoke() for artifact in experiment.artifacts)
+        experiment = replace(experiment, data=data, artifacts=artifacts)
     elif request.data == "original" or (request.data == "either" and experiment.original):
         bases = (experiment.on_original().base, experiment.base)
         there = [_is_there([*base, *common, *request.overrides]) for base in bases]
@@ -426,11 +426,10 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
             words = [*experiment.base, *common, *request.overrides]
             experiment = replace(experiment, data=_embedded(words) or experiment.data)
     changed = [key for key in keys if key.startswith("dataset.")]
-    return (
-        replace(experiment, data=f"{experiment.data} (overridden: {', '.join(changed)})")
-        if changed
-        else experiment
-    )
+    if not changed:
+        return experiment
+    listed = ", ".join(changed)
+    return replace(experiment, data=f"{experiment.data} (overridden: {listed})")
 
 
 def _is_there(overrides: Sequence[str]) -> bool:
@@ -461,12 +460,12 @@ def _embedded(overrides: Sequence[str]) -> str:
 
 def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:
     """Make every artifact and write the report."""
-    runs, sections, experiment = (
-        Runs(Path(job.request.runs_dir), job.common, console),
-        [],
-        job.experiment,
-    )
-    started, missing, count = time.perf_counter(), [], len(job.entries)
+    runs = Runs(Path(job.request.runs_dir), job.common, console)
+    sections = []
+    experiment = job.experiment
+    started = time.perf_counter()
+    missing = []
+    count = len(job.entries)
     console.note(
         f"{count} figures and tables. Forecast: {_forecast(job)}. Finished runs are found again."
     )
@@ -506,7 +505,8 @@ def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any
 
 def _left_out(artifact: Artifact, error: DataMissing) -> Section:
     """In the place of an artifact whose data is not there."""
-    none, notes = pd.DataFrame(), (f"Left out: {error}",)
+    none = pd.DataFrame()
+    notes = (f"Left out: {error}",)
     return Section(artifact.id, artifact.source, artifact.title, none, none, {}, notes, 0.0, 0.0)
 
 
@@ -522,15 +522,16 @@ def _forecast(job: Reproduction) -> str:
 
 def _words(profile: Profile) -> str:
     """What one k counts in a profile, and what its guarantee is worth."""
-    privacy, unlearning = RELATIONS[profile.privacy], RELATIONS[profile.unlearning]
+    privacy = RELATIONS[profile.privacy]
+    unlearning = RELATIONS[profile.unlearning]
     proof = (
         "rigorous accounting, where its conditions hold (each figure says where not)"
         if profile.accounting == "rigorous"
         else "accounting=paper: no proof of privacy"
     )
     return (
-        f"{privacy.name}: k counts {privacy.describe_edits_within_k()}; unlearning with "
-        f"{unlearning.name}: {unlearning.describe_edits_within_k()}; {proof}"
+        f"{privacy.name}: k counts {privacy.describe_neighbours()}; unlearning with "
+        f"{unlearning.name}: {unlearning.describe_neighbours()}; {proof}"
     )
 
 
@@ -539,9 +540,12 @@ def _refresh_overview(folder: Path, console: Console) -> None:
     its figures.
     """
     words = overview(summaries(folder))
-    page = report_page(
-        words, lambda name: (folder / name).read_bytes() if (folder / name).is_file() else None
-    )
+
+    def content(name: str) -> bytes | None:
+        path = folder / name
+        return path.read_bytes() if path.is_file() else None
+
+    page = report_page(words, content)
     for name, text in {"overview.md": words, "overview.html": page}.items():
         write_atomic(folder / name, text.encode(errors="replace"))
     console.note(f"overview, with every figure: {folder / 'overview.html'}")
@@ -549,14 +553,14 @@ def _refresh_overview(folder: Path, console: Console) -> None:
 
 def _show(section: Section, console: Console) -> None:
     """The table, on a terminal: the data, which every row names, once."""
-    table, column = (
-        (section.table, "data") if section.compared.empty else (section.compared, "measured on")
-    )
+    table = section.compared
+    column = "measured on"
+    if table.empty:
+        table = section.table
+        column = "data"
     if table.empty:
         return
-    data, table = " / ".join(table[column].unique()), table.drop(columns=column)
-    console.table(
-        f"{section.source}: {section.title} ({data})",
-        tuple(str(column) for column in table.columns),
-        [tuple(map(_cell, row)) for row in table.values],
-    )
+    data = " / ".join(table[column].unique())
+    table = table.drop(columns=column)
+    title = f"{section.source}: {section.title} ({data})"
+    console.table(title, tuple(map(str, table.columns)), _rows_of_cells(table))

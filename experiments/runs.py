@@ -13,7 +13,7 @@ Records are dealt out by a public hash, so that some choose settings and others 
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
@@ -50,7 +50,8 @@ from agt_cli.runs.prepare import (
 )
 
 COMMAND = "reproduce"  # of these records
-RESULTS, FACTS = "results.parquet", "facts.json"
+RESULTS = "results.parquet"
+FACTS = "facts.json"
 
 
 def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
@@ -85,7 +86,7 @@ class Standing:
     @property
     def counts(self) -> str:
         """What one k counts."""
-        return RELATIONS[self.relation].describe_edits_within_k()
+        return RELATIONS[self.relation].describe_neighbours()
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Finished(Standing):
             else "distance"
         )
         gap = self.frame["gap"].to_numpy() if "gap" in self.frame else None
-        prediction, labels = self.frame["prediction"].to_numpy(), self.frame["label"].to_numpy()
+        prediction = self.frame["prediction"].to_numpy()
+        labels = self.frame["label"].to_numpy()
         votes = prediction if gap is not None else None
         return QueryEvidence(
             labels, prediction, self.frame[column].to_numpy(), len(self.classes), gap, votes
@@ -201,7 +203,11 @@ class Runs:
             model = fit(prepared, settings, self.console)
             trained = time.perf_counter()
             test = prepared.dataset.test
-            asked, labels = (test.features, test.labels) if queries is None else (queries, None)
+            asked = test.features
+            labels: np.ndarray | None = test.labels
+            if queries is not None:
+                asked = queries
+                labels = None
             frame, ks = answers(model, asked, prepared, labels, self.console)
             seconds = {
                 "seconds_training": trained - started,
@@ -268,14 +274,14 @@ def without_proof(standings: Iterable[Standing]) -> tuple[str, ...]:
         for condition in standing.conditions:
             if not condition.held:
                 failed.setdefault(standing.relation, {}).setdefault(condition.letter, condition.why)
-    return tuple(
-        f"No proof of privacy rests on the runs with {relation}: "
-        + "; ".join(
+    sentences = []
+    for relation, reasons in failed.items():
+        clauses = [
             f"condition {letter} does not hold ({reasons[letter]})" for letter in sorted(reasons)
-        )
-        + "."
-        for relation, reasons in failed.items()
-    )
+        ]
+        listed = "; ".join(clauses)
+        sentences.append(f"No proof of privacy rests on the runs with {relation}: {listed}.")
+    return tuple(sentences)
 
 
 def signature(
@@ -292,13 +298,11 @@ def signature(
         on: which queries, in a word.
         queries: [n, ...] the queries themselves, where they are not the test records.
     """
-    what = {key: value for key, value in config.items() if key not in ("output_dir", "data_dir")}
-    for part, places in (("dataset", ("data_dir", "path", "download")), ("model", ("encoder",))):
-        what[part] = {key: value for key, value in what.get(part, {}).items() if key not in places}
+    what = _without_keys(config, "output_dir", "data_dir")
+    what["dataset"] = _without_keys(what.get("dataset", {}), "data_dir", "path", "download")
+    what["model"] = _without_keys(what.get("model", {}), "encoder")
     encoder = config.get("model", {}).get("encoder")
-    settings = encoder and {
-        key: value for key, value in encoder.items() if key not in ("cache_dir", "weights")
-    }
+    settings = encoder and _without_keys(encoder, "cache_dir", "weights")
     data = prepared.dataset
     public = (
         data.name,
@@ -309,19 +313,22 @@ def signature(
     )
     digests = (prepared.loaded.digest, data.digest, data.scaling.get("encoder"), _digest(queries))
     compute = config["compute"]
-    where = (machine(str(compute["device"])), None if compute["threads"] else default_threads())
-    text = json.dumps(
-        [what, settings, public, digests, on, _code(targets(config)), where],
-        sort_keys=True,
-        default=str,
-    )
+    threads = None if compute["threads"] else default_threads()
+    where = (machine(str(compute["device"])), threads)
+    determinants = [what, settings, public, digests, on, _code(targets(config)), where]
+    text = json.dumps(determinants, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _without_keys(node: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return a part of a configuration without some of its keys."""
+    return {key: value for key, value in node.items() if key not in keys}
 
 
 def _settled(overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of these overrides; of two that set one key, the later counts."""
-    words = tuple({word.split("=")[0].lstrip("+~"): word for word in overrides}.values())
-    return with_votes_recipe(_composed(words))
+    by_key = {word.split("=")[0].lstrip("+~"): word for word in overrides}
+    return with_votes_recipe(_composed(tuple(by_key.values())))
 
 
 def _digest(queries: np.ndarray | None) -> str | None:
@@ -391,9 +398,9 @@ def dealt(units: np.ndarray, parts: int) -> np.ndarray:
     """[n] the part, 0 to parts - 1, that each unit's rows belong to, whichever other rows there
     are.
     """
-    return (((keyed_hash(units, KEY) >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)).astype(
-        np.int64
-    )
+    high_half = keyed_hash(units, KEY) >> np.uint64(32)
+    part = (high_half * np.uint64(parts)) >> np.uint64(32)
+    return part.astype(np.int64)
 
 
 def left_out(

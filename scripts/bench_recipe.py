@@ -42,8 +42,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import agt
+from agt.data.encoding import Encoding
 from agt.data.ids import uniform
-from agt.data.table import Encoding
 from agt.models.votes_recipe import CURRENT_VERSION, VOTES_ON_TABLES
 
 FOLDS = 5

@@ -55,7 +55,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import agt
-from agt.mechanisms.objective import ObjectivePerturbation, least_strength
+from agt.mechanisms.objective import ObjectivePerturbation, min_strength
 from agt_cli.report.record import RunRecord
 
 DELTA, BATCH, CLIP = 1e-5, 1024, 1.0
@@ -159,9 +159,7 @@ def setup(split: Split, eps: float, how: Settings) -> np.ndarray:
         ObjectivePerturbation.largest_guarantee(eps, DELTA),
         ObjectivePerturbation.releasable_head(model.model),
     )
-    least = (
-        least_strength(head.trained.loss.derivative_bound, budget.eps / 2) / head.plan.normalizer
-    )
+    least = min_strength(head.trained.loss.derivative_bound, budget.eps / 2) / head.plan.normalizer
     decay = max(least, head.trained.training.weight_decay)
     mechanism = ObjectivePerturbation(eps=budget.eps, delta=budget.delta, weight_decay=decay)
     return model.release_weights(mechanism).margins(split.coded[split.test])[0]

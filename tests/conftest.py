@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as agt_cli says, before a
 
 import sys
 from collections import Counter
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,12 @@ def one_thread() -> None:
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Ledgers that tests make are in nobody's list of ledgers."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True)
+def own_list(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers of other tests about the same data are in no test's list of ledgers."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / token_hex(8)))
 
 
 @pytest.fixture(autouse=True)

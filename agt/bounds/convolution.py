@@ -245,11 +245,9 @@ class ConvRule:
             # products of an output gradient and an input.
             largest_input = _largest_of_record(inputs[:, block])
             error_bound = rounding.sum_error(positions, size[:, block] * largest_input)
-            product = products.forward(
-                inputs[:, block].rearranged(self._unfold_each_k),
-                output_gradient[:, block].rearranged(self._group_outputs),
-                self.nonnegative,
-            )
+            patches = inputs[:, block].rearranged(self._unfold_each_k)
+            gradients = output_gradient[:, block].rearranged(self._group_outputs)
+            product = products.forward(patches, gradients, self.nonnegative)
             lower, upper = (end.mT.flatten(2) for end in product)
             bounds = rounding.widen((lower, upper), error_bound)
             yield Gradient(f"{self.name}.weight", bounds, None)
@@ -340,7 +338,8 @@ class ConvRule:
         window_rows, window_columns = self.weight_shape[2:]
         rows_out, columns_out = self._output_size(shape)
         windows = patches.reshape(*shape[:-2], window_rows, window_columns, rows_out, columns_out)
-        padded = patches.new_zeros((*shape[:-2], height + 2 * first_row, width + 2 * first_column))
+        padded_size = (height + 2 * first_row, width + 2 * first_column)
+        padded = patches.new_zeros((*shape[:-2], *padded_size))
         # One pixel (i, j) of the window at a time: its entries belong to different numbers of the
         # image, so that a single addition of slices serves all positions.
         for i in range(window_rows):
@@ -410,7 +409,9 @@ class ConvRule:
         """Return how many (rows, columns) of an image a window spans, gaps of dilation included."""
         _, _, rows, columns = self.weight_shape
         row_step, column_step = self.dilation
-        return row_step * (rows - 1) + 1, column_step * (columns - 1) + 1
+        height = row_step * (rows - 1) + 1
+        width = column_step * (columns - 1) + 1
+        return height, width
 
     def _output_size(self, shape: tuple[int, ...]) -> IntPair:
         """Return the output's height and width (H', W') for an image; below 1 if it is too small.
@@ -418,12 +419,12 @@ class ConvRule:
         Args:
             shape: the shape of the image without padding, whose last two axes are H and W.
         """
-        # For the axis of rows and for that of columns: in how many places a window fits.
+        # The number of positions of a window along each of the two axes.
         axes = zip(shape[-2:], self.padding, self._window_size, self.stride, strict=True)
-        rows, columns = (
-            (length + 2 * padding - window) // stride + 1
-            for length, padding, window, stride in axes
-        )
+        positions = []
+        for length, padding, window, stride in axes:
+            positions.append((length + 2 * padding - window) // stride + 1)
+        rows, columns = positions
         return rows, columns
 
 

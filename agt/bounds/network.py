@@ -88,21 +88,30 @@ class Network:
         rules = rules_for(head)
         last = head[-1] if rules else None
         if not isinstance(last, nn.Linear):
+            end = f", but it is nn.{type(last).__name__}" if rules else ""
             raise ConfigError(
-                "model: the last layer must be nn.Linear: add an nn.Linear at the end"
+                f"model: the last layer must be nn.Linear{end}. It gives the scores from which the "
+                "loss computes probabilities: leave out what follows the last nn.Linear, or add "
+                "one at the end"
             )
         outputs = last.out_features
         logit_loss = find_loss(loss, classes)
         needed = 1 if logit_loss.one_output else classes
         if outputs != needed:
             expected = "one output" if needed == 1 else f"{needed} outputs"
+            other_loss = ""
+            if classes == 2 and outputs in (1, 2):
+                other = "cross_entropy" if outputs == 2 else "binary_cross_entropy"
+                other_loss = f", or give {{config:training.loss}}={other}"
             raise ConfigError(
                 Message(
                     "{config:training.loss}={loss} needs {expected}, but the model has {outputs}: "
-                    "change the last layer, or use another loss",
+                    "write nn.Linear({inputs}, {needed}) as the last layer" + other_loss,
                     loss=loss,
                     expected=expected,
                     outputs=outputs,
+                    inputs=last.in_features,
+                    needed=needed,
                 )
             )
         if classes == 2 and logit_loss.difference is not None:
@@ -341,9 +350,11 @@ class Network:
         first, second = torch.triu_indices(self.outputs, self.outputs, 1, device=labels.device)
         (lower, upper), largest = self._bound_differences(hidden, box, first, second)
         # pairs_of_class[c]: the indices of the pairs that contain class c.
-        pairs_of_class = torch.stack(
-            [torch.nonzero((first == c) | (second == c))[:, 0] for c in range(self.outputs)]
-        )
+        pair_lists = []
+        for c in range(self.outputs):
+            has_class = (first == c) | (second == c)
+            pair_lists.append(torch.nonzero(has_class)[:, 0])
+        pairs_of_class = torch.stack(pair_lists)
         # For each class, a bound on the floating-point error of its differences, [K, n, 1].
         errors = []
         for pairs in pairs_of_class:
@@ -357,7 +368,8 @@ class Network:
         high = upper.gather(2, pairs_of_record.expand(ks, -1, -1))
         margin_low = torch.where(swapped, -high, low)
         margin_high = torch.where(swapped, -low, high)
-        error_bound = torch.cat(errors, dim=2).gather(2, labels[:, None].expand(ks, -1, -1))
+        error_of_class = torch.cat(errors, dim=2)  # [K, n, classes]
+        error_bound = error_of_class.gather(2, labels[:, None].expand(ks, -1, -1))
         margins = rounding.widen((margin_low, margin_high), error_bound)
         # A prediction compares logits that were each rounded on their own, so the errors of two
         # logits are added to that of the difference.

@@ -167,7 +167,8 @@ class AvgPoolRule:
             [..., H, W].
         """
         share = output_gradient / self._divisors(output_gradient, shape)
-        padded = self._pad(output_gradient.new_zeros((*output_gradient.shape[:-2], *shape[-2:])))
+        zeros = output_gradient.new_zeros((*output_gradient.shape[:-2], *shape[-2:]))
+        padded = self._pad(zeros)
         for rows, columns in self._window_positions(shape):
             padded[..., rows, columns] += share
         first_row, first_column = self.padding

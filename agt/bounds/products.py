@@ -105,7 +105,9 @@ def linear_corners(x: Interval, weights: Interval) -> Bounds:
     """
     inputs = weights.shape[-1]
     # torch.broadcast_shapes would import SymPy, which takes most of a second.
-    shape = np.broadcast_shapes((*x.shape[:-1], 1), (*weights.shape[:-2], 1, weights.shape[-2]))
+    shape_of_rows = (*x.shape[:-1], 1)
+    shape_of_outputs = (*weights.shape[:-2], 1, weights.shape[-2])
+    shape = np.broadcast_shapes(shape_of_rows, shape_of_outputs)
     lower = x.lower.new_zeros(shape)
     upper = x.lower.new_zeros(shape)
     for i in range(inputs):

@@ -12,7 +12,9 @@ from agt.bounds.layer_rule import LayerRule
 from agt.bounds.linear import LinearRule
 from agt.bounds.pooling import AvgPoolRule
 from agt.bounds.reshaping import ReshapeRule
-from agt.errors import ConfigError, nearest
+from agt.bounds.unsupported import advice_for
+from agt.errors import ConfigError
+from agt.messages import Message, joined
 
 # Layer type -> a function from the layer's name and the layer to its rule. The exact type is looked
 # up: a subclass may compute something else, so it has no rule unless it is listed.
@@ -63,14 +65,7 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
         )
     # Not named_children(), which names a layer that is used twice (a shared ReLU) only once.
     layers = {name: layer for name, layer in head._modules.items() if layer is not None}
-    for name, layer in layers.items():
-        if type(layer) not in RULES:
-            kind = type(layer).__name__
-            kinds_with_rule = [layer_type.__name__ for layer_type in RULES]
-            hint = nearest(kind, kinds_with_rule)
-            raise ConfigError(
-                f"model: agt cannot compute bounds through layer {name} ({kind}){hint}"
-            )
+    _check_layer_types(layers)
     _check_record_forms(layers)
     rules = list[LayerRule]()
     nonnegative = False  # the first input is a record, whose features may be negative
@@ -81,6 +76,31 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
         rules.append(rule)
         nonnegative = _is_output_nonnegative(rule, nonnegative)
     return tuple(rules)
+
+
+def _check_layer_types(layers: dict[str, nn.Module]) -> None:
+    """Raise ConfigError if layers have no rule; the message names all of them, and what to do.
+
+    Args:
+        layers: the layer's name -> the layer, in the order of the network.
+    """
+    layers_of_advice: dict[str, list[str]] = {}
+    for name, layer in layers.items():
+        if type(layer) not in RULES:
+            is_last = layer is [*layers.values()][-1]
+            advice = advice_for(layer, RULES, is_last=is_last)
+            layers_of_advice.setdefault(advice, []).append(f"layer {name} ({type(layer).__name__})")
+    if layers_of_advice:
+        remedies = [
+            Message("{layers}. " + advice, layers=" and ".join(described))
+            for advice, described in layers_of_advice.items()
+        ]
+        raise ConfigError(
+            Message(
+                "model: agt cannot compute bounds through {remedies}",
+                remedies=joined(remedies, ". Nor can it through "),
+            )
+        )
 
 
 def _is_output_nonnegative(rule: LayerRule, input_nonnegative: bool) -> bool:
@@ -107,19 +127,19 @@ def _check_record_forms(layers: dict[str, nn.Module]) -> None:
         layers: the layer's name -> the layer, in the order of the network.
 
     Raises:
-        ConfigError: a layer cannot take what the layers before it give.
+        ConfigError: a layer does not accept the form of the previous layer's output.
     """
     previous = ""  # the description of the layer before, for the error
     form = ""  # of the values between layers: "rows" or "images", or empty while it is unknown
     for name, layer in layers.items():
         description = f"layer {name} ({type(layer).__name__})"
-        # A layer that is not listed there takes either form, and gives the form that it takes.
-        taken, given = RECORD_FORMS.get(type(layer), (form, form))
-        if form and taken != form:
-            between = "nn.Flatten()" if taken == "rows" else "nn.Unflatten()"
+        # A layer that is not listed there accepts either form, and keeps it.
+        input_form, output_form = RECORD_FORMS.get(type(layer), (form, form))
+        if form and input_form != form:
+            between = "nn.Flatten()" if input_form == "rows" else "nn.Unflatten()"
             raise ConfigError(
-                f"model: {description} takes {taken}, but the layer before it, {previous}, "
+                f"model: {description} takes {input_form}, but the layer before it, {previous}, "
                 f"gives {form}: put {between} between the two layers"
             )
         previous = description
-        form = given
+        form = output_form

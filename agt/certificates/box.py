@@ -98,6 +98,15 @@ class Certificates:
         distance_of_index = np.array([0, *self.ks], dtype=np.int64)
         return distance_of_index[self.stable_index]
 
+    @property
+    def censored(self) -> np.ndarray:
+        """Return which stable distances are cut off at the end of the grid, [n] bool.
+
+        Such a label is certified at every k for which there are bounds, so the number of edits that
+        it withstands is at least this distance, and may be larger.
+        """
+        return self.stable_index == len(self.ks)
+
     def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
         """Return one row for each k, with the certified fraction and bounds on the accuracy.
 
@@ -312,8 +321,8 @@ class _BoxedNetwork:
         )
         parts = []
         for start in range(0, len(box.ks), ks_at_once):
-            some_ks = slice(start, start + ks_at_once)
-            parts.append((select_ks(box.bounds, some_ks), rounding[some_ks]))
+            chunk = slice(start, start + ks_at_once)
+            parts.append((select_ks(box.bounds, chunk), rounding[chunk]))
         return cls(network, box.nominal, tuple(parts), queries_at_once, training.dtype, device)
 
     def load_queries(self, features: np.ndarray) -> Tensor:
@@ -436,8 +445,8 @@ def _chunk_sizes(
     # How many pairs of a query and a k fit into the memory. Queries have precedence: there are
     # several ks at once only if enough queries fit beside them.
     queries_times_ks = compute.memory_mb * 2**20 // bytes_per_query_and_k
-    most_ks = queries_times_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
-    ks_at_once = max(1, min(ks, most_ks))
+    max_ks = queries_times_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
+    ks_at_once = max(1, min(ks, max_ks))
     most_queries = queries_times_ks // ks_at_once
     queries_at_once = max(1, min(MAX_QUERIES_AT_ONCE, most_queries))
     return queries_at_once, ks_at_once

@@ -29,7 +29,7 @@ from agt.training.setup import TrainingSetup
 
 # How the templates of facts print the name of a neighbour relation: by the relation's own texts.
 FORMATS.update(
-    ball=lambda name: RELATIONS[name].describe_edits_within_k(),
+    ball=lambda name: RELATIONS[name].describe_neighbours(),
     unnested=lambda name: RELATIONS[name].reason_not_nested,
 )
 # Letter -> the names that the condition may have in records. d has one for each kind of

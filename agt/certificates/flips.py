@@ -91,8 +91,8 @@ def fewest_edits_to_change(edits_to_win: np.ndarray, answers: np.ndarray) -> np.
         answers: [m] integers, the class that answers each query.
     """
     classes = np.arange(len(edits_to_win))[:, None]
-    never = np.iinfo(np.int64).max  # the answer itself does not count
-    edits_to_other_class = np.where(classes == answers, never, edits_to_win)
+    not_counted = np.iinfo(np.int64).max  # for the answer itself
+    edits_to_other_class = np.where(classes == answers, not_counted, edits_to_win)
     return edits_to_other_class.min(axis=0)
 
 

@@ -91,12 +91,17 @@ class ClosedFormCertificates(Certificates):
     Attributes:
         distance: [n] int64, the stable distances: how many edits of the data are proved to leave
             each label unchanged. They may exceed the end of the grid.
-        logits: [n, J] float64, what the labels follow from, so that nobody computes them again;
-            None: the labels are not those of one linear head.
+        logits: [n, J] float64, from which the labels follow, stored so that they are not computed
+            again; None: the labels are not those of one linear head.
     """
 
     distance: np.ndarray
     logits: np.ndarray | None = field(default=None, kw_only=True)
+
+    @property
+    def censored(self) -> np.ndarray:
+        """Return which stable distances are cut off at the end of the grid, [n] bool: none is."""
+        return np.zeros(len(self.distance), dtype=bool)
 
     @classmethod
     def concatenate(

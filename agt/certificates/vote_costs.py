@@ -49,7 +49,7 @@ def cost_to_change_winner(
     counts = count_votes(labels, classes)
     winner = counts.argmax(axis=0)
     votes_of_winner = counts.max(axis=0)
-    least_cost = np.full(labels.shape[1], NEVER)
+    min_cost = np.full(labels.shape[1], NEVER)
     for rival in range(classes):
         # The rival wins once its votes are as many as the winner's, if it is the smaller class and
         # so wins ties; else once they are more. ``gap`` is by how much the winner's lead must
@@ -63,8 +63,8 @@ def cost_to_change_winner(
         cost = _cost_to_close_gap(costs, joining_cost, votes_for_winner, votes_for_third, gap)
         # Where the rival is the winner itself, there is nothing to change.
         cost = np.where(winner == rival, NEVER, cost)
-        least_cost = np.minimum(least_cost, cost)
-    return winner, least_cost
+        min_cost = np.minimum(min_cost, cost)
+    return winner, min_cost
 
 
 def _cost_to_close_gap(
@@ -98,21 +98,21 @@ def _cost_to_close_gap(
 
     moves = np.concatenate([leaving_cost, second_half, joining_cost])
     is_move = np.concatenate([in_halves, in_halves, votes_for_third])
-    cheapest_first = np.sort(_never_unless(is_move, moves), axis=0)
+    cheapest_first = np.sort(_cost_if_possible(is_move, moves), axis=0)
     cost_of_moves = _cheapest_sums(cheapest_first)
     cost_of_pairs, cost_with_leaver = _pair_costs(leaving_cost, joining_cost, in_pairs)
 
     # Try every number of pairs, and take the cheapest single moves for the rest of the gap.
-    most_moves = len(cost_of_moves) - 1
-    least_cost = np.full(len(gap), NEVER)
+    max_moves = len(cost_of_moves) - 1
+    min_cost = np.full(len(gap), NEVER)
     # Of the pairs, none or one leaves for a third class, which closes 1 of the gap.
     for leavers, cost_of_count in ((0, cost_of_pairs), (1, cost_with_leaver)):
         for count, cost in enumerate(cost_of_count):  # so many pairs join the rival
             closed = 2 * count + leavers
-            rest = np.clip(gap - closed, 0, most_moves)  # how many single moves are still needed
+            rest = np.clip(gap - closed, 0, max_moves)  # how many single moves are still needed
             cost_of_rest = np.take_along_axis(cost_of_moves, rest[None], axis=0)[0]
-            least_cost = np.minimum(least_cost, cost + cost_of_rest)
-    return least_cost
+            min_cost = np.minimum(min_cost, cost + cost_of_rest)
+    return min_cost
 
 
 def _pair_costs(
@@ -136,8 +136,8 @@ def _pair_costs(
         [T, n] int64, the least cost of j pairs joining and one more leaving, j = 0, ..., T - 1).
         Where there are fewer pairs both are about ``NEVER``, far above any real cost.
     """
-    joining = _never_unless(in_pairs, joining_cost)
-    leaving = _never_unless(in_pairs, leaving_cost)
+    joining = _cost_if_possible(in_pairs, joining_cost)
+    leaving = _cost_if_possible(in_pairs, leaving_cost)
     saved_by_leaving = np.where(in_pairs, joining_cost - leaving_cost, 0)
     # All three are sorted by the cost of joining, the cheapest pair of each query first.
     order = np.argsort(joining, axis=0, kind="stable")
@@ -155,7 +155,7 @@ def _pair_costs(
     return cost_of_pairs, np.minimum(cost_with_one_of_them, cost_with_a_later_one)
 
 
-def _never_unless(possible: np.ndarray, costs: np.ndarray) -> np.ndarray:
+def _cost_if_possible(possible: np.ndarray, costs: np.ndarray) -> np.ndarray:
     """Return the costs where they are possible, and ``NEVER`` elsewhere.
 
     Args:

@@ -169,10 +169,10 @@ def array_blocks(features: np.ndarray, block_bytes: int = CACHED_BYTES) -> Itera
 
 
 def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
-    """Return arrays that follow one another as one array [rows, ...].
+    """Return arrays that follow one another, joined to one array [rows, ...].
 
-    Each is copied to its place at once: many small parts that stay in memory between large ones
-    would keep the heap from being used again.
+    Each is copied into the result before the next is computed: many small arrays that stay in
+    memory between large ones would prevent that freed memory is used again.
 
     Args:
         parts: the arrays, at least one.
@@ -181,19 +181,19 @@ def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
     Raises:
         ValueError: there are fewer or more rows.
     """
-    whole = np.empty(0)
+    joined = np.empty(0)
     start = 0
     for part in parts:
         if not start:
-            whole = np.empty((rows, *part.shape[1:]), part.dtype)
-        whole[start : start + len(part)] = part
+            joined = np.empty((rows, *part.shape[1:]), part.dtype)
+        joined[start : start + len(part)] = part
         start += len(part)
     if start != rows:
         raise ValueError(
             f"only {start} rows of the data could be read, but {rows} were expected, so the "
             "file may have changed: run the command again"
         )
-    return whole
+    return joined
 
 
 def selected(features: np.ndarray, rows: np.ndarray | range) -> np.ndarray:

@@ -20,7 +20,7 @@ from agt.data.arrays import aligned_empty
 
 MAX_LEVELS = 256  # of a code: one byte
 DIGEST_BYTES = 16  # of the digest of look-ups
-LOOKUP_BLOCK_ROWS = 256  # rows that are looked up at once, so that they stay in the cache
+LOOKUP_BLOCK_ROWS = 1024  # rows that are looked up at once
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,22 @@ class Lookup:
 
     @cached_property
     def magnitude_classes(self) -> np.ndarray:
-        """Which levels have the same numbers other than 0 in the same order, signs aside.
+        """The class of each level: levels whose nonzero numbers agree, signs aside, share one.
 
         Returns:
-            [m] int64: equal for two levels exactly if they do; no two levels with a NaN do.
+            [m] int64, equal for two levels exactly if they have the same absolute values other
+            than 0 in the same order. A level with a NaN has a class of its own.
         """
         classes = np.empty(len(self.levels), dtype=np.int64)
         firsts: list[np.ndarray] = []
         for level, row in enumerate(self.levels):
             magnitudes = np.abs(row[row != 0])
-            alike = (same for same, of in enumerate(firsts) if np.array_equal(magnitudes, of))
-            classes[level] = next(alike, len(firsts))
-            if classes[level] == len(firsts):
+            for known_class, first in enumerate(firsts):
+                if np.array_equal(magnitudes, first):
+                    classes[level] = known_class
+                    break
+            else:
+                classes[level] = len(firsts)
                 firsts.append(magnitudes)
         return classes
 
@@ -59,9 +63,9 @@ class LookupGroup:
 
     Attributes:
         columns: which code of a row each look-up reads.
-        first_levels: [c] where the levels of each look-up begin among the levels of all.
-        levels: [m, w] the levels of all.
-        features: where their features stand in a row.
+        first_levels: [c] the index of each look-up's first level in ``levels``.
+        levels: [m, w] the levels of all look-ups.
+        features: the slice of a row that has their features.
     """
 
     columns: list[int]
@@ -75,8 +79,8 @@ class RowLookup:
     """How a row of codes becomes a row of features.
 
     Attributes:
-        lookups: whose features make up a row, side by side in this order; at least one, all of one
-            dtype.
+        lookups: their features make up a row, one after another in this order; at least one
+            look-up, all of one dtype.
     """
 
     lookups: tuple[Lookup, ...]
@@ -96,8 +100,8 @@ class RowLookup:
         """The same look-ups in a few large steps instead of many small ones."""
         groups = []
         start = 0
-        for width, of_width in groupby(self.lookups, lambda lookup: lookup.levels.shape[1]):
-            lookups = [*of_width]
+        for width, neighbours in groupby(self.lookups, lambda lookup: lookup.levels.shape[1]):
+            lookups = [*neighbours]
             counts = [len(lookup.levels) for lookup in lookups]
             stop = start + width * len(lookups)
             group = LookupGroup(
@@ -112,7 +116,7 @@ class RowLookup:
 
     @cached_property
     def digest(self) -> bytes:
-        """A hash of all look-ups: which codes they read, and what each code stands for.
+        """A hash of all look-ups: which codes they read, and the features of each code.
 
         With the same digest, the same codes become the same features.
         """
@@ -168,9 +172,15 @@ class RowLookup:
         for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
             rows = slice(start, start + LOOKUP_BLOCK_ROWS)
             for group in self.groups:
-                places = codes[rows, group.columns] + group.first_levels
-                found = group.levels.take(places.ravel(), axis=0)
-                features[rows, group.features] = found.reshape(len(places), -1)
+                places = (codes[rows, group.columns] + group.first_levels).ravel()
+                if len(self.groups) == 1:
+                    # Into its place at once. "wrap" is the mode in which NumPy needs no copy
+                    # for that; the codes' places are all within the levels.
+                    found = features[rows].reshape(len(places), -1)
+                    group.levels.take(places, axis=0, out=found, mode="wrap")
+                else:
+                    found = group.levels.take(places, axis=0)
+                    features[rows, group.features] = found.reshape(len(codes[rows]), -1)
         return features
 
 
@@ -283,7 +293,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
     def with_rows_changed(
         self, change: Callable[[np.ndarray], np.ndarray]
     ) -> "CodedFeatures | None":
-        """Return what a function makes of each row, coded by the same codes; None: it cannot be.
+        """Return the results of a function of rows, held as the same codes, if that is possible.
 
         Formal guarantees
             * The result has the bits of ``change(np.asarray(self))``.
@@ -291,9 +301,14 @@ class CodedFeatures(NDArrayOperatorsMixin):
               same order, zeros and signs aside.
 
         Args:
-            change: rows [m, width] -> [m, width + c]. A number of the first ``width`` ones must be
-                a function of the number in its place and of the row's numbers other than 0, in
-                their order and without signs; each of the last c ones of the latter alone.
+            change: rows [m, width] -> [m, width + c]. Of a row's result, each of the first
+                ``width`` numbers must be a function of the number at the same index and of the
+                row's absolute values other than 0 in their order; each of the last c numbers must
+                be a function of those absolute values alone.
+
+        Returns:
+            Features [n, width + c]; None: the levels differ in more than zeros and signs, or there
+            are no rows.
         """
         if not len(self):
             return None
@@ -302,23 +317,24 @@ class CodedFeatures(NDArrayOperatorsMixin):
             classes = lookup.magnitude_classes[levels]
             if (classes != classes[0]).any():
                 return None
-        # By the condition above all rows agree in what ``change`` reads beside a number itself, so
-        # rows in which every occurring level occurs once tell what becomes of it in any row.
+        # By the condition above, all rows have the same absolute values other than 0. So the result
+        # of a level is the same in every row, and one row of each level is enough to learn it.
         sample = np.empty((max(map(len, occurring)), self.shape[1]), dtype=self.dtype)
-        places = []
+        slices = []
         start = 0
         for lookup, levels in zip(self.lookup.lookups, occurring, strict=True):
-            place = slice(start, start + lookup.levels.shape[1])
-            shown = levels[np.minimum(np.arange(len(sample)), len(levels) - 1)]
-            sample[:, place] = lookup.levels[shown]
-            places.append(place)
-            start = place.stop
+            features = slice(start, start + lookup.levels.shape[1])
+            # A look-up with fewer levels repeats its last one.
+            sampled = levels[np.minimum(np.arange(len(sample)), len(levels) - 1)]
+            sample[:, features] = lookup.levels[sampled]
+            slices.append(features)
+            start = features.stop
         changed = change(sample)
         lookups = []
-        for lookup, levels, place in zip(self.lookup.lookups, occurring, places, strict=True):
-            # What does not occur is NaN, which every later check refuses.
+        for lookup, levels, features in zip(self.lookup.lookups, occurring, slices, strict=True):
+            # A level that does not occur is NaN, which every later check refuses.
             new_levels = np.full(lookup.levels.shape, np.nan, dtype=changed.dtype)
-            new_levels[levels] = changed[: len(levels), place]
+            new_levels[levels] = changed[: len(levels), features]
             lookups.append(Lookup(lookup.column, new_levels))
         added = changed[:1, start:]
         if added.shape[1]:
@@ -329,8 +345,9 @@ class CodedFeatures(NDArrayOperatorsMixin):
     def dot(self, weights: np.ndarray) -> np.ndarray:
         """Return the dot products of all rows with some vectors, from the codes.
 
-        A level's part of a product is computed once, and each row adds up the parts of its levels.
-        So the sum is the one that ``np.asarray(self) @ weights.T`` has, added in another order.
+        The product of each level and its weights is computed once, and each row adds up the
+        products of its levels. So the result is that of ``np.asarray(self) @ weights.T``, but
+        rounded differently, because the terms are added in another order.
 
         Args:
             weights: [J, width] float64.
@@ -342,8 +359,8 @@ class CodedFeatures(NDArrayOperatorsMixin):
         start = 0
         for lookup in self.lookup.lookups:
             stop = start + lookup.levels.shape[1]
-            of_level = lookup.levels.astype(np.float64, copy=False) @ weights[:, start:stop].T
-            products += of_level[self.codes[:, lookup.column]]
+            level_products = lookup.levels.astype(np.float64, copy=False) @ weights[:, start:stop].T
+            products += level_products[self.codes[:, lookup.column]]
             start = stop
         return products
 

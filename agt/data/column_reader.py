@@ -9,7 +9,7 @@ of one vector a row.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from agt.data.cell_values import (
 )
 from agt.data.csv_format import CsvFormat, open_text
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
-from agt.data.formats import CellFormat, days_since_1970, reads
+from agt.data.formats import ISO_DATE, CellFormat, days_since_1970, reads
 from agt.data.ids import most_frequent
 from agt.errors import CsvFormatError, DataError, nearest
 from agt.messages import Message
@@ -130,7 +130,7 @@ class ColumnReader:
 
     @contextmanager
     def _naming_column(self, name: str) -> Iterator[None]:
-        """Turn what NumPy and Arrow raise in the block into a DataError that names the column."""
+        """Raise DataError, naming the column, for an error of NumPy or Arrow in the block."""
         try:
             yield
         except DAMAGE_ERRORS as error:
@@ -166,20 +166,20 @@ class ColumnReader:
         self,
         name: str,
         setting: str,
-        bad: np.ndarray | pa.Array,
+        is_refused: np.ndarray | pa.Array,
         values: Any,
         remedy: str | Message,
     ) -> None:
-        """Raise DataError for the first row of a column that is bad, if there is one.
+        """Raise DataError for the first refused row of a column, if there is one.
 
         Args:
             name: the column.
             setting: the configuration key that chose it.
-            bad: [n] bool.
-            values: [n], the column's values; or text that says what a bad row has.
+            is_refused: [n] bool.
+            values: [n], the column's values; or text that describes the refused value.
             remedy: what to do about it.
         """
-        rows = np.flatnonzero(bad)
+        rows = np.flatnonzero(is_refused)
         if not len(rows):
             return
         row = int(rows[0])
@@ -208,7 +208,7 @@ class ColumnReader:
         Args:
             name: the column.
             setting: the configuration key that chose it.
-            missing: text that stands for a missing value, beside what does so anyway.
+            missing: text that stands for a missing value, in addition to ``NULLS``.
 
         Raises:
             DataError: there is no such column, it has vectors, or it cannot be read.
@@ -310,7 +310,7 @@ class ColumnReader:
         Args:
             name: the column.
             setting: the configuration key that chose it.
-            missing: text that stands for a missing value, beside what does so anyway.
+            missing: text that stands for a missing value, in addition to ``NULLS``.
             form: how the column's text is declared to be written; None: as the file's text is.
 
         Raises:
@@ -346,8 +346,33 @@ class ColumnReader:
             )
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
 
+    def holds_dates(self, name: str, setting: str, formats: Mapping[str, object]) -> bool:
+        """Return whether the numbers of a column are days, judged by its type or its first value.
+
+        Args:
+            name: the column.
+            setting: the configuration key that chose it.
+            formats: column -> how it is declared to be written; of dates, text.
+        """
+        if isinstance(formats.get(name), str):
+            return True
+        column = self.column(name, setting)
+        if not is_text(column):
+            return bool(pa.types.is_date(column.type) or pa.types.is_timestamp(column.type))
+        first = column.drop_null()[:1].to_pylist()
+        return any(re.match(ISO_DATE, value.strip()) for value in first)
+
     def _read_text(self, column: pa.Array, name: str, setting: str, form: CellFormat) -> pa.Array:
-        """Return float64 of a column of text. Numbers that a program sent among text stay.
+        """Return the numbers that the text of a column stands for, float64, null where missing.
+
+        A program may send numbers among text. They are returned as they are, unless the format
+        reads digits as something else.
+
+        Args:
+            column: the text of the column.
+            name: the column.
+            setting: the configuration key that chose it.
+            form: how the text is written.
 
         Raises:
             DataError: a value is not in the format. The message names the first.
@@ -357,14 +382,14 @@ class ColumnReader:
             numbers = self.numbers_among_text(name)
             column = pc.if_else(pc.is_valid(numbers), pa.scalar(None, column.type), column)
         try:
-            read = form.numbers(column)
+            parsed = form.numbers(column)
         except pa.ArrowInvalid:
             distinct = pc.unique(column.drop_null())
-            unread = next(word for word in distinct if not reads(form, pa.array([word.as_py()])))
-            is_unread = pc.fill_null(pc.equal(column, unread), False)
+            invalid = next(word for word in distinct if not reads(form, pa.array([word.as_py()])))
+            is_invalid = pc.fill_null(pc.equal(column, invalid), False)
             trimmed = pc.utf8_trim_whitespace(column)
-            self.refuse(name, setting, is_unread, trimmed, form.expected)
-        return read if numbers is None else pc.coalesce(numbers, read)
+            self.refuse(name, setting, is_invalid, trimmed, form.expected)  # which raises
+        return parsed if numbers is None else pc.coalesce(numbers, parsed)
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """Return each value of a column as text, [n] object, None where it is missing.
@@ -374,7 +399,7 @@ class ColumnReader:
         Args:
             name: the column.
             setting: the configuration key that chose it.
-            missing: text that stands for a missing value, beside what does so anyway.
+            missing: text that stands for a missing value, in addition to ``NULLS``.
 
         Raises:
             DataError: as ``column``.

@@ -1,5 +1,4 @@
-"""The one value that every dataset becomes: records with ids, a split, and the public constants
-that scaled them.
+"""A dataset: records with ids, a split, and the public constants that scaled them.
 
 Which features, labels and ids a record has depends on that record alone and on public constants;
 this is condition b of reference.md section 3, which lets a certificate speak about datasets
@@ -8,7 +7,9 @@ of an id, of a given split, of a public flag or of a list of classes is a declar
 (agt/facts.py), and is listed with every claim that rests on it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +18,16 @@ from typing import Protocol
 import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
-from agt.data.coded import RowLookup
-from agt.data.digests import fingerprint
+from agt.data.coded import CodedFeatures, RowLookup
+from agt.data.digests import fingerprint, fingerprint_in_background, mark_of_codes
 from agt.data.ids import _rough_hash
 from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact
 from agt.settings import PublicRows
+
+_FUTURE_DIGEST = "_future_digest"  # the attribute that holds it while a thread computes it
 
 
 @dataclass(frozen=True)
@@ -43,33 +46,34 @@ class Plane:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training set, a test set, and what was public about them.
+    """A training set, a test set, and the public facts about them.
 
     Attributes:
-        name: what tables and figures call it; a synthetic set says so here.
-        target: what labels are: classes, or numbers in a public range.
+        name: the name in tables and figures, which says so if the data are synthetic.
+        target: the kind of labels: classes, or numbers in a public range.
         train, test: the records.
-        declared_size: public constant: about how many training records there are; None if nobody
-            declared it.
+        declared_size: a public constant, about how many training records there are; None: it was
+            not declared.
         may_be_empty: ``train`` is one member's part of an ensemble's data: it may be empty or hold
             one class only, because to refuse it would depend on private data.
         scaling: the constants that scaled the features, for the record.
-        settled: what ``load_queries`` needs beside the source's own settings, and only the data
-            could tell: kept with a run, so that nobody needs the data again to ask about queries.
+        settled: the constants that were read off the data and that ``load_queries`` needs in
+            addition to the source's settings. A run stores them, so that queries can be read
+            without the data.
         selection: condition b: ids, split and selection depend on each record alone.
         preprocessing: condition e: scaling and vocabularies come from public data or constants
             only.
-        size: condition c: what makes ``declared_size`` a public constant; None where nobody but the
-            user says so.
-        label_free: no id, unit, split or order was made from labels: relation=flip needs it.
-        tested: whether there is a test split; programs that train on arrays of their own keep none
-            here.
+        size: condition c: the fact that makes ``declared_size`` a public constant; None: it is only
+            declared by the user.
+        label_free: whether ids, units, split and order were made without labels, which
+            relation=flip needs.
+        tested: whether there is a test split; data from arrays in memory have none.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
         coding: how features can be held as codes, whether they are or not; None: they cannot, or it
             is not known.
-        notes: sentences for the data owner alone: they may tell about private data, and are never
-            part of a claim or of a condition.
+        notes: sentences for the data owner alone, because they may depend on private data. They are
+            never part of a claim or of a condition.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Dataset:
     settled: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
+        """Raise DataError if a split is empty, labels are wrong or shapes of features differ."""
         for split, records in (("train", self.train), ("test", self.test)):
             if not len(records):
                 if self.may_be_empty or (split == "test" and not self.tested):
@@ -136,23 +141,63 @@ class Dataset:
 
     @property
     def without_records(self) -> "Dataset":
-        """This dataset without its training records: what every member of an ensemble shares."""
-        none = self.train.take(np.empty(0, dtype=np.int64))
-        return replace(self, train=none, pretrain=None, plane=None, may_be_empty=True)
+        """This dataset without its training records, as all members of an ensemble share it."""
+        no_records = self.train.take(np.empty(0, dtype=np.int64))
+        return replace(self, train=no_records, pretrain=None, plane=None, may_be_empty=True)
 
     def with_training_records(self, records: Records, declared_size: float | None) -> "Dataset":
-        """This dataset with one member's training records."""
+        """Return this dataset with the training records of one member of an ensemble.
+
+        Args:
+            records: the member's records.
+            declared_size: the public number of records that members have; None: not declared.
+        """
         return replace(self, train=records, declared_size=declared_size, may_be_empty=True)
 
     @cached_property
     def digest(self) -> str:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
-        return self._digest_now()
+        future: Future[str] | None = vars(self).get(_FUTURE_DIGEST)
+        return self._digest_now() if future is None else future.result()
+
+    @cached_property
+    def mark(self) -> str:
+        """``digest``, or a hash of the same that takes little time if features are held as codes.
+
+        It names the data of a training that may be killed before the digest is known.
+        """
+        return mark_of_codes(*self._digested) if self._is_coded else self.digest
+
+    @contextmanager
+    def digest_in_background(self) -> Iterator[None]:
+        """Compute ``digest`` in a thread while the ``with`` block works, if it takes long.
+
+        Whoever reads ``digest`` in the block waits for it.
+        """
+        if not self._is_coded:
+            yield
+            return
+        with fingerprint_in_background(*self._digested) as future:
+            vars(self)[_FUTURE_DIGEST] = future
+            try:
+                yield
+            finally:
+                del vars(self)[_FUTURE_DIGEST]
+
+    @property
+    def _is_coded(self) -> bool:
+        """Whether the training records are held as codes, as those of a large table are."""
+        return isinstance(self.train.features, CodedFeatures)
+
+    @property
+    def _digested(self) -> tuple[Records, ...]:
+        """The records that ``digest`` is of, in this order."""
+        pretrain = (self.pretrain,) if self.pretrain else ()
+        return (self.train, self.test, *pretrain)
 
     def _digest_now(self) -> str:
         """Return the digest of the records as they are in memory, or in mapped files, now."""
-        pretrain = [self.pretrain] if self.pretrain else []
-        return fingerprint(self.train, self.test, *pretrain)
+        return fingerprint(*self._digested)
 
     def check_unchanged(self) -> None:
         """Check that memory-mapped records, which others may edit, are those of the first call.
@@ -179,8 +224,8 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
 
     Args:
         dataset: the dataset, whose own notes stay.
-        normalized: the public number of records that the normaliser of training steps stands for;
-            None: the declared size normalises them.
+        normalized: the public number of records that corresponds to the normaliser of training
+            steps; None: steps are normalised by the declared size.
     """
     notes = [*dataset.notes, *dataset.target.notes(dataset.train.labels)]
     if (dataset.train.units != dataset.train.ids).any():
@@ -248,13 +293,12 @@ def _notes_on_size(
 
 
 class DataSource(Protocol):
-    """A frozen, validated description of data that can load itself.
+    """Frozen settings of data, with methods that load the data.
 
-    The ``_target_`` of a dataset configuration builds it. Further methods are optional:
-    ``read_queries(columns)`` beside ``load_queries`` reads queries that a program sends as JSON
-    lines (agt/data/sent_records.py). ``load_without(is_erased)`` beside ``load`` is needed by a
-    source that takes constants from its training records, where some are to be erased
-    (agt/data/erasure.py).
+    The ``_target_`` of a dataset configuration names the class. Two further methods are optional:
+    ``read_queries(columns)`` reads queries that a program sends as JSON lines
+    (agt/data/sent_records.py); ``load_without(is_erased)`` is needed to erase records if the source
+    computes constants from its training records (agt/data/erasure.py).
     """
 
     def load(self) -> Dataset:
@@ -268,8 +312,8 @@ class DataSource(Protocol):
     def load_queries(self, path: Path) -> Records:
         """Read a file of queries, scaled by the same public constants as the training records.
 
-        A source with a setting ``settled`` gets there what ``Dataset.settled`` had, and then reads
-        nothing but ``path``.
+        A source with a setting ``settled`` gets the recorded ``Dataset.settled`` there, and then
+        reads nothing but ``path``.
 
         Args:
             path: the file of queries.

@@ -125,14 +125,14 @@ def check_compression(path: Path) -> None:
     """Raise DataError unless a file is compressed with gzip exactly if its name ends in .gz."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
-    named = path.suffix.lower() == ".gz"
-    if named and head and not head.startswith(_GZIP):
+    has_suffix = path.suffix.lower() == ".gz"
+    if has_suffix and head and not head.startswith(_GZIP):
         first = next(iter(head.decode("utf-8", errors="replace").splitlines()), "")
         raise DataError(
             f"{path}: the name ends in .gz, but the file is not compressed with gzip (line 1 is "
             f"{_shown(first)}): rename it to {path.stem}, or compress it with gzip"
         )
-    if not named and head.startswith(_GZIP):
+    if not has_suffix and head.startswith(_GZIP):
         raise DataError(
             f"{path}: the file is compressed with gzip, but its name does not end in .gz: rename "
             f"it to {path.name}.gz, or decompress it"

@@ -1,18 +1,20 @@
-"""Data as if some of its training records were not in the file: what a run continues with after
-records were erased.
+"""A dataset without training records that were erased.
 
 Formal guarantees
     Let F be a file, E the records that were erased, F - E the file without their rows.
-    ``load_without_erased`` of F and of F - E give the same dataset, byte for byte: every other
-    record is read from its own row and from constants, and constants that are not written down are
-    read off the records that stay (``load_without``). A source without ``load_without`` whose
-    constants are not public gives no such promise: it is refused.
-    Numbered ids (dataset.py) are of rows and of how many copies came before: of copies, F - E names
-    the first ones. So of copies only the last may be erased (``check_last``): then those that stay
-    have the same ids in both files, and none of them is that of an erased record.
-    ``untouched`` is proved only where every constant is either public or was compared: a record's
-    features are a function of its own row and of the constants, so equal constants leave every
-    other record as it was."""
+
+    * ``load_without_erased`` of F and of F - E give the same dataset, byte for byte: every other
+      record is read from its own row and from constants, and constants that are not settings are
+      computed from the records that remain (``load_without``). A source without ``load_without``
+      whose constants are not public is refused, because it cannot promise that.
+    * Where ids are hashes of contents, copies are numbered in the order of rows (ids.py), so the
+      rows of F - E have the first numbers. Therefore only the last copies may be erased
+      (``check_last_copies_erased``): then the remaining copies have the same ids in both files,
+      and none of them has the id of an erased record.
+    * ``untouched`` is proved only if every constant is public or was compared: a record's features
+      are a function of its own row and of the constants, so equal constants leave every other
+      record unchanged.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -31,23 +33,22 @@ IsErased = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """([n] ids, [n] units of records) -> [n] bool, those that were erased."""
 
 
-def never(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
+def erase_none(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return [n] False: no record was erased."""
     return np.zeros(len(ids), dtype=bool)
 
 
 @dataclass(frozen=True)
 class ErasedDataset:
-    """A dataset without the records that were erased, and these.
+    """A dataset without the records that were erased, and the erased records.
 
     Attributes:
-        rest: the dataset without the erased records.
-        erased: the erased records that the data still has, as they were loaded beside the others.
-        untouched: the fact that the other records are as they were beside the erased ones, or why
-            they may not be.
+        remaining: the dataset without the erased records.
+        erased: the erased records that the data still have, loaded together with all others.
+        untouched: the fact that the erasure does not change the other records, or why it may.
     """
 
-    rest: Dataset
+    remaining: Dataset
     erased: Records
     untouched: Fact
 
@@ -60,8 +61,8 @@ def load_without_erased(
     Args:
         source: the data.
         is_erased: says of training records whether they were erased.
-        before: ``Dataset.settled`` as it was with the erased records; None: as it is with those
-            that the data still has.
+        before: ``Dataset.settled`` of the data with all erased records; None: of the data as they
+            are now, from which some erased records may have been deleted.
 
     Raises:
         DataMissing: as ``load``.
@@ -72,18 +73,18 @@ def load_without_erased(
     loaded = source.load()
     erased = is_erased(loaded.train.ids, loaded.train.units)
     constants: Evidence = loaded.preprocessing
-    if hasattr(source, "stated"):
-        constants = source.stated(loaded.settled).constants
-    rest = loaded
+    if hasattr(source, "with_constants"):
+        constants = source.with_constants(loaded.settled).constants
+    remaining = loaded
     if erased.any():
         if hasattr(source, "load_without"):
-            rest = source.load_without(is_erased)
+            remaining = source.load_without(is_erased)
         else:
-            rest = without(loaded, erased, constants)
+            remaining = without(loaded, erased, constants)
     settled_before = loaded.settled if before is None else before
-    same_constants = _as_json(settled_before) == _as_json(rest.settled)
+    same_constants = _as_json(settled_before) == _as_json(remaining.settled)
     untouched = _untouched_fact(constants, same_constants)
-    return ErasedDataset(rest, loaded.train.take(erased), untouched)
+    return ErasedDataset(remaining, loaded.train.take(erased), untouched)
 
 
 def _as_json(settled: Mapping[str, object]) -> str:
@@ -110,7 +111,7 @@ def without(loaded: Dataset, erased: np.ndarray, constants: Evidence) -> Dataset
             "without the erased records. Delete the erased records from the data, or give the "
             "class a method load_without(is_erased)"
         )
-    check_last(_families_by_content(loaded.train), erased)
+    check_last_copies_erased(_copy_groups_by_content(loaded.train), erased)
     plane = loaded.plane
     if plane is not None:
         plane = replace(plane, points=plane.points[~erased])
@@ -118,7 +119,7 @@ def without(loaded: Dataset, erased: np.ndarray, constants: Evidence) -> Dataset
 
 
 def _untouched_fact(constants: Evidence, same_constants: bool) -> Fact:
-    """Return the fact that the records that stay are as they were beside the erased ones.
+    """Return the fact that an erasure does not change the other records.
 
     Args:
         constants: the facts about the constants that make features.
@@ -136,23 +137,23 @@ def _untouched_fact(constants: Evidence, same_constants: bool) -> Fact:
     return proved("read_as_before")
 
 
-def check_last(families: np.ndarray, erased: np.ndarray) -> None:
+def check_last_copies_erased(copy_groups: np.ndarray, erased: np.ndarray) -> None:
     """Check that no copy is erased while a later one stays.
 
     Args:
-        families: [n] str, the same for copies.
+        copy_groups: [n] str, the same for copies.
         erased: [n] bool.
 
     Raises:
         DataError: there is such a copy. The message names both rows.
     """
     first_erased_row: dict[str, int] = {}
-    for row in np.flatnonzero(np.isin(families, families[erased])).tolist():
-        family = str(families[row])
+    for row in np.flatnonzero(np.isin(copy_groups, copy_groups[erased])).tolist():
+        group = str(copy_groups[row])
         if erased[row]:
-            first_erased_row.setdefault(family, row)
-        elif family in first_erased_row:
-            erased_row = row_words(first_erased_row[family])
+            first_erased_row.setdefault(group, row)
+        elif group in first_erased_row:
+            erased_row = row_words(first_erased_row[group])
             remaining_row = row_words(row)
             raise DataError(
                 f"{erased_row} would be erased, but {remaining_row}, an identical copy, would "
@@ -161,7 +162,7 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
             )
 
 
-def families(source: DataSource, train: Records) -> np.ndarray:
+def copy_groups(source: DataSource, train: Records) -> np.ndarray:
     """Return for each training record a name that only its copies share, [n] str.
 
     Copies are records with the same content whose ids number them (dataset.py).
@@ -170,12 +171,12 @@ def families(source: DataSource, train: Records) -> np.ndarray:
         source: the data.
         train: its training records.
     """
-    if hasattr(source, "families"):
-        return source.families(train.ids)
-    return _families_by_content(train)
+    if hasattr(source, "copy_groups"):
+        return source.copy_groups(train.ids)
+    return _copy_groups_by_content(train)
 
 
-def _families_by_content(train: Records) -> np.ndarray:
+def _copy_groups_by_content(train: Records) -> np.ndarray:
     """Return ids without numbers of copies, [n]: hashes of the content, or the ids themselves.
 
     Ids that are not hashes of contents have no numbers of copies.

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from agt.data.settings import (
     CLASSES,
-    MOST_FEATURES,
+    MAX_FEATURES,
     ColumnName,
     LabelWord,
     Limits,
@@ -21,19 +21,21 @@ from agt.data.settings import (
     check_label_range,
 )
 from agt.errors import nearest
-from agt.settings import MOST_ROWS, DeclaredSize, Positive, schema
+from agt.settings import MAX_ROWS, DeclaredSize, Positive, schema
 
 
 @schema
 class FileConstants:
-    """What a file of labelled records told beside its records, recorded so that queries need it no
-    more.
+    """Constants that were read off a file of labelled records, and that queries need.
+
+    A run records them, so that queries can be read without the file.
 
     Attributes:
-        classes: the labels' names, in their order; empty: labels are numbers.
-        shape: of one record's vectors; None: columns say it.
-        center: what is subtracted; None: nothing, or the configuration has it.
-        ranges: column -> [low, high], where the configuration has none.
+        classes: the names of the classes, in their order; empty: labels are numbers.
+        shape: the shape of one record's vector; None: the columns decide it.
+        center: the constant that is subtracted from vectors; None: nothing is subtracted, or the
+            configuration has it.
+        ranges: column -> [low, high], for columns whose range the configuration does not have.
     """
 
     classes: tuple[str, ...]
@@ -44,31 +46,32 @@ class FileConstants:
 
 @schema
 class LabelledFileSettings:
-    """Settings of a file with one record a row: what its columns mean.
+    """Settings of a file with one record in each row: the meaning of its columns.
 
     Attributes:
         path: the file; a relative path is looked for in the working directory, then in
             ``data_dir``.
         label: column of the label.
-        data_dir: the other place of relative paths.
-        label_free: ids and the hashed split are made without labels (relation=flip).
-        id, unit, public: columns; None: ids from the content, each record its own unit, all records
-            private.
-        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is
-            given (conf/relation).
-        id_as_text: take ids that mix numbers and text as text.
-        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that
-            count rows need it.
+        data_dir: the second folder in which a relative path is looked for.
+        label_free: whether ids and the hashed split are made without labels (relation=flip).
+        id, unit, public: columns; None: ids are hashes of the content, each record is a unit of its
+            own, all records are private.
+        unit_rows: public cap on the rows of one unit: the default of ``relation.unit_rows``
+            (conf/relation).
+        id_as_text: whether ids that mix numbers and text are taken as text.
+        id_permanent: whether the user declares that a record keeps its id when other records are
+            added or removed, which ids that look like row numbers need.
         classes: public list of label values in the order of the classes; None: the sorted values
             found, at most 100.
         target: ``classes``, or ``numeric``: labels are numbers.
         range: the public range [a, b] of numeric labels, into which they are clipped.
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
-        name: what tables call it; None: the file's name.
-        subgroups: columns for whose values a model's quality is told apart; training sees none of
-            it.
-        settled: what a training run's record fills in, for queries; None: they open the file again.
+        name: the name of the data in tables; None: the file's name.
+        subgroups: columns for each of whose values a report states the model's quality; training
+            does not read them.
+        settled: the constants that a training run recorded, for queries; None: reading queries
+            opens the training file again.
     """
 
     SPLIT: ClassVar[str]
@@ -80,7 +83,7 @@ class LabelledFileSettings:
     label_free: bool = False
     id: ColumnName | None = None
     unit: ColumnName | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
     public: ColumnName | None = None
     id_as_text: bool = False
     id_permanent: bool = False
@@ -95,6 +98,7 @@ class LabelledFileSettings:
     settled: FileConstants | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if settings contradict each other: classes, target, columns."""
         names = Counter(str(name).strip() for name in self.classes or ())
         if "" in names:
             raise ValueError(
@@ -143,14 +147,17 @@ class EmbeddingsSettings(LabelledFileSettings):
         path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes.
         x: the vectors: an npz key, a column of lists, or the prefix of numbered columns.
         is_test: column that marks test records; None: a hash split.
-        center: what is subtracted: an npz key, a number for each feature, or one number for all.
-        scale: public factor.
-        unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
-        public_scaling: whoever runs this declares ``center`` public (not computed from training
+        center: the constant that is subtracted: an npz key, a number for each feature, or one
+            number for all.
+        scale: a public factor.
+        unit_norm: whether every vector is scaled to length ``scale``; a vector equal to the center
+            stays zero.
+        public_scaling: whether the user declares ``center`` public (not computed from training
             records).
-        public_digest: of the test records and the center, which are public; other ones are refused,
-            since what this configuration declares was said about these. None: any.
-        obtain: the command that makes the data, for the message where it is not there.
+        public_digest: the digest of the test records and the center, which are public. Others are
+            refused, because the declarations of this configuration are about these. None: any are
+            accepted.
+        obtain: the command that makes the data, for the message if they are missing.
     """
 
     SPLIT: ClassVar[str] = "is_test"
@@ -176,15 +183,13 @@ class EmbeddingsSettings(LabelledFileSettings):
 
 @schema
 class CsvSettings:
-    """How a text file is cut into cells, and how numbers are written in columns that have no
-    format of their own.
+    """The format of a text file: its cells, and the numbers in columns without a format.
 
     Attributes:
         separator: the one character between cells.
-        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
-        header: the first line names the columns; otherwise they are column1, column2, ...
-        decimal: what stands before the decimals of a number; a comma: points may stand between its
-            thousands.
+        encoding: Python's name of the text encoding; utf-8 may begin with a byte order mark.
+        header: whether the first line names the columns; otherwise they are column1, column2, ...
+        decimal: the decimal separator; if it is a comma, points may separate thousands.
     """
 
     separator: str = ","
@@ -193,6 +198,7 @@ class CsvSettings:
     decimal: Literal[".", ","] = "."
 
     def __post_init__(self) -> None:
+        """Raise ValueError if the separator or the encoding cannot be used."""
         if len(self.separator) != 1 or self.separator in '"\r\n':
             raise ValueError(
                 f"separator={self.separator!r}: give one character that is not a quotation "
@@ -210,11 +216,12 @@ class CsvSettings:
 
 @schema
 class MeasurementNote:
-    """What ``agt measure`` released of a table's records.
+    """The constants of a table that ``agt measure`` released.
 
     Attributes:
-        of: columns whose range or list it told; the words classes and size, of those.
-        claim: its guarantee, in words.
+        of: the columns whose range or list it released; and the words classes and size, if it
+            released these.
+        claim: its guarantee, as a sentence.
     """
 
     of: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -226,22 +233,25 @@ class ColumnsSettings:
     """Which columns of a table are features, and the public constants that code them.
 
     Attributes:
-        numeric: column -> public [low, high], or more numbers: public edges of bins, increasing,
-            the first and the last being the range (of a column of dates: dates).
+        numeric: column -> public [low, high]; or more numbers, the public edges of bins in
+            increasing order, of which the first and the last are the range (of a column of dates:
+            dates).
         categorical: column -> public list of values.
-        bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to
-            [-1, 1] instead.
-        crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
-        missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
-        missing_values: text that stands for a missing value in columns of features, beside an empty
-            cell, NA and the like.
-        from_data: columns whose range or list of values was read off the records and declared
-            public by nobody; the word classes, of the list of classes. Their owner replaces them by
-            what is public, or takes them off this list.
-        proposed_from_rows: columns (and the word classes) whose range or list stands as agt
-            proposed it from the records. Where its owner took the name off ``from_data``, and so
-            declared it public, claims say so; nothing else follows.
-        measurement: which of it all was measured with noise (``agt measure``); None: nothing.
+        bins: how many equal parts a range is cut into for its thermometer code; 0: the number is
+            scaled to [-1, 1] instead.
+        crosses: the number of buckets that pairs of columns' values are hashed into; 0: pairs are
+            not crossed.
+        missing: "error" refuses a missing value; "indicator" makes it 0, and adds a 0/1 feature to
+            each column.
+        missing_values: text that stands for a missing value in columns of features, in addition to
+            an empty cell, NA and the like.
+        from_data: columns whose range or list of values was read off the records and not declared
+            public; the word classes stands for the list of classes. The owner replaces these
+            constants by public ones, or declares them public by removing them from this list.
+        proposed_from_rows: columns (and the word classes) whose range or list is the one that agt
+            proposed from the records. If the owner has removed one from ``from_data``, and so
+            declared it public, claims mention the proposal.
+        measurement: the constants that were measured with noise (``agt measure``); None: none was.
         formats: numeric column, or label that is a number -> how it is written
             (``agt.data.formats``, which checks it).
     """
@@ -256,7 +266,7 @@ class ColumnsSettings:
         default_factory=dict
     )
     bins: Annotated[int, Field(ge=0, le=1024)] = 20
-    crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
+    crosses: Annotated[int, Field(ge=0, le=MAX_FEATURES)] = 0
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
     formats: Mapping[ColumnName, Any] = Field(default_factory=dict)
@@ -273,6 +283,7 @@ class ColumnsSettings:
             )
 
     def _check_columns(self) -> None:
+        """Raise ValueError if columns, ranges, lists or formats contradict one another."""
         inputs = {*self.numeric, *self.categorical}
         if not inputs:
             raise ValueError(
@@ -286,15 +297,17 @@ class ColumnsSettings:
             listed = {str(value) for value in values}
             if len(listed) < len(values):
                 raise ValueError(f"categorical.{column} lists a value twice: remove one of the two")
-            if listed & {*self._markers}:
-                both = min(listed & {*self._markers})
+            listed_as_missing = listed & {*self._markers}
+            if listed_as_missing:
                 raise ValueError(
-                    f"categorical.{column} lists {both!r} as a value, but missing_values "
-                    "lists it as a missing value: remove it from one of the two lists"
+                    f"categorical.{column} lists {min(listed_as_missing)!r} as a value, but "
+                    "missing_values lists it as a missing value: remove it from one of the two "
+                    "lists"
                 )
-        if set(self.numeric) & set(self.categorical):
+        in_both = self.numeric.keys() & self.categorical.keys()
+        if in_both:
             raise ValueError(
-                f"column {min(set(self.numeric) & set(self.categorical))} is listed under "
+                f"column {min(in_both)} is listed under "
                 "both numeric and categorical: remove it from one of them"
             )
         for name in self.formats:
@@ -324,6 +337,7 @@ class ColumnsSettings:
 
     @property
     def _markers(self) -> tuple[str, ...]:
+        """The texts that stand for a missing value, beside an empty cell, NA and the like."""
         return tuple(map(str, self.missing_values))
 
 
@@ -339,7 +353,7 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
         test: a second file with the test records.
         missing_label: refuse a row without a label, or leave it out, as if the file did not have
             it. A label is missing where a feature would be.
-        csv: how a csv is cut into cells; queries are read alike.
+        csv: how a csv is cut into cells, of queries, too.
     """
 
     SETTING: ClassVar[str] = "dataset"
@@ -358,6 +372,7 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
         return (*features, self.label) if self.target == "numeric" else features
 
     def __post_init__(self) -> None:
+        """Raise ValueError if a column has two uses, or two settings split the records."""
         LabelledFileSettings.__post_init__(self)
         ColumnsSettings.__post_init__(self)
         taken = {*self.numeric, *self.categorical} & {

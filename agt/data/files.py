@@ -168,8 +168,8 @@ def open_columns(
         return _open_file(path, csv_format)
     except DAMAGE_ERRORS as error:
         if is_delimited(path):
-            why = describe_odd_line(path, csv_format, error)
-            raise CsvFormatError(f"{path}: cannot be read as csv: {why}") from None
+            reason = describe_odd_line(path, csv_format, error)
+            raise CsvFormatError(f"{path}: cannot be read as csv: {reason}") from None
         raise DataError(
             f"{path}: this file is truncated, or is not a {path.suffix[1:]} file "
             f"({describe_damage(error)}): restore a complete copy, or give the right file"
@@ -177,7 +177,7 @@ def open_columns(
 
 
 def _open_file(path: Path, csv_format: CsvFormat) -> ColumnReader:
-    """Open a file by the format that its name says."""
+    """Return a reader of a file in the format of its suffix: npz, parquet or csv."""
     if path.suffix.lower() == ".npz":
         return _open_npz(path)
     if path.suffix.lower() == ".parquet":

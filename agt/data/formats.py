@@ -4,6 +4,7 @@ A column's format is a public constant of the configuration. What a cell's value
 cell and on its column's format alone, never on other cells (reference.md section 3, condition b).
 """
 
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidatorFunctionWrapHandler, WrapValidator
@@ -80,21 +82,24 @@ def read_numbers(cells: pa.Array) -> pa.Array:
 
 
 def days_since_1970(dates: pa.Array, zone: str | None = None) -> pa.Array:
-    """float64, days since 1970-01-01; of a time within a day its fraction, to whole
-    microseconds.
+    """Return times as days since 1970-01-01, float64, with fractions of whole microseconds.
 
     Args:
         dates: dates, times, or their text in ISO 8601.
-        zone: "UTC" where the text has time zones; None: it has none.
+        zone: "UTC" if the text has time zones; None: it has none.
     """
-    micros = dates.cast(
-        options=pc.CastOptions(pa.timestamp("us", zone), allow_time_truncate=True)
-    ).cast(pa.int64())
-    return pc.divide(micros.cast(pa.float64(), safe=False), _DAY)
+    microseconds = pc.CastOptions(pa.timestamp("us", zone), allow_time_truncate=True)
+    times = dates.cast(options=microseconds).cast(pa.int64())
+    return pc.divide(times.cast(pa.float64(), safe=False), _DAY)
+
+
+def date_of(days: float) -> str:
+    """Return the date of a number of days since 1970-01-01, as text; a time of day is left out."""
+    return str(np.datetime64(math.floor(days), "D"))
 
 
 def days(date: str) -> float:
-    """The same of one date; raises ValueError where it is none."""
+    """Return the days since 1970-01-01 of one date in ISO 8601; raises ValueError if it is none."""
     if not re.match(ISO_DATE, date):
         raise ValueError(f"{date!r} is not a date: write dates as in 2024-12-31")
     return float(days_since_1970(pa.array([date]))[0].as_py())
@@ -122,6 +127,7 @@ class NumberFormat:
     unit: str = ""
 
     def __post_init__(self) -> None:
+        """Raise ValueError if signs are ambiguous: two equal ones, or a unit with digits."""
         if self.thousands == self.decimal:
             raise ValueError(
                 f"decimal and thousands are both {self.decimal!r}: give two different characters"
@@ -135,14 +141,16 @@ class NumberFormat:
 
     @cached_property
     def _pattern(self) -> str:
+        """The regular expression of a cell, with the groups ``sign`` and ``digits``."""
         point = re.escape(self.decimal)
         between = _THOUSANDS.get(self.thousands, re.escape(self.thousands))
         grouped = rf"\d{{1,3}}(?:{between}\d{{3}})+|" if self.thousands else ""
         digits = rf"(?:(?:{grouped}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
-        unit = re.escape(self.unit)
-        before, after = (
-            (rf"(?:{unit}{_BLANKS}*)?", rf"(?:{_BLANKS}*{unit})?") if self.unit else ("", "")
-        )
+        before = after = ""
+        if self.unit:
+            unit = re.escape(self.unit)
+            before = rf"(?:{unit}{_BLANKS}*)?"
+            after = rf"(?:{_BLANKS}*{unit})?"
         return rf"^(?P<sign>[+-]?){before}(?P<digits>{digits}){after}$"
 
     def matches(self, cells: pa.Array) -> pa.Array:
@@ -150,7 +158,7 @@ class NumberFormat:
         return pc.match_substring_regex(pc.utf8_trim_whitespace(cells), self._pattern)
 
     def numbers(self, cells: pa.Array) -> pa.Array:
-        """As ``CellFormat.numbers``."""
+        """Return the number in each cell, float64; null stays null (``CellFormat.numbers``)."""
         parts = _parts(cells, self._pattern)
         digits = pc.struct_field(parts, "digits")
         if self.thousands:
@@ -163,7 +171,7 @@ class NumberFormat:
 
     @property
     def expected(self) -> Message:
-        """As ``CellFormat.expected``."""
+        """A sentence for messages that says what a cell must be, with an example."""
         example = f"1{self.thousands}234{self.decimal}5"
         if self.unit:
             example = f"{example} {self.unit}"
@@ -205,6 +213,11 @@ def _check_date_format(text: str) -> str:
 
 
 def _check_format(value: object, build: ValidatorFunctionWrapHandler) -> object:
+    """Return a checked format of dates (text) or of numbers (built by pydantic from a mapping).
+
+    Raises:
+        ValueError: it is no format.
+    """
     if isinstance(value, str):
         return _check_date_format(value)
     if not isinstance(value, Mapping | NumberFormat):
@@ -245,16 +258,15 @@ class DateFormat:
 
     @cached_property
     def _pattern(self) -> str:
+        """The regular expression of a cell, with a group for each directive of ``text``."""
         pattern = "^"
         end = 0
         matches = [*_DIRECTIVE.finditer(self.text)]
-        # Digits that nothing separates have a fixed number.
-        touching = {
-            position
-            for first, second in pairwise(matches)
-            if first.end() == second.start() and second[1] != "z"
-            for position in (first.start(), second.start())
-        }
+        # If nothing separates two groups of digits, each has a fixed number of them.
+        touching: set[int] = set()
+        for first, second in pairwise(matches):
+            if first.end() == second.start() and second[1] != "z":
+                touching |= {first.start(), second.start()}
         for match in matches:
             pattern += re.escape(self.text[end : match.start()])
             end = match.end()
@@ -267,7 +279,7 @@ class DateFormat:
         return f"{pattern}{re.escape(self.text[end:])}$"
 
     def numbers(self, cells: pa.Array) -> pa.Array:
-        """As ``CellFormat.numbers``."""
+        """Return the days since 1970-01-01 in each cell, float64 (``CellFormat.numbers``)."""
         parts = _parts(cells, self._pattern)
         part = {name: pc.struct_field(parts, name) for name in self._directives}
         if "y" in part:
@@ -287,7 +299,7 @@ class DateFormat:
 
     @property
     def expected(self) -> Message:
-        """As ``CellFormat.expected``."""
+        """A sentence for messages that says what a cell must be, with an example."""
         example = self.text
         for name, value in zip("YymdHMSfz", _EXAMPLE, strict=True):
             example = example.replace(f"%{name}", value)

@@ -6,7 +6,7 @@ import math
 import re
 from binascii import hexlify
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from agt.data.arrays import ROWS, pieces
 
 CONTENT = re.compile("[0-9a-f]{32}")
-"""What ``content_ids`` makes."""
+"""The form of ids that ``content_ids`` makes."""
 
 DIGEST_BYTES = 16
 
-HASHED_BYTES = 2**24  # of content that is held as bytes at once
+HASHED_BYTES = 2**18  # of content that is held as bytes at once, and stays in the cache
 
 _NUMBER_BYTES = 8  # of how many copies came before
 
@@ -38,20 +38,19 @@ _ROWS_A_NUMBER = 10
 def content_ids(
     features: np.ndarray, labels: np.ndarray, numbered: bool = True, exact: bool = False
 ) -> np.ndarray:
-    """Default ids: a hash of the record's raw content and of how many identical records came before
-    it.
+    """Return ids that are hashes of the raw content, and of how many identical records came before.
 
     Identical records are exchangeable, so numbering them does not make one record's id depend on
     another's data: removing any copy leaves the same set of ids as removing the last one. That
-    holds among copies that are all private training records; so what is public or for testing is
-    decided by ``numbered=False``, alike for all copies.
+    holds only among copies that are all private training records. So public flags and splits are
+    decided by ids with ``numbered=False``, which are equal for all copies.
 
     Args:
         features: [n, ...] raw features.
         labels: [n] raw labels.
-        numbered: False: every copy has the first one's id.
-        exact: hash each row in the precision of its own (``_exact_bytes``): where the array's is
-            not a public constant.
+        numbered: whether copies are numbered; False: every copy has the id of the first one.
+        exact: whether each row is hashed in a precision of its own (``_exact_bytes``), which is
+            needed if the precision of the array is not a public constant.
 
     Returns:
         [n] str, 32 hexadecimal digits each; unique if numbered.
@@ -61,12 +60,14 @@ def content_ids(
     return number_copies(ids, digests) if numbered else ids
 
 
-def content_digests(features: np.ndarray, labels: np.ndarray, exact: bool = False) -> np.ndarray:
+def content_digests(
+    features: np.ndarray, labels: np.ndarray | Sequence[str], exact: bool = False
+) -> np.ndarray:
     """Return a hash of each record's raw content, the same for identical records.
 
     Args:
         features: [n, ...] raw features.
-        labels: [n] raw labels.
+        labels: [n] raw labels, or all else about each record as text.
         exact: as in ``content_ids``.
 
     Returns:
@@ -78,12 +79,22 @@ def content_digests(features: np.ndarray, labels: np.ndarray, exact: bool = Fals
     for start in range(0, len(features), block_rows):
         block = slice(start, min(start + block_rows, len(features)))
         rows = _exact_bytes(features[block]) if exact else _row_bytes(features[block])
-        hashes = [
-            blake2b(row + str(label).encode(), digest_size=DIGEST_BYTES).digest()
-            for row, label in zip(rows, labels[block], strict=True)
-        ]
-        digests[block] = _from_bytes(hashes)
+        contents = (
+            row + str(label).encode() for row, label in zip(rows, labels[block], strict=True)
+        )
+        digests[block] = np.frombuffer(_hash_each(contents), np.uint8).reshape(-1, DIGEST_BYTES)
     return digests
+
+
+def _hash_each(contents: Iterable[bytes]) -> bytes:
+    """Return the hashes of some contents, ``DIGEST_BYTES`` bytes each, one after another."""
+    unused = blake2b(digest_size=DIGEST_BYTES)
+    hashes = []
+    for content in contents:
+        hasher = unused.copy()  # faster than a new one
+        hasher.update(content)
+        hashes.append(hasher.digest())
+    return b"".join(hashes)
 
 
 def ids_of_digests(digests: np.ndarray) -> np.ndarray:
@@ -96,12 +107,12 @@ def ids_of_digests(digests: np.ndarray) -> np.ndarray:
         [n] str, 32 hexadecimal digits each.
     """
     ids = np.empty(len(digests), dtype=f"U{2 * DIGEST_BYTES}")
-    first = (0).to_bytes(_NUMBER_BYTES, "little")
+    first = np.zeros(_NUMBER_BYTES, dtype=np.uint8)  # no copy came before
     for start in range(0, len(digests), ROWS):
-        content = _cut(digests[start : start + ROWS].tobytes(), DIGEST_BYTES)
-        hashes = [blake2b(digest + first, digest_size=DIGEST_BYTES).digest() for digest in content]
-        digits = np.frombuffer(hexlify(b"".join(hashes)), dtype=f"S{2 * DIGEST_BYTES}")
-        ids[start : start + ROWS] = digits
+        block = digests[start : start + ROWS]
+        numbered = np.concatenate([block, np.broadcast_to(first, (len(block), _NUMBER_BYTES))], 1)
+        hashes = _hash_each(_row_bytes(numbered))
+        ids[start : start + ROWS] = np.frombuffer(hexlify(hashes), dtype=f"S{2 * DIGEST_BYTES}")
     return ids
 
 
@@ -113,10 +124,14 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
         digests: [n, DIGEST_BYTES] uint8, of which the ids were made.
 
     Returns:
-        [n] str, unique; the first of identical records keeps its id.
+        [n] str, unique; the first of identical records keeps its id. ``ids`` itself if there are no
+        identical records.
     """
+    copies = _copies_before(digests)
+    if not copies:
+        return ids
     numbered = ids.copy()
-    for row, number in _copies_before(digests).items():
+    for row, number in copies.items():
         content = digests[row].tobytes() + number.to_bytes(_NUMBER_BYTES, "little")
         numbered[row] = blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
     return numbered
@@ -131,10 +146,11 @@ def _copies_before(digests: np.ndarray) -> dict[int, int]:
     # Equal digests begin alike, so only rows whose first bytes occur twice are looked at one by
     # one. Their full digests decide.
     beginnings = np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
-    _, inverse, counts = np.unique(beginnings, return_inverse=True, return_counts=True)
+    ordered = np.sort(beginnings)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     seen: Counter[bytes] = Counter()
     before = {}
-    for row in np.flatnonzero(counts[inverse] > 1).tolist():
+    for row in np.flatnonzero(np.isin(beginnings, repeated)).tolist():
         digest = digests[row].tobytes()
         if seen[digest]:
             before[row] = seen[digest]
@@ -176,24 +192,24 @@ def _exact_bytes(rows: np.ndarray) -> list[bytes]:
     return contents
 
 
-def _from_bytes(hashes: list[bytes]) -> np.ndarray:
-    """Return digests of ``DIGEST_BYTES`` bytes as an array [n, DIGEST_BYTES] uint8."""
-    return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(hashes), DIGEST_BYTES)
-
-
 def default_ids(
     content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True, exact: bool = False
 ) -> np.ndarray:
-    """[n] str: a hash of a record's raw content and of everything else about it (label, unit,
-    public flag, split).
+    """Return ids that are hashes of a record's content and of everything else about it.
 
-    Rows that share an id's content are numbered, and numbering is harmless only between rows that
-    are alike in all that training sees (see ``content_ids``); so whatever distinguishes two rows is
-    part of what is hashed.
+    Rows with the same hash are numbered. Numbering is harmless only between rows that training
+    cannot tell apart (see ``content_ids``), so every attribute that training reads is hashed.
 
-    With ``numbered=False`` copies share a name: the one to split by. Were they told apart, a
-    private training record that goes could take a copy out of the test set instead (the last number
-    is the one that vanishes), and test records count as public. ``exact``: as in ``content_ids``.
+    Args:
+        content: [n, ...] raw content.
+        attributes: [n] each, or None: label, unit, public flag, split.
+        numbered: whether copies are numbered. False makes ids to split by: with numbered ids, the
+            removal of a private training record would take the last copy out of the test set
+            instead, and test records count as public.
+        exact: as in ``content_ids``.
+
+    Returns:
+        [n] str; unique if numbered.
     """
     digests = default_digests(content, *attributes, exact=exact)
     ids = ids_of_digests(digests)
@@ -207,23 +223,23 @@ def default_digests(
 
     Args:
         content: [n, ...] raw content.
-        attributes: [n, ...] each, or None: everything else about a record.
+        attributes: [n] each, or None: label, unit, public flag, split.
         exact: as in ``content_ids``.
     """
-    given = [attribute for attribute in attributes if attribute is not None]
+    present = [attribute for attribute in attributes if attribute is not None]
     digests = [np.empty((0, DIGEST_BYTES), dtype=np.uint8)]
     for start in range(0, len(content), ROWS):
         stop = min(start + ROWS, len(content))
         tags = [""] * (stop - start)
-        if given:
-            values = [attribute[start:stop].tolist() for attribute in given]
-            tags = [repr(of_row) for of_row in zip(*values, strict=True)]
-        digests.append(content_digests(content[start:stop], np.array(tags, dtype=object), exact))
+        if present:
+            values = [attribute[start:stop].tolist() for attribute in present]
+            tags = [repr(row_values) for row_values in zip(*values, strict=True)]
+        digests.append(content_digests(content[start:stop], tags, exact))
     return np.concatenate(digests)
 
 
 def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
-    """[n] uint64, uniform, a function of each name and the public key alone."""
+    """Return a uniform hash of each name, [n] uint64, from the name and a public key alone."""
     secret = blake2b(key.encode(), digest_size=32).digest()
     keyed = blake2b(digest_size=8, key=secret)  # copied for each name, which is faster than a key
     hashes = np.empty(len(names), dtype="<u8")
@@ -241,27 +257,33 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     return hashes.astype(np.uint64, copy=False)
 
 
-def remix(hashes: np.ndarray, turn: int) -> np.ndarray:
-    """Fresh uniform values from hashes already computed (splitmix64), one stream for each
-    ``turn``. [n] uint64.
+def remix(hashes: np.ndarray, stream: int) -> np.ndarray:
+    """Return uniform values that are functions of given hashes, [n] uint64 (splitmix64).
+
+    Args:
+        hashes: [n] uint64, uniform.
+        stream: which of independent streams of values, from 0.
     """
     with np.errstate(over="ignore"):
-        z = hashes + _MIX[0] * np.uint64(turn + 1)
+        z = hashes + _MIX[0] * np.uint64(stream + 1)
         z = (z ^ (z >> np.uint64(30))) * _MIX[1]
         z = (z ^ (z >> np.uint64(27))) * _MIX[2]
         return z ^ (z >> np.uint64(31))
 
 
 def uniform(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
-    """[n] float64 in [0, 1), a function of each name and the public key alone: for splits and
-    selections.
+    """Return a uniform number in [0, 1) for each name, [n] float64.
+
+    It is a function of the name and a public key alone, and decides splits and selections.
     """
-    return (keyed_hash(names, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    highest_53_bits = keyed_hash(names, key) >> np.uint64(11)
+    return highest_53_bits.astype(np.float64) * 2.0**-53
 
 
 def hash_split(names: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
-    """[n] bool, True for test: a keyed hash of each name alone, so all rows of one name (a
-    unit's, say) share a split.
+    """Return which names are in the test split, [n] bool, by a keyed hash of each name alone.
+
+    So all rows with one name, for example that of a person, are in the same split.
     """
     return uniform(names, key) < test_fraction
 
@@ -282,38 +304,52 @@ def distinct(hashes: np.ndarray) -> np.ndarray:
 
 
 def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None:
-    """A name that occurs more than ``allowed`` times, the most frequent, and how often; None: no
-    name does.
+    """Return the most frequent name if it occurs more than ``allowed`` times.
 
-    Many names are counted by rough hashes, which only ever count too many; those that seem to be
-    too many are counted exactly.
+    Many names are counted by rough hashes, which can only count too many. Names that seem to occur
+    too often are then counted exactly.
 
     Args:
         names: [n] str, of which there may be millions.
+        allowed: how often a name may occur.
+
+    Returns:
+        (the name, how often it occurs); None: no name occurs more than ``allowed`` times.
     """
     if len(names) <= FEW_NAMES and max(Counter(names.tolist()).values(), default=0) <= allowed:
         return None
     hashes = np.concatenate([np.empty(0, np.uint64), *map(_rough_hash, pieces(names))])
     ordered = np.sort(hashes)
-    often = ordered[allowed:][ordered[allowed:] == ordered[: len(ordered) - allowed]]
-    if not len(often):
+    # A hash that equals the one ``allowed`` places before it occurs more than ``allowed`` times.
+    is_frequent = ordered[allowed:] == ordered[: len(ordered) - allowed]
+    frequent_hashes = ordered[allowed:][is_frequent]
+    if not len(frequent_hashes):
         return None
-    exact, counts = np.unique(names[np.isin(hashes, often)], return_counts=True)
-    at = int(counts.argmax())
-    return (str(exact[at]), int(counts[at])) if counts[at] > allowed else None
+    candidates = names[np.isin(hashes, frequent_hashes)]
+    distinct_names, counts = np.unique(candidates, return_counts=True)
+    index = int(counts.argmax())
+    if counts[index] <= allowed:
+        return None
+    return str(distinct_names[index]), int(counts[index])
 
 
 def _rough_hash(names: np.ndarray) -> np.ndarray:
-    # [n] uint64, the same for equal names however wide the array is, and for others hardly ever.
+    """Return a hash of each name, [n] uint64, which different names hardly ever share.
+
+    Equal names have equal hashes in arrays of any width.
+
+    Args:
+        names: [n] str.
+    """
     plain = np.ascontiguousarray(names, dtype=str)
     length = plain.itemsize // 4
     if length % 2:
         plain = plain.astype(f"U{length + 1}")
     pairs = plain.view(np.uint64).reshape(len(plain), -(-length // 2))  # of letters
     hashes = np.zeros(len(plain), dtype=np.uint64)
-    for place, pair in enumerate(pairs.T):
-        # What follows a name in a wider array adds nothing.
-        hashes += remix(pair, place) * (pair > 0)
+    for index, pair in enumerate(pairs.T):
+        # The zeros that follow a name in a wider array add nothing.
+        hashes += remix(pair, index) * (pair > 0)
     return hashes
 
 

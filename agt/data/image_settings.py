@@ -53,10 +53,12 @@ class MnistSettings(DigitsSettings):
 
 @schema
 class ImageConstants:
-    """What the file told beside its records, recorded so that queries need it no more.
+    """Constants that were read off the file of images, and that queries need.
+
+    A run records them, so that queries can be read without the file.
 
     Attributes:
-        shape: of an image.
+        shape: the shape of an image.
         used: the original classes of training and test records.
     """
 
@@ -84,10 +86,11 @@ class MedMnistSettings:
             falls below it.
         keep_key: public key of that hash.
         with_val: add the validation split to the training split.
-        pretrain_public: whoever runs this declares the pretraining records public.
+        pretrain_public: whether the user declares the pretraining records public.
         center, scale: public constants.
         declared_size: public constant: about how many training records there are.
-        settled: what a training run's record fills in, for queries; None: they open the file again.
+        settled: the constants that a training run recorded, for queries; None: reading queries
+            opens the file again.
     """
 
     name: str
@@ -108,6 +111,7 @@ class MedMnistSettings:
     settled: ImageConstants | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if settings contradict each other."""
         for setting in ("positive", "held_out", "finetune_classes"):
             classes: tuple[int, ...] = getattr(self, setting) or ()
             twice = sorted({c for c in classes if classes.count(c) > 1})

@@ -409,11 +409,11 @@ class MedMnist(MedMnistSettings):
         negative = [label for label in used if label not in self.positive]
         positive = [label for label in used if label in self.positive]
         if not negative or not positive:
-            none_or_all = "none" if negative else "all"
+            number_listed = "none" if negative else "all"
             raise DataError(
-                f"{self.name}: dataset.positive lists {none_or_all} of the classes that are used. "
-                "It must list some and leave out others, because the task is to tell the listed "
-                "classes from the others"
+                f"{self.name}: dataset.positive lists {number_listed} of the classes that are "
+                "used. It must list some and leave out others, because the task is to tell the "
+                "listed classes from the others"
             )
         negative_name = " or ".join(name_of[label] for label in negative)
         positive_name = " or ".join(name_of[label] for label in positive)

@@ -1,4 +1,4 @@
-"""What the columns of a file are taken to mean, as facts: who proved or declared each of them."""
+"""Facts about the columns of a file, for the conditions of a privacy claim (agt/facts.py)."""
 
 import numpy as np
 
@@ -14,15 +14,15 @@ def id_facts(
     public: str | None,
     permanent: bool,
 ) -> tuple[Fact, ...]:
-    """Condition b, as far as the names of records and people go.
+    """Return the facts of condition b about the names of records and people.
 
-    An id that counts rows is no id: where a record goes, others are renamed, and move to other
-    batches. Ids that look like row numbers (``counts_rows``) are not taken on trust unless they are
-    declared permanent. (That look depends on the records; ``permanent`` settles it whatever they
-    are.)
+    A number that counts rows is no id: when a record is removed, others get new numbers, and so
+    new batches. So ids that look like row numbers (``counts_rows``) do not meet the condition
+    unless they are declared permanent. (Whether ids look so depends on private records; with
+    ``permanent`` the facts do not depend on them.)
 
     Args:
-        id, unit, public: the columns that the configuration names, None where it names none.
+        id, unit, public: the columns that the configuration names; None: it names none.
         ids, units: [n] str, their values in the order of the file.
         permanent: dataset.id_permanent, the declaration that ids are never given anew.
     """
@@ -39,27 +39,28 @@ def id_facts(
 
 
 def _names_fact(code: str, setting: str, column: str, names: np.ndarray, permanent: bool) -> Fact:
+    """Return the declared fact of a column of names, or that the names look like row numbers."""
     if not permanent and counts_rows(names):
         return not_held("column_counts_rows", column=column, setting=setting)
     return declared(code, column=column, setting=setting)
 
 
-def label_free_facts(label_free: bool, given: bool) -> tuple[Fact, ...]:
-    """Condition b under relation=flip, the only one that takes such ids (agt/problem.py); nothing
-    where they are not asked for.
+def label_free_facts(label_free: bool, has_columns: bool) -> tuple[Fact, ...]:
+    """Return the fact of condition b that names were made without labels (relation=flip).
 
     Args:
-        given: ids, units, public flags or a split came with the records.
+        label_free: whether the relation needs that; False: there is no fact.
+        has_columns: whether ids, units, public flags or a split were given with the records.
     """
     if not label_free:
         return ()
-    if given:
+    if has_columns:
         return (declared("given_names_free_of_labels"),)
     return (proved("names_made_from_features"),)
 
 
 def split_fact(test_fraction: float, key: str) -> Fact:
-    """Condition b for a split that is drawn by hash."""
+    """Return the fact of condition b that a keyed hash of each name decides its split."""
     return proved("split_by_hash", key=key, test_fraction=test_fraction)
 
 
@@ -74,8 +75,10 @@ def label_range_fact(low: float, high: float, setting: str) -> Fact:
 
 
 def classes_fact(listed: bool) -> Fact:
-    """Condition e for a list of classes in dataset.classes, which was ``listed`` there or found
-    in the data.
+    """Return the fact of condition e that classes are a public list, or were found in the data.
+
+    Args:
+        listed: whether ``dataset.classes`` lists them.
     """
     if not listed:
         return not_held("classes_found", setting="dataset.classes")

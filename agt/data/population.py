@@ -8,7 +8,7 @@ from dataclasses import dataclass
 FEW_VALUES = 20
 """Fewer values of a column of queries than this show little: only those far outside count."""
 
-LEAST_UNLISTED = 2
+MIN_UNLISTED = 2
 """Of few words, as many in no list are a sign; one of them counts as other."""
 
 MAX_RATE_OUTSIDE = 0.2
@@ -59,11 +59,11 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
     lists = [part for part in parts if part.is_list]
     unlisted = sum(part.count for part in lists)
     words = sum(part.total for part in lists)
-    mostly_unlisted = unlisted >= LEAST_UNLISTED and 2 * unlisted > words
+    mostly_unlisted = unlisted >= MIN_UNLISTED and 2 * unlisted > words
     mismatches = []
     for part in parts:
         counted = part.count if part.total >= FEW_VALUES else part.far
-        if part.is_list and counted < LEAST_UNLISTED and not mostly_unlisted:
+        if part.is_list and counted < MIN_UNLISTED and not mostly_unlisted:
             counted = 0
         empty = not part.total and queries >= FEW_VALUES
         if empty or counted > MAX_RATE_OUTSIDE * part.total:

@@ -24,7 +24,7 @@ PREPARED = "prepared.json"
 """The file of a finished folder that says how its arrays were made."""
 PROGRESS = "progress.json"
 """The file of a folder whose preparation has not ended."""
-_AGAIN = "delete the folder and prepare the data again with `agt data prepare`"
+_REMEDY = "delete the folder and prepare the data again with `agt data prepare`"
 
 
 def part_of(folder: Path) -> Path:
@@ -50,11 +50,11 @@ def read_prepared(folder: Path) -> dict[str, Any]:
             "prepare`: choose another folder, or delete this one"
         ) from None
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path}: agt cannot read this file ({error}): {_AGAIN}") from None
+        raise DataError(f"{path}: agt cannot read this file ({error}): {_REMEDY}") from None
     if form != FORMAT:
         raise DataError(
             f"{path}: the file has format {form}, but this version of agt reads format "
-            f"{FORMAT}: {_AGAIN}"
+            f"{FORMAT}: {_REMEDY}"
         )
     for name, array in arrays.items():
         array_path = folder / f"{name}.npy"
@@ -95,19 +95,19 @@ def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: st
     except (ValueError, EOFError, OSError) as error:
         raise DataError(
             f"{path}: this file of an array is missing, truncated or of another format "
-            f"({error}): {_AGAIN}"
+            f"({error}): {_REMEDY}"
         ) from None
     if array.shape != shape or array.dtype != dtype:
         raise DataError(
             f"{path}: this array has type {array.dtype} and shape {array.shape}, but {PREPARED} "
-            f"states type {dtype} and shape {shape}: {_AGAIN}"
+            f"states type {dtype} and shape {shape}: {_REMEDY}"
         )
     status = path.stat()
     actual = _sha256_of_state(path.resolve(), status.st_size, status.st_mtime_ns, status.st_ino)
     if actual != sha256:
         raise DataError(
             f"{path}: this array changed after `agt data prepare` wrote it (its SHA-256 is not "
-            f"the one in {PREPARED}): {_AGAIN}"
+            f"the one in {PREPARED}): {_REMEDY}"
         )
 
 

@@ -19,7 +19,7 @@ UNLABELLED = -1
 UNANSWERED = -1
 
 
-@dataclass(frozen=True, repr=False)  # whoever prints a model prints no records
+@dataclass(frozen=True, repr=False)  # so that no private record is printed with a model
 class Records:
     """Rows of data, in a fixed order.
 
@@ -32,12 +32,13 @@ class Records:
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
         public: [n] bool: True where the record is public, so that it is never added, removed or
             changed.
-        outside: for the data owner alone, which columns of queries do not fit what was declared.
-        id_column: the column that names queries in their file; None: none does.
-        groups: column -> [n] the subgroup of each record, as text, for what is told of a model's
-            quality alone.
-        rows: [n] int64, their numbers, from 0, in the file or set that they were taken from; None:
-            they are all of it.
+        outside: for the data owner alone, the columns of queries whose values do not fit the
+            declarations.
+        id_column: the column that names queries in their file; None: no column does.
+        groups: column -> [n] the subgroup of each record, as text. Only reports of a model's
+            quality read it.
+        rows: [n] int64, the index of each record in the file or set that they were taken from;
+            None: they are all of it.
 
     Raises:
         DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is
@@ -55,6 +56,7 @@ class Records:
     rows: np.ndarray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        """Check shapes, types and ids, and that features are finite if they are in memory."""
         n = len(self.features)
         arrays = {name: getattr(self, name) for name in ("labels", "ids", "units", "public")}
         for name, array in (*arrays.items(), *self.groups.items()):
@@ -84,54 +86,68 @@ class Records:
 
     @property
     def population_mismatches(self) -> list[str]:
-        """Why these queries look like another population's; empty: they do not."""
+        """Sentences on why these queries look like another population's; empty: they do not."""
         return population_mismatches(self.outside, len(self))
 
     @property
     def units_named(self) -> bool:
-        """Whether something says whose each record is; else each is a unit of its own, under its
-        id. Of no records: whether it was said of those that they stand for.
+        """Whether the unit of some record differs from its id.
+
+        Otherwise each record is a unit of its own. Of no records, it is whether units were given.
         """
-        return self.units is not self.ids and (
-            not len(self) or bool((self.units != self.ids).any())
-        )
+        if self.units is self.ids:
+            return False
+        return not len(self) or bool((self.units != self.ids).any())
 
     def take(self, rows: np.ndarray) -> "Records":
-        """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view,
-        not a copy.
-        """
-        places = np.flatnonzero(rows) if rows.dtype == bool else rows
-        steps, inside = (
-            np.diff(places),
-            len(places) > 0 and places[0] >= 0 and places[-1] < len(self),
-        )
-        if inside and (steps == 1).all():
-            return self._at(slice(int(places[0]), int(places[-1]) + 1))
-        part = self._at(rows)
-        if not (inside and (steps > 0).all()):
-            part.__post_init__()  # a row may be there twice
-        return part
+        """Return some of the records, in the given order.
 
-    def _at(self, rows: np.ndarray | slice) -> "Records":
-        # Some rows, none of them twice: what was checked of all records holds of these.
+        Consecutive records share memory with these; others are copied.
+
+        Args:
+            rows: [m] indices, or [n] bool.
+
+        Raises:
+            DataError: an index is repeated, so that ids would be.
+        """
+        indices = np.flatnonzero(rows) if rows.dtype == bool else rows
+        steps = np.diff(indices)
+        in_range = len(indices) > 0 and indices[0] >= 0 and indices[-1] < len(self)
+        if in_range and (steps == 1).all():
+            return self._select(slice(int(indices[0]), int(indices[-1]) + 1))
+        selected = self._select(rows)
+        is_increasing = in_range and (steps > 0).all()
+        if not is_increasing:
+            selected.__post_init__()  # which raises if an index is repeated
+        return selected
+
+    def _select(self, rows: np.ndarray | slice) -> "Records":
+        """Return some of the records without checks, because all records were checked.
+
+        Args:
+            rows: indices without repetition, a mask or a slice.
+        """
         ids = self.ids[rows]
         if isinstance(rows, slice):
-            places = np.arange(*rows.indices(len(self)))
+            indices = np.arange(*rows.indices(len(self)))
+        elif rows.dtype == bool:
+            indices = np.flatnonzero(rows)
         else:
-            places = np.flatnonzero(rows) if rows.dtype == bool else rows % max(len(self), 1)
+            indices = rows % max(len(self), 1)  # negative indices count from the end
         return self._unchecked(
             features=self.features[rows],
             labels=self.labels[rows],
             ids=ids,
+            # That units are the ids themselves says that no units were given (``units_named``).
             units=ids if self.units is self.ids else self.units[rows],
             public=self.public[rows],
             groups={name: values[rows] for name, values in self.groups.items()},
             outside=(),
-            rows=places if self.rows is None else self.rows[places],
+            rows=indices if self.rows is None else self.rows[indices],
         )
 
     def with_features(self, features: np.ndarray) -> "Records":
-        """These records with other features, finite ones, which are not looked at."""
+        """Return these records with other features, [n, ...], without checks: they are finite."""
         return self._unchecked(features=features)
 
     def held_as_codes(self, coding: RowLookup | None) -> "Records | None":
@@ -155,10 +171,11 @@ class Records:
         return self
 
     def _unchecked(self, **changes: object) -> "Records":
-        part = copy(self)
+        """Return a copy with other values of some attributes, without the checks of all records."""
+        changed = copy(self)
         for name, value in changes.items():
-            object.__setattr__(part, name, value)
-        return part
+            object.__setattr__(changed, name, value)
+        return changed
 
 
 def _first_not_finite(features: np.ndarray) -> int | None:
@@ -181,13 +198,28 @@ def records(
     rows: np.ndarray | None = None,
     id_column: str | None = None,
 ) -> Records:
-    """Records whose unit is the record itself and which are private, unless said otherwise."""
+    """Return records, with default values for what is not given.
+
+    Args:
+        features, labels, ids, outside, rows, id_column: as in ``Records``; labels that are not
+            float64 become int64.
+        units: [n] str; None: each record is a unit of its own.
+        public: [n] bool; None: all records are private.
+        groups: column -> [n] subgroups; None: there are none.
+
+    Raises:
+        DataError: as ``Records``.
+    """
+    if labels.dtype != np.float64:
+        labels = labels.astype(np.int64, copy=False)
+    if public is None:
+        public = np.broadcast_to(np.False_, len(features))
     return Records(
         features=features,
-        labels=labels if labels.dtype == np.float64 else labels.astype(np.int64, copy=False),
+        labels=labels,
         ids=ids,
         units=ids if units is None else units,
-        public=np.broadcast_to(np.False_, len(features)) if public is None else public,
+        public=public,
         outside=outside,
         id_column=id_column,
         groups=groups or {},

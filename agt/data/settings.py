@@ -14,25 +14,28 @@ from pydantic import BeforeValidator
 from agt.errors import ConfigError
 from agt.messages import Message
 
-MOST_FEATURES = 2**16
+MAX_FEATURES = 2**16
 CLASSES = "classes"
+"""The name of the list of classes in ``from_data`` and ``MeasurementNote.of``."""
 SIZE = "size"
-"""What ``from_data`` calls the list of classes."""
+"""The name of the declared size in ``MeasurementNote.of``."""
 
 
-def _no_truth(value: object) -> object:
+def _refuse_bool(value: object) -> object:
+    """Return the value, or raise ValueError if it is true or false, which text must quote."""
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is not text: put this value in quotes, written as in the data")
     return value
 
 
-LabelWord = Annotated[str | int, BeforeValidator(_no_truth)]
-"""A value as it stands in the data, in a configuration; true and false would be taken for 1 and
-0.
+LabelWord = Annotated[str | int, BeforeValidator(_refuse_bool)]
+"""A value of the data in a configuration. True and false are refused, because they would become 1
+and 0.
 """
 
 
 def _name_as_text(value: object) -> object:
+    """Return a number as text, and everything else unchanged."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return value
@@ -43,8 +46,9 @@ ColumnName = Annotated[str, BeforeValidator(_name_as_text)]
 
 
 def _as_number(value: object) -> object:
+    """Return a date as days since 1970-01-01, and everything else unchanged."""
     if isinstance(value, str) and re.match(r"\d{4}-\d", value):
-        from agt.data.formats import days  # PyArrow, which numbers need not
+        from agt.data.formats import days  # here, because PyArrow takes long to load
 
         return days(value)
     return value

@@ -1,34 +1,9 @@
 """The user's own table: numeric columns with public ranges, categorical columns with public lists
-of values.
-
-A number x with public edges e_0 < ... < e_m is clipped to [e_0, e_m] and becomes m - 1 features, of
-which the j-th is +1 / sqrt(m - 1) where x >= e_j and -1 / sqrt(m - 1) elsewhere, j = 1 .. m - 1. So
-every number has length 1, as a category's one-hot has, whatever its bins; rows of a table without
-gaps have one length; and the product of two rows falls linearly with the bins between them. Edges
-are given, or made from a range [low, high] alone: ``bins`` equal parts, and ``HALVINGS`` halvings
-of each side toward its number nearest to 0, so that a balance between 0 and a million is told apart
-where balances are. A missing number has no feature but, where asked, its indicator. Without bins a
-number is scaled to [-1, 1], and a missing one is 0.
-
-A category has one feature for each listed value and one for any other; a missing one has none but
-its indicator.
-
-Crosses: two columns' slots (bin, value, other) make one name, hashed with a public key to a bucket
-and a sign. Each pair adds +-sqrt(columns / pairs) there, so that all pairs together weigh as much
-as all columns, collisions aside.
-
-Formal guarantees
-    Each alone. A feature is made from its own row and public constants by comparisons, table
-    look-ups and, for scaled numbers, elementwise float64 operations, each rounded alone; pairs are
-    added in one fixed order. So a row has the same bits whatever rows stand beside it, which
-    condition b asks for (reference.md section 3b).
+of values. agt/data/encoding.py makes features of them.
 """
 
-import math
-from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,34 +12,21 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import Field
 
-from agt.data.arrays import as_array
 from agt.data.cell_values import NULLS, missing_word
-from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
+from agt.data.encoding import Encoding
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
-from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
-from agt.data.ids import keyed_hash
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
+from agt.data.settings import CLASSES, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema, validate
 from agt.store.reading import Broken
 from agt.store.yaml_text import parse_yaml
-
-HALVINGS = 10
-CROSS_KEY = "table/crosses"
-_NO_SLOT = -1  # of a missing value
-MAX_COMPARED_EDGES = 100  # of one column; of more, a binary search is faster
-COMPARED_ROWS = 2**14  # numbers of a column that are compared at once, so that they stay in cache
-ARRAY_BYTES = 2**27  # features of a file that need more are held as codes
-
-
-# -- what columns are, and the source
-# -------------------------------------------------------------------------------------
 
 
 @schema
@@ -92,26 +54,34 @@ class Columns(ColumnsSettings):
         ColumnsSettings.__post_init__(self)
         self._check_width()
 
+    @property
+    def feature_count(self) -> int:
+        """The number of features of a row after coding: the inputs that a network must take."""
+        # The number of features is the same for every range, so any range will do.
+        ranges = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
+        return self._encoding(ranges).width
+
     def _check_width(self) -> None:
-        # Features of a row, where a range that is not declared is pretended.
-        pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
-        width = self._encoding(pretended).width
-        if width > MOST_FEATURES:
+        """Raise ValueError if a row would have more features than ``MAX_FEATURES``."""
+        width = self.feature_count
+        if width > MAX_FEATURES:
             raise ValueError(
-                f"these columns are encoded as {width} features, but at most {MOST_FEATURES} are "
+                f"these columns are encoded as {width} features, but at most {MAX_FEATURES} are "
                 "allowed: shorten the lists under 'categorical', or lower 'bins' or 'crosses'"
             )
 
     @classmethod
     def of(cls, given: "Columns | str | Path", units: object = None) -> "Columns":
-        """Itself, or what a dataset file such as ``agt data inspect`` writes says of columns.
+        """Return the columns, read from a dataset file if ``given`` is the path of one.
 
         Args:
-            units: whose rows they are, if that was given.
+            given: the columns; or the path of a dataset file, as ``agt data inspect`` writes it.
+            units: the person of each row; None: it was not given.
 
         Raises:
-            ConfigError: the file is none, or cannot be read; or it names a unit, and ``units`` was
-                not given; or it goes on from another, which may name one.
+            ConfigError: ``given`` is neither; the file cannot be read; it includes another file,
+                whose columns and unit would be ignored; or it names a column of persons, but
+                ``units`` is None.
         """
         if isinstance(given, cls):
             return given
@@ -128,14 +98,11 @@ class Columns(ColumnsSettings):
                 f"columns={given} cannot be read as a dataset file ({error}): give "
                 "agt.Columns(...), or the path of a dataset file"
             ) from None
-        others = [
-            name
-            for name in node.get("defaults") or ()
-            if isinstance(name, str) and name not in ("table", "_self_")
-        ]
-        if others:
+        included = [name for name in node.get("defaults") or () if isinstance(name, str)]
+        other_files = [name for name in included if name not in ("table", "_self_")]
+        if other_files:
             raise ConfigError(
-                f"columns={given}: this file includes another file, {others[0]}, which "
+                f"columns={given}: this file includes another file, {other_files[0]}, which "
                 "agt.Columns does not read: give one file that contains everything"
             )
         if node.get("unit") and units is None:
@@ -144,18 +111,23 @@ class Columns(ColumnsSettings):
                 "of each row (unit). In Python, give this column with units=, and the largest "
                 "number of rows of one person with unit_rows="
             )
-        return validate(
-            cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given)
-        )
+        # A dataset file has further settings, such as the label, which are no columns' settings.
+        settings = {name: node[name] for name in cls.__dataclass_fields__ if name in node}
+        return validate(cls, settings, str(given))
 
     def __call__(self, frame: object) -> np.ndarray:
-        """[n, features] float32: each row's from that row alone, whatever its values are
-        (``code_queries``).
+        """Return the features of the rows of a data frame, each from its own row alone.
+
+        Values outside of ranges and lists are accepted: numbers are clipped, and words count as
+        other. ``code_queries`` refuses a frame that has too many of them.
+
+        Returns:
+            [n, features] float32.
 
         Raises:
-            ConfigError: no data frame, or a numeric column without a range.
-            DataError: a column is not there, or a value is not of its kind, infinite, or missing
-                where that is refused.
+            ConfigError: ``frame`` is no data frame, or a numeric column has no range.
+            DataError: the frame lacks a column, or a value is of the wrong type, infinite, or
+                missing where ``missing`` is "error".
         """
         return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
 
@@ -176,10 +148,10 @@ class Columns(ColumnsSettings):
             DataError: a column is missing from the frame, a value cannot be read, or the queries
                 look like another population than the declared one (``population_mismatches``).
         """
-        content = self._content(_reader_of(frame))
-        if mismatches := population_mismatches(
-            self._compared(content, self._ranges), len(content[0])
-        ):
+        reader = _reader_of(frame)
+        content = self._content(reader)
+        outside = self._values_outside(content, self._ranges, reader)
+        if mismatches := population_mismatches(outside, len(content[0])):
             raise DataError(
                 f"data frame: {'; '.join(mismatches)}. Remove these queries, or train with "
                 "columns (agt.Columns) that allow their values"
@@ -187,24 +159,25 @@ class Columns(ColumnsSettings):
         return self._encoding(self._ranges)(*content)
 
     def notes(self, frame: object) -> tuple[str, ...]:
-        """Return what does not fit what is declared, a sentence each, for the records' owner.
+        """Return sentences on columns whose values do not fit the declarations, for their owner.
 
-        There are sentences about values outside of a range and about lists that many values are not
-        in; a few unlisted values are not mentioned. Empty: nothing was found.
+        There are sentences about values outside of a range, and about columns of which more than
+        half of the values are not listed. Empty: every column fits.
 
         Raises:
-            DataError: a categorical column of which every value would count as other.
+            DataError: every value of a categorical column would count as other.
         """
         reader = _reader_of(frame)
-        return self._notes(self._content(reader), self._ranges, reader.path)
+        return self._notes(self._content(reader), self._ranges, reader)
 
     @property
     def facts(self) -> tuple[Fact, Fact]:
-        """What conditions b and e rest on."""
+        """The facts for conditions b (rows are coded one by one) and e (constants are public)."""
         return declared("columns_made_alone"), self._scaling_fact()
 
     @property
     def _ranges(self) -> dict[str, Limits]:
+        """The range of each numeric column; raises ConfigError if one is not declared."""
         unknown = [name for name, limits in self.numeric.items() if limits is None]
         if unknown:
             raise ConfigError(
@@ -213,105 +186,160 @@ class Columns(ColumnsSettings):
         return {name: limits for name, limits in self.numeric.items() if limits}
 
     def _content(self, columns: ColumnReader) -> RowContent:
-        """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are
-        missing.
+        """Read the columns, and check every value.
+
+        Returns:
+            ([n, numeric columns] float64, NaN where missing;
+            [n, categorical columns] text, None where missing), stored column by column, as they
+            are filled and read.
 
         Raises:
-            DataError: a value is infinite, or missing where that is refused.
+            DataError: a value is infinite, or missing where ``missing`` is "error".
         """
-        parts: dict[str, np.ndarray] = {
-            name: columns.numbers(
-                name, f"{self.SETTING}.numeric.{name}", self._markers, self._format_of(name)
-            )
-            for name in self.numeric
-        }
+        arrays: dict[str, np.ndarray] = {}
+        for name in self.numeric:
+            setting = f"{self.SETTING}.numeric.{name}"
+            arrays[name] = columns.numbers(name, setting, self._markers, self._format_of(name))
         for name, values in self.categorical.items():
-            parts[name] = columns.words(name, f"{self.SETTING}.categorical.{name}", self._markers)
-            columns.refuse_missing_words(f"{self.SETTING}.categorical.{name}", values)
-        n = len(next(iter(parts.values())))
-        same_length(columns.path, n, parts)
-        # Column by column in memory, as they are filled and read.
+            setting = f"{self.SETTING}.categorical.{name}"
+            arrays[name] = columns.words(name, setting, self._markers)
+            columns.refuse_missing_words(setting, values)
+        n = len(next(iter(arrays.values())))
+        same_length(columns.path, n, arrays)
         numbers = np.empty((n, len(self.numeric)), order="F")
         words = np.empty((n, len(self.categorical)), dtype=object, order="F")
-        groups = (("numeric", numbers, self.numeric), ("categorical", words, self.categorical))
-        for kind, into, group in groups:
-            for place, name in enumerate(group):
-                into[:, place] = column = parts.pop(name)
-                bad = pd.isna(column) & (self.missing == "error")
-                why = (
-                    f"correct or remove this row, or train with {self.SETTING}.missing=indicator, "
-                    "which allows missing values"
-                )
-                setting = f"{self.SETTING}.{kind}.{name}"
-                columns.refuse(name, setting, bad, column, why)
-                bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
-                columns.refuse(
-                    name,
-                    setting,
-                    bad,
-                    column,
-                    "an infinite value cannot be a feature: correct or remove this row",
-                )
+        for index, name in enumerate(self.numeric):
+            column = arrays.pop(name)  # whose memory is then free
+            numbers[:, index] = column
+            setting = f"{self.SETTING}.numeric.{name}"
+            self._refuse_missing(columns, name, setting, column)
+            columns.refuse(
+                name,
+                setting,
+                np.isinf(column),
+                column,
+                "an infinite value cannot be a feature: correct or remove this row",
+            )
+        for index, name in enumerate(self.categorical):
+            column = arrays.pop(name)
+            words[:, index] = column
+            self._refuse_missing(columns, name, f"{self.SETTING}.categorical.{name}", column)
         return numbers, words
 
+    def _refuse_missing(
+        self, columns: ColumnReader, name: str, setting: str, column: np.ndarray
+    ) -> None:
+        """Raise DataError if a value is missing and ``missing`` is "error".
+
+        Args:
+            columns: the file or frame, for the message.
+            name: the column.
+            setting: the setting that names it, for the message.
+            column: [n] its values, NaN or None where missing.
+        """
+        if self.missing == "error":
+            remedy = (
+                f"correct or remove this row, or train with {self.SETTING}.missing=indicator, "
+                "which allows missing values"
+            )
+            columns.refuse(name, setting, pd.isna(column), column, remedy)
+
     def _notes(
-        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], path: Path
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], reader: ColumnReader
     ) -> tuple[str, ...]:
-        # How columns and declarations fit, for the data owner. Raises DataError where every value
-        # would count as other.
+        """Return sentences for the owner on columns that do not fit the declarations.
+
+        Args:
+            content: numbers and words, as ``_content`` returns them.
+            ranges: the range of each numeric column.
+            reader: the file or frame, which tells dates from other numbers.
+
+        Raises:
+            DataError: every value of a categorical column would count as other.
+        """
         notes = []
-        for outside in self._compared(content, ranges):
-            column, share = (
-                f"column '{outside.column}'",
-                f"{outside.count} of {outside.total} values",
-            )
-            listed, setting = (
-                self.categorical.get(outside.column),
-                f"{self.SETTING}.categorical.{outside.column}",
-            )
+        for outside in self._values_outside(content, ranges, reader):
+            column = f"column '{outside.column}'"
             if not outside.total:
                 notes.append(f"no record has a value in {column}.")
-            elif listed and outside.count == outside.total:
-                raise DataError(
-                    f"{path}: none of the {outside.total} values of {column} is in the list "
-                    f'{setting}, so all of them would count as "other". The column has '
-                    f"{outside.seen}, but the list has {few(repr(str(word)) for word in listed)}. "
-                    "Correct the list, or give the right file"
-                )
-            elif listed and outside.rate > 0.5:
-                notes.append(
-                    f"{share} of {column} are not in the list {setting}, so they count as "
-                    f'"other" (for example {outside.seen}).'
-                )
-            elif outside.count == outside.total and not listed:
-                # No error: an erasure may leave such records, and must not be refused.
+            elif outside.is_list:
+                notes += self._notes_on_list(outside, column, reader.path)
+            elif outside.count == outside.total:
+                # This is no error, because an erasure may leave only such records.
                 notes.append(
                     f"ALL {outside.total} values of {column} are outside the declared range "
                     f"{outside.declared}, so clipping leaves next to nothing to learn from. The "
                     f"values range from {outside.seen}. Check {self.SETTING}.numeric."
                     f"{outside.column} (a point there is a decimal point, so 10.000 is 10)."
                 )
-            elif outside.count and not listed:
+            elif outside.count:
                 notes.append(
-                    f"{share} of {column} are outside the declared range {outside.declared}, so "
-                    f"they are clipped to this range (the values range from {outside.seen})."
+                    f"{outside.count} of {outside.total} values of {column} are outside the "
+                    f"declared range {outside.declared}, so they are clipped to this range (the "
+                    f"values range from {outside.seen})."
                 )
         return tuple(notes)
 
-    def _compared(
-        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]
+    def _notes_on_list(self, outside: Outside, column: str, path: Path) -> list[str]:
+        """Return a sentence if more than half of a categorical column's values are not listed.
+
+        Args:
+            outside: the values that are not listed; the column has some value.
+            column: what the sentence calls the column.
+            path: the file, for the message of the error.
+
+        Raises:
+            DataError: no value is listed.
+        """
+        setting = f"{self.SETTING}.categorical.{outside.column}"
+        if outside.count == outside.total:
+            listed = self.categorical[outside.column]
+            raise DataError(
+                f"{path}: none of the {outside.total} values of {column} is in the list "
+                f'{setting}, so all of them would count as "other". The column has '
+                f"{outside.seen}, but the list has {few(repr(str(word)) for word in listed)}. "
+                "Correct the list, or give the right file"
+            )
+        if outside.rate <= 0.5:
+            return []
+        return [
+            f"{outside.count} of {outside.total} values of {column} are not in the list "
+            f'{setting}, so they count as "other" (for example {outside.seen}).'
+        ]
+
+    def _values_outside(
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], reader: ColumnReader
     ) -> list[Outside]:
-        # How many numbers of each column are outside its range, and how many words outside its
-        # list.
+        """Count the values of each column that are outside its range, or not in its list.
+
+        Args:
+            content: numbers and words, as ``_content`` returns them.
+            ranges: the range of each numeric column.
+            reader: of these rows, which tells dates from other numbers.
+        """
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
-            known = column[~np.isnan(column)]
+            low = limits[0]
+            high = limits[-1]
+            present = column[~np.isnan(column)]
             with np.errstate(over="ignore"):
-                distance = np.maximum(limits[0] - known, known - limits[-1])
-            count, far = int((distance > 0).sum()), int((distance > limits[-1] - limits[0]).sum())
-            seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
+                distance = np.maximum(low - present, present - high)
+            count = int((distance > 0).sum())
+            written: Callable[[float], str] = "{:g}".format
+            if count and reader.holds_dates(name, f"{self.SETTING}.numeric.{name}", self.formats):
+                written = date_of
+            seen = "no value"
+            if len(present):
+                seen = f"{written(present.min())} to {written(present.max())}"
             found.append(
-                Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen, far)
+                Outside(
+                    name,
+                    count=count,
+                    total=len(present),
+                    declared=f"[{written(low)}, {written(high)}]",
+                    seen=seen,
+                    far=int((distance > high - low).sum()),
+                )
             )
         for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
             codes, words = pd.factorize(column)  # words as they occur first; the code of None is -1
@@ -320,39 +348,36 @@ class Columns(ColumnsSettings):
             unlisted = {
                 word: n for word, n in zip(words, counts, strict=True) if word not in listed
             }
-            others = list(unlisted)
             count = sum(unlisted.values())
             total = sum(counts)
-            seen = few(map(repr, others)) if total else "no value"
+            seen = few(map(repr, unlisted)) if total else "no value"
             declared = f"the {len(values)} listed"
             found.append(Outside(name, count, total, declared, seen, far=count, is_list=True))
         return found
 
-    def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":
+    def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
+        """Return what codes rows, for these ranges of the numeric columns."""
         listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
         return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
 
     def _format_of(self, column: str) -> CellFormat | None:
-        # How a column's text is declared to be written; None: as text of its file is.
+        """Return how the text of a column is declared to be written; None: like its whole file."""
         declared_format = self.formats.get(column)
         if isinstance(declared_format, str):
             return DateFormat(declared_format)
         return declared_format
 
     def _scaling_fact(self) -> Fact:
-        at = self.SETTING
+        """Return the fact that ranges and lists are public, or why they are not (condition e)."""
         marked = [name for name in self.from_data if self._is_feature(name)]
         if marked:
-            return _marked_fact(
-                marked[0],
-                len(marked) - 1,
-                at,
-                "numeric" if marked[0] in self.numeric else "categorical",
-            )
+            return self._marked_fact(marked[0], len(marked) - 1)
         derived = [name for name, limits in self.numeric.items() if limits is None]
         if derived:
-            return not_held("range_found", column=derived[0], setting=f"{at}.numeric.{derived[0]}")
-        setting = f"{at}.numeric, {at}.categorical"
+            column = derived[0]
+            key = f"{self.SETTING}.numeric.{column}"
+            return not_held("range_found", column=column, setting=key)
+        setting = f"{self.SETTING}.numeric, {self.SETTING}.categorical"
         proposed = tuple(name for name in self.proposed_from_rows if self._is_feature(name))
         note = self.measurement
         if note is None and not proposed:
@@ -375,23 +400,29 @@ class Columns(ColumnsSettings):
         """Return whether a column, and not the list of classes, has this name."""
         return name in self.numeric or name in self.categorical
 
+    def _marked_fact(self, column: str, more: int) -> Fact:
+        """Return the fact that a column's range or list was read off the records.
 
-def _marked_fact(column: str, more: int, at: str, group: str) -> Fact:
-    """Return that a column's range or list was read off the records, and of how many columns
-    more.
-    """
-    values = {"column": column, "key": f"{at}.{group}.{column}", "setting": f"{at}.from_data"}
-    if more:
-        code = "range_and_more_marked" if group == "numeric" else "list_and_more_marked"
-        return not_held(code, more=more, **values)
-    return not_held("range_marked" if group == "numeric" else "list_marked", **values)
+        Args:
+            column: the column, which ``from_data`` lists.
+            more: how many further columns it lists.
+        """
+        is_numeric = column in self.numeric
+        group = "numeric" if is_numeric else "categorical"
+        values = {
+            "column": column,
+            "key": f"{self.SETTING}.{group}.{column}",
+            "setting": f"{self.SETTING}.from_data",
+        }
+        if more:
+            code = "range_and_more_marked" if is_numeric else "list_and_more_marked"
+            return not_held(code, more=more, **values)
+        return not_held("range_marked" if is_numeric else "list_marked", **values)
 
 
 @schema
 class Table(TableSettings, Columns, LabelledFile):
-    """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are
-    one-hot with a slot for others; pairs of columns may be crossed (``Encoding``).
-    """
+    """A file whose rows are records, and whose columns are numbers or categories (``Encoding``)."""
 
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
     csv: CsvFormat = Field(default_factory=CsvFormat)
@@ -401,8 +432,11 @@ class Table(TableSettings, Columns, LabelledFile):
         self._check_width()
 
     def _format_of(self, column: str) -> CellFormat | None:
-        # Queries that a program sends, or that come as parquet, have no csv format of their own.
-        # Text in them is read as text of the training file's csv is.
+        """Return how the text of a column is written, by default as in the training file's csv.
+
+        Queries that a program sends, or that are in a parquet file, have no csv format of their
+        own. So their text is read like that of the training file.
+        """
         declared_format = super()._format_of(column)
         if declared_format is None and self.csv.decimal != ".":
             return self.csv
@@ -425,13 +459,16 @@ class Table(TableSettings, Columns, LabelledFile):
         return columns.only_rows(np.array([not missing_word(word) for word in words], dtype=bool))
 
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
-        """Of the training records: numbers and words by column ([n, ...], before they are coded),
-        labels and units.
+        """Read the training records, and return what they are before they are coded.
+
+        Returns:
+            (numbers and words as ``_content`` returns them, labels [n], units [n]).
 
         Raises:
-            DataMissing, DataError: as ``load``.
+            DataMissing: the file is not there.
+            DataError: the file cannot be used.
         """
-        (rows, *_) = self._files()
+        rows = self._files()[0]
         units = rows.ids if rows.units is None else rows.units
         return (
             tuple(part[rows.train] for part in rows.content),
@@ -440,72 +477,80 @@ class Table(TableSettings, Columns, LabelledFile):
         )
 
     def formula(self) -> dict[str, Any]:
-        """How features are made of a row of a csv, for readers without agt; empty: this is
-        beyond them.
+        """Return how features are made of a row of a csv, for programs that do not import agt.
+
+        Empty if that needs more than comparing and looking up: crosses, formats, a decimal comma,
+        or a file whose first line does not name the columns.
         """
         formatted = any(name in self.numeric for name in self.formats)
         if self.crosses or formatted or not self.csv.header or self.csv.decimal != ".":
             return {}
+        encoding = self._encoding(self._limits(self._constants()))
         return {
-            "columns": self._encoding(self._limits(self._constants())).rows,
+            "columns": encoding.feature_rules,
             "missing": [*NULLS, *self._markers],
             "separator": self.csv.separator,
             "encoding": self.csv.codec,
         }
 
-    def stated(self, settled: Mapping[str, Any]) -> Self:
-        """As ``LabelledFile.stated``, with the ranges that were taken from the training records."""
-        found = {
-            name: tuple(limits)
-            for name, limits in settled["ranges"].items()
-            if limits[0] < limits[-1]
-        }
-        # one value alone is no range
-        given = {name: limits or found.get(name) for name, limits in self.numeric.items()}
-        return replace(super().stated(settled), numeric=given)
+    def with_constants(self, settled: Mapping[str, Any]) -> Self:
+        """Return this table with classes and ranges that were read off the training records.
+
+        Args:
+            settled: the constants, ``Dataset.settled``.
+        """
+        numeric = dict(self.numeric)
+        for name, limits in settled["ranges"].items():
+            if self.numeric.get(name) is None and limits[0] < limits[-1]:
+                numeric[name] = tuple(limits)  # of two values: a column of one value has no range
+        return replace(super().with_constants(settled), numeric=numeric)
 
     def _files(self) -> list[FileRows]:
+        """Read the rows of the file; with ``test``, also those of the file of test records."""
         if self.test is None:
             return super()._files()
         test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
-        ranges = {}
-        for place, (name, given) in enumerate(self.numeric.items()):
-            if given is not None:
-                ranges[name] = given
-                continue
-            trained = files[0].content[0][files[0].train, place]
-            ranges[name] = _range_of(trained, name)
+        """Return the features of every file, with ranges of the training records if necessary.
+
+        Raises:
+            DataError: a column has no value from which a range could be computed, or none of a
+                categorical column's values is listed.
+        """
+        ranges: dict[str, Limits] = {}
+        found_ranges: dict[str, Limits] = {}
+        training_numbers = files[0].content[0]
+        for index, (name, limits) in enumerate(self.numeric.items()):
+            if limits is None:
+                limits = _find_range(training_numbers[files[0].train, index], name)
+                found_ranges[name] = limits
+            ranges[name] = limits
         encoding = self._encoding(ranges)
-        there: RowContent = files[0].content
-        if len(files) > 1 or files[0].erased.any():
-            known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-            there = tuple(np.concatenate(arrays) for arrays in zip(*known, strict=True))
+        categories = {
+            column: [*map(str, values), "other"] for column, values in self.categorical.items()
+        }
+        scaling: dict[str, object] = {
+            "numeric": {column: list(limits) for column, limits in ranges.items()},
+            "categorical": categories,
+            "missing": self.missing,
+        }
+        if encoding.thresholds:
+            scaling["thresholds"] = encoding.thresholds
+        if self.crosses:
+            scaling["crosses"] = self.crosses
+        scaling["classes"] = "found in the data" if self.classes is None else "given"
         return FileFeatures(
-            arrays=[encoding.of_many(*rows.content) for rows in files],
+            arrays=[encoding.encode_compactly(*rows.content) for rows in files],
             coding=encoding.lookup,
-            scaling={
-                "numeric": {column: list(limits) for column, limits in ranges.items()},
-                "categorical": {
-                    column: [*map(str, values), "other"]
-                    for column, values in self.categorical.items()
-                },
-                "missing": self.missing,
-                **({"thresholds": encoding.thresholds} if encoding.thresholds else {}),
-                **({"crosses": self.crosses} if self.crosses else {}),
-                "classes": "given" if self.classes is not None else "found in the data",
-            },
-            settled={
-                "ranges": {
-                    name: limits for name, limits in ranges.items() if self.numeric[name] is None
-                }
-            },
-            notes=self._notes(there, ranges, files[0].columns.path),
+            scaling=scaling,
+            settled={"ranges": found_ranges},
+            notes=self._notes(_remaining_content(files), ranges, files[0].columns),
         )
 
     def _constants(self) -> FileConstants:
+        """Return the constants that queries need; the file is only opened if they require it."""
         if self.settled is None and self._listed and None not in self.numeric.values():
             return FileConstants(self._listed)
         return super()._constants()
@@ -515,10 +560,13 @@ class Table(TableSettings, Columns, LabelledFile):
     ) -> np.ndarray:
         return self._encoding(self._limits(constants))(*content)
 
-    def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
-        return self._compared(content, self._limits(constants))
+    def _outside(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> list[Outside]:
+        return self._values_outside(content, self._limits(constants), columns)
 
     def _limits(self, constants: FileConstants) -> dict[str, Limits]:
+        """Return the range of each numeric column, from ``constants`` where none is declared."""
         return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
 
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
@@ -533,7 +581,14 @@ class Table(TableSettings, Columns, LabelledFile):
         return declared("split_by_file", file=self.test.name, setting="dataset.test")
 
     def _measured(self, part: str, code: str) -> Fact | None:
-        # What agt measure told is nobody's declaration; that it stands as it was written is.
+        """Return the fact that ``agt measure`` released a constant; None: it did not.
+
+        Nobody declares the constant. What is declared is that nobody changed it in the settings.
+
+        Args:
+            part: ``SIZE`` or ``CLASSES``.
+            code: the fact's.
+        """
         if self.measurement is None or part not in self.measurement.of:
             return None
         return declared(code, claim=self.measurement.claim)
@@ -542,6 +597,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return self._measured(SIZE, "size_measured")
 
     def _classes_fact(self) -> Fact:
+        """Return the fact that the classes are public, measured, proposed or read off records."""
         if CLASSES in self.from_data:
             return not_held("classes_read_off_records", setting="dataset.from_data")
         if measured := self._measured(CLASSES, "classes_measured"):
@@ -551,309 +607,79 @@ class Table(TableSettings, Columns, LabelledFile):
         return super()._classes_fact()
 
 
+def _remaining_content(files: Sequence[FileRows]) -> RowContent:
+    """Return the content of all records of some files that are not erased, in one array each."""
+    if len(files) == 1 and not files[0].erased.any():
+        return files[0].content
+    remaining = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
+    return tuple(np.concatenate(arrays) for arrays in zip(*remaining, strict=True))
+
+
 def _reader_of(frame: object) -> ColumnReader:
+    """Return a reader of the columns of a data frame; raises ConfigError if it is none."""
     if not isinstance(frame, pd.DataFrame):
         raise ConfigError(
             f"columns=agt.Columns(...) needs a pandas data frame, but got {type(frame).__name__}"
         )
     names = tuple(map(str, frame.columns))
-    columns = dict(zip(names, range(len(names)), strict=True))
+    index_of = {name: index for index, name in enumerate(names)}
     return ColumnReader(
-        Path("data frame"), names, lambda name: _array_of(frame.iloc[:, columns[name]], name)
+        Path("data frame"), names, lambda name: _to_arrow(frame.iloc[:, index_of[name]], name)
     )
 
 
-def _array_of(column: pd.Series, name: str) -> pa.Array:
-    """Arrow's, which reads objects of many kinds as the first of them is: so all have to be of one.
+def _to_arrow(column: pd.Series, name: str) -> pa.Array:
+    """Return the values of a column of a data frame as an array of Arrow.
+
+    Arrow reads a column of objects as if all were of the type of the first, so values of several
+    types are refused.
+
+    Args:
+        column: [n] values.
+        name: the column, for the message.
 
     Raises:
-        DataError: they are not.
+        DataError: the values have several types.
     """
-    held = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
-    kinds = {_kind_of(value) for value in held[~pd.isna(held)]} if held.dtype == object else set()
-    if len(kinds) > 1:
-        raise DataError(
-            f"data frame: column '{name}' contains {' and '.join(sorted(kinds)[:2])}: write "
-            "all values in one form"
-        )
+    is_categorical = isinstance(column.dtype, pd.CategoricalDtype)
+    values = column.cat.categories if is_categorical else column
+    if values.dtype == object:
+        types = {_type_in_words(value) for value in values[~pd.isna(values)]}
+        if len(types) > 1:
+            raise DataError(
+                f"data frame: column '{name}' contains {' and '.join(sorted(types)[:2])}: write "
+                "all values in one form"
+            )
     array = pa.array(column, from_pandas=True)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def _kind_of(value: Any) -> str:
+def _type_in_words(value: Any) -> str:
+    """Return what a message calls the type of a value; times differ by their time zones."""
+    if isinstance(value, str):
+        return "text"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "numbers"
     zone = getattr(value, "tzinfo", None)
-    return (
-        "text" if isinstance(value, str) else type(value).__name__ + (f" of {zone}" if zone else "")
-    )
+    return f"{type(value).__name__} of {zone}" if zone else type(value).__name__
 
 
-def _range_of(column: np.ndarray, name: str) -> Limits:
+def _find_range(column: np.ndarray, name: str) -> Limits:
+    """Return the smallest and the largest number of a column, [n] float64 with NaN where missing.
+
+    Raises:
+        DataError: every number is missing, or their difference overflows.
+    """
     if np.isnan(column).all():
         raise DataError(
             f"column '{name}' has no training value from which a range could be computed: "
             f"give its public range as dataset.numeric.{name}"
         )
-    low, high = float(np.nanmin(column)), float(np.nanmax(column))
+    low = float(np.nanmin(column))
+    high = float(np.nanmax(column))
     if not np.isfinite(2 * (high - low)):
         raise DataError(
             f"column '{name}' has values from {low:g} to {high:g}, a range that is too wide "
             f"to compute with: give its public range as dataset.numeric.{name}"
         )
     return low, high
-
-
-# -- features
-# --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """The public constants that turn rows into features.
-
-    Attributes:
-        limits: numeric column -> its range, or the edges of its bins.
-        listed: categorical column -> its values.
-        bins: how many equal parts a range is cut into; below 2: none, and it is scaled.
-        crosses: buckets for pairs of columns; 0: none.
-        indicator: add a 0/1 feature for each column, 1 where it is missing.
-    """
-
-    limits: Mapping[str, tuple[float, ...]]
-    listed: Mapping[str, tuple[str, ...]]
-    bins: int = 0
-    crosses: int = 0
-    indicator: bool = False
-
-    @cached_property
-    def thresholds(self) -> dict[str, list[float]]:
-        """Numeric columns with bins -> the edges between these."""
-        inner = {column: self._between(limits) for column, limits in self.limits.items()}
-        return {column: edges for column, edges in inner.items() if edges}
-
-    def _between(self, limits: tuple[float, ...]) -> list[float]:
-        low, high = limits[0], limits[-1]
-        if len(limits) > 2:
-            return list(limits[1:-1])
-        # a range of one point was found in the data: the column never changes
-        if self.bins < 2 or low == high:
-            return []
-        near = min(max(0.0, low), high)
-        equal = [low + (high - low) * (j / self.bins) for j in range(1, self.bins)]
-        halved = [near + (end - near) * 2.0**-j for end in (low, high) for j in range(HALVINGS + 1)]
-        return sorted(edge for edge in {near, *equal, *halved} if low < edge < high)
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """Features of each column, in their order: numbers, then categories."""
-        numbers = {column: len(self.thresholds.get(column, [0.0])) for column in self.limits}
-        return numbers | {column: len(values) + 1 for column, values in self.listed.items()}
-
-    @property
-    def width(self) -> int:
-        """Features of a row."""
-        gaps = (len(self.limits) + len(self.listed)) if self.indicator else 0
-        return sum(self.widths.values()) + gaps + self.crosses
-
-    @property
-    def rows(self) -> list[list[Any]]:
-        """Each feature but crosses as [column, kind, *constants], for readers without agt.
-
-        from edge unit: unit where the number is at least edge, else -unit, 0 where it is missing.
-        range low high: the number clipped to it and scaled to [-1, 1], 0 where it is missing. is
-        word: 1 where the text is that word. other words: 1 where there is text, and none of them.
-        unknown, missing: 1 where there is no number, no text.
-        """
-        rows: list[list[Any]] = []
-        for column, limits in self.limits.items():
-            edges = self.thresholds.get(column)
-            rows += (
-                [[column, "range", *limits]]
-                if edges is None
-                else [[column, "from", e, _unit(edges)] for e in edges]
-            )
-        for column, values in self.listed.items():
-            rows += [*([column, "is", value] for value in values), [column, "other", *values]]
-        if self.indicator:
-            rows += [[column, "unknown"] for column in self.limits] + [
-                [column, "missing"] for column in self.listed
-            ]
-        return rows
-
-    def __call__(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """Features of rows.
-
-        Args:
-            numbers: [n, numeric columns] float64, NaN where missing.
-            words: [n, categorical columns] text, None where missing.
-
-        Returns:
-            [n, width] float32: numbers, categories, indicators, crosses.
-        """
-        features = np.zeros((len(numbers), self.width), dtype=np.float32)
-        slots, start = [], 0
-        for (column, width), values in zip(
-            self.widths.items(), (*numbers.T, *words.T), strict=True
-        ):
-            block = features[:, start : start + width]
-            slots.append(self._fill(block, column, values))
-            start += width
-        if self.indicator:
-            features[:, start : start + len(slots)] = np.stack(
-                [*np.isnan(numbers).T, *pd.isna(words).T], axis=1
-            )
-        if self.crosses:
-            self._cross(features[:, -self.crosses :], slots)
-        return features
-
-    def of_many(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """Return the same features, held as codes if they need much memory and codes suffice.
-
-        Args:
-            numbers: as in ``__call__``.
-            words: as in ``__call__``.
-
-        Returns:
-            [n, width] float32, an array or ``CodedFeatures``.
-        """
-        size = len(numbers) * self.width * np.dtype(np.float32).itemsize
-        lookup = self.lookup if size > ARRAY_BYTES else None
-        if lookup is None:
-            return self(numbers, words)
-        codes = np.empty((len(numbers), len(self.widths)), dtype=np.uint8)
-        columns = zip(self.widths, (*numbers.T, *words.T), strict=True)
-        for place, (column, values) in enumerate(columns):
-            slots = self._slots(column, values)
-            missing = len(lookup.lookups[place].levels) - 1
-            codes[:, place] = np.where(slots == _NO_SLOT, missing, slots)
-        return as_array(CodedFeatures(codes, lookup))
-
-    @cached_property
-    def lookup(self) -> RowLookup | None:
-        """How codes become features: a column's code is its slot, or the last one where missing.
-
-        None: a column has too many slots for a code, or is scaled, or pairs are crossed.
-        """
-        scaled = self.limits.keys() - self.thresholds.keys()
-        if scaled or self.crosses or max(self.widths.values()) + 2 > MAX_LEVELS:
-            return None
-        lookups = []
-        for place, (column, width) in enumerate(self.widths.items()):
-            if column in self.listed:
-                levels = np.eye(width, dtype=np.float32)
-            else:
-                levels = _thermometer_levels(self.thresholds[column])
-            missing = np.zeros((1, width), dtype=np.float32)
-            lookups.append(Lookup(place, np.concatenate([levels, missing])))
-        if self.indicator:
-            for lookup in [*lookups]:
-                is_missing = np.zeros((len(lookup.levels), 1), dtype=np.float32)
-                is_missing[-1] = 1
-                lookups.append(Lookup(lookup.column, is_missing))
-        return RowLookup(tuple(lookups))
-
-    def _slots(self, column: str, values: np.ndarray) -> np.ndarray:
-        """Return the slot of each row of a column that is not scaled, ``_NO_SLOT`` where missing.
-
-        Args:
-            column: its name.
-            values: [n] its numbers or words.
-
-        Returns:
-            [n] integers.
-        """
-        if column in self.listed:
-            return _word_slots(values, self.listed[column])
-        return _number_slots(values, np.array(self.thresholds[column]))
-
-    def _fill(self, block: np.ndarray, column: str, values: np.ndarray) -> np.ndarray:
-        # Write one column's features; returns [n] the slot of each row, ``_NO_SLOT`` of a missing
-        # value.
-        if column in self.listed:
-            return _one_hot(block, values, self.listed[column])
-        edges = self.thresholds.get(column)
-        if edges is None:
-            block[:, 0] = _scaled(values, *self.limits[column])
-            return np.where(np.isnan(values), _NO_SLOT, 0)
-        return _thermometer(block, values, np.array(edges))
-
-    def _cross(self, block: np.ndarray, slots: list[np.ndarray]) -> None:
-        pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
-        rows, share = np.arange(len(block)), math.sqrt(len(slots) / max(1, len(pairs)))
-        for (first, left), (second, right) in pairs:
-            many = int(right.max(initial=0)) + 2
-            met, home = np.unique((left + 1) * many + right + 1, return_inverse=True)
-            names = np.stack([met // many - 1, met % many - 1])
-            hashes = keyed_hash([f"{first}\0{a}\0{second}\0{b}" for a, b in names.T], CROSS_KEY)
-            weight = np.where(hashes >> np.uint64(63), share, -share)
-            weight[(names == _NO_SLOT).any(axis=0)] = 0.0
-            bucket = (hashes % np.uint64(self.crosses)).astype(np.int64)
-            block[rows, bucket[home]] += weight.astype(np.float32)[home]
-
-
-def _one_hot(block: np.ndarray, words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
-    slots = _word_slots(words, values)
-    (known,) = np.nonzero(slots != _NO_SLOT)
-    block[known, slots[known]] = 1.0
-    return slots
-
-
-def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
-    """Return the place of each word in a list, the one behind it for others, _NO_SLOT for None."""
-    slots = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
-    (unlisted,) = np.nonzero(slots < 0)
-    slots[unlisted] = np.where(pd.isna(words[unlisted]), _NO_SLOT, len(values))
-    return slots
-
-
-def _thermometer(block: np.ndarray, numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    # Each of the ordered edges that a number reaches counts +, each other one -.
-    slots = _number_slots(numbers, edges)
-    block[:] = _thermometer_levels(edges)[slots]
-    block[slots == _NO_SLOT] = 0.0
-    return slots
-
-
-def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return how many of the ordered edges each number reaches, _NO_SLOT for NaN."""
-    if len(edges) <= MAX_COMPARED_EDGES and len(numbers) > COMPARED_ROWS:
-        slots = _count_reached(numbers, edges)
-    else:
-        slots = np.searchsorted(edges, numbers, side="right")
-    return np.where(np.isnan(numbers), _NO_SLOT, slots)
-
-
-def _count_reached(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return how many of at most ``MAX_COMPARED_EDGES`` edges each number reaches, [n] int64.
-
-    Many numbers are compared with every edge in a third of the time of a binary search.
-    """
-    reached = np.empty(len(numbers), dtype=np.int64)
-    for start in range(0, len(numbers), COMPARED_ROWS):
-        block = numbers[start : start + COMPARED_ROWS]
-        count = np.zeros(len(block), dtype=np.uint8)
-        for edge in edges:
-            count += block >= edge
-        reached[start : start + COMPARED_ROWS] = count
-    return reached
-
-
-def _thermometer_levels(edges: Sized) -> np.ndarray:
-    """Return [m + 1, m] float32, the features of a number that reaches 0, 1, ... of m edges."""
-    unit = np.float32(_unit(edges))
-    count = len(edges)
-    return np.where(np.arange(count) < np.arange(count + 1)[:, None], unit, -unit)
-
-
-def _unit(edges: Sized) -> float:
-    # What each edge of a column counts, in float32: all of them together have length 1.
-    return float(np.float32(1 / math.sqrt(len(edges))))
-
-
-def _scaled(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
-    # [-1, 1], clipped; a missing value, and a range of one point, become 0.
-    if low == high:
-        return np.zeros(len(numbers))
-    scaled = 2 * (np.clip(numbers, low, high) - low) / (high - low) - 1
-    return np.where(np.isnan(numbers), 0.0, scaled)

@@ -231,53 +231,29 @@ class CpuKernel(ReferenceKernel):
         ks, _, outputs = output_gradient.shape
         width = inputs.shape[2]
         rows = ks * outputs
-        gradient_lower = _array(output_gradient.lower)
-        gradient_upper = _array(output_gradient.upper)
         low = np.zeros((rows, width), np.int64)
         high = np.zeros((rows, width), np.int64)
+        function: Callable[..., Any]
+        arguments: tuple[Any, ...]  # of the function, between the gradients and the results
         if inputs.is_point:
             point = inputs.lower[0]
-            self._run(
-                cpu_compiled.sum_point,
-                rows,
-                gradient_lower,
-                gradient_upper,
-                _array(point),
-                _inf_norms(point),
-                _tile_records(width),
-                low,
-                high,
-            )
+            function = cpu_compiled.sum_point
+            arguments = (_array(point), _inf_norms(point), _tile_records(width))
         elif rump or outputs < _FEWEST_VECTORISED or float(inputs.lower.min()) < 0:
             # ``rump`` changes the result. Without it this function and the next one return the same
             # numbers, but the next one needs inputs >= 0, and pays only for many outputs.
-            self._run(
-                cpu_compiled.sum_interval,
-                rows,
-                gradient_lower,
-                gradient_upper,
-                _array(inputs.lower),
-                _array(inputs.upper),
-                rump,
-                _tile_records(2 * width),
-                low,
-                high,
-            )
+            function = cpu_compiled.sum_interval
+            bounds = (_array(inputs.lower), _array(inputs.upper))
+            arguments = (*bounds, rump, _tile_records(2 * width))
         else:
             # Inputs >= 0, as behind a ReLU, need half as many products.
             both = torch.cat((inputs.lower, inputs.upper), dim=1)
             norms = _array(both.amax(dim=-1))
-            self._run(
-                cpu_compiled.sum_nonnegative,
-                rows,
-                gradient_lower,
-                gradient_upper,
-                both.numpy(),
-                norms,
-                _tile_records(2 * width),
-                low,
-                high,
-            )
+            function = cpu_compiled.sum_nonnegative
+            arguments = (both.numpy(), norms, _tile_records(2 * width))
+        gradient_lower = _array(output_gradient.lower)
+        gradient_upper = _array(output_gradient.upper)
+        self._run(function, rows, gradient_lower, gradient_upper, *arguments, low, high)
         shape = (ks, outputs, width)
         return torch.from_numpy(low).view(shape), torch.from_numpy(high).view(shape)
 
@@ -567,8 +543,8 @@ class CpuSelection:
             [K, *shape, c] with c the largest of all counts; ``EMPTY_SLOT`` where there is no
             value. They are views of this selection's memory, so the caller must not write to them.
         """
-        most_selected = self._smallest_upper.shape[2]
-        shape = (len(self.counts), *self.shape, most_selected)
+        max_selected = self._smallest_upper.shape[2]
+        shape = (len(self.counts), *self.shape, max_selected)
         free = ~self._used
         for values in (self._largest_lower, self._smallest_upper):
             values[free] = EMPTY_SLOT  # later updates do not read a free slot

@@ -883,18 +883,18 @@ def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits
 
 
 @njit(cache=True)
-def _all_clipped(selected_down, selected_up, count):  # type: ignore[no-untyped-def]
+def _all_clipped(selected_negated, selected_upper, count):  # type: ignore[no-untyped-def]
     """Return whether all selected bounds of both sides are at the clip level.
 
     No bound of any record is beyond it, so the selection is then final, and further records need
     not be looked at (Lemma 8 of docs/proofs/selections.md).
 
     Args:
-        selected_down, selected_up: int32 [at least count], ``count`` selected values of each side,
-            the largest last.
+        selected_negated, selected_upper: int32 [at least count], ``count`` selected values of each
+            side, the largest last.
         count: how many values are selected on each side, at least 1.
     """
-    return max(selected_down[count - 1], selected_up[count - 1]) == -QUANTA
+    return max(selected_negated[count - 1], selected_upper[count - 1]) == -QUANTA
 
 
 @njit(nogil=True, cache=True)
@@ -929,8 +929,8 @@ def select_extremes(  # type: ignore[no-untyped-def]
     pool_size = smallest_upper.shape[2] + n + LANES
     columns = n // _COLUMN_VALUES + 1
     # Scratch memory, which each row overwrites.
-    down = np.empty(n, np.int32)
-    up = np.empty(n, np.int32)
+    negated_lower = np.empty(n, np.int32)
+    upper = np.empty(n, np.int32)
     pool = np.empty(pool_size, np.int32)
     sample = np.empty(_SAMPLE_VALUES, np.int32)
     minima = np.empty(columns, np.int32)
@@ -949,24 +949,26 @@ def select_extremes(  # type: ignore[no-untyped-def]
                 continue
             a = inputs_lower[x_index, i]
             b = inputs_upper[x_index, i]
-            # down: the records' lower bounds with the sign reversed; up: their upper bounds.
+            # The bounds of all records: the lower ones with the sign reversed, and the upper ones.
             if is_point:
                 for s in range(n):
                     c = a[s] * p[s]
                     d = a[s] * q[s]
-                    down[s] = np.int32(-_quantise(min(c, d)))
-                    up[s] = np.int32(_quantise(max(c, d)))
+                    negated_lower[s] = np.int32(-_quantise(min(c, d)))
+                    upper[s] = np.int32(_quantise(max(c, d)))
             else:
                 for s in range(n):
                     smallest, largest = _corner_bounds(p[s], q[s], a[s], b[s], rump)
-                    down[s] = np.int32(-_quantise(smallest))
-                    up[s] = np.int32(_quantise(largest))
+                    negated_lower[s] = np.int32(-_quantise(smallest))
+                    upper[s] = np.int32(_quantise(largest))
             if capped:
                 for s in range(n):
-                    down[s] = min(down[s], np.int32(0))
-                    up[s] = min(up[s], np.int32(0))
+                    negated_lower[s] = min(negated_lower[s], np.int32(0))
+                    upper[s] = min(upper[s], np.int32(0))
             # Both sides hold equally many values, so ``held`` is written after the second.
-            _merge_smallest(down, n, count, largest_lower[r, i], before, pool, sample, minima, hits)
+            _merge_smallest(
+                negated_lower, n, count, largest_lower[r, i], before, pool, sample, minima, hits
+            )
             held[r, i] = _merge_smallest(
-                up, n, count, smallest_upper[r, i], before, pool, sample, minima, hits
+                upper, n, count, smallest_upper[r, i], before, pool, sample, minima, hits
             )

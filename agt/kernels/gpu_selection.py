@@ -73,7 +73,7 @@ def _find_level(slots, held, count, step, TILE_OUTPUTS: tl.constexpr, TILE_INPUT
     # The level lies in [low, high]; an empty interval ends the search of entries with few values.
     low = tl.full((TILE_OUTPUTS, TILE_INPUTS), -_CLIP, dtype=tl.int64)
     high = tl.where(held > count, low + 2 * _CLIP, low)
-    most_held = tl.max(held)
+    max_held = tl.max(held)
     while tl.max(high - low) > 0:
         # Three pivots quarter the interval in each pass over the values.
         width = high - low
@@ -84,7 +84,7 @@ def _find_level(slots, held, count, step, TILE_OUTPUTS: tl.constexpr, TILE_INPUT
         n1 = tl.full((TILE_OUTPUTS, TILE_INPUTS), 0, dtype=tl.int32)
         n2 = n1
         n3 = n1
-        for start in range(0, most_held, _SLOTS_AT_ONCE):
+        for start in range(0, max_held, _SLOTS_AT_ONCE):
             for offset in tl.static_range(_SLOTS_AT_ONCE):
                 s = start + offset
                 v = tl.load(slots + tl.cast(s, tl.int64) * step, mask=s < held, other=_ABOVE_ALL)

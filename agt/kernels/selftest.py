@@ -151,14 +151,14 @@ def _corner_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]
     This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
     products = kernel.products("exact")
-    few_inputs = products.corners(probe.interval, probe.weights)
+    with_5_inputs = products.corners(probe.interval, probe.weights)
     # Intervals between a record's numbers and the same numbers in reverse order.
     inputs = probe.wide.lower
     reversed_inputs = inputs.flip(2)
     lower = torch.minimum(inputs, reversed_inputs)
     upper = torch.maximum(inputs, reversed_inputs)
-    many_inputs = products.corners(Interval(lower, upper), probe.square_weights)
-    return *few_inputs, *many_inputs
+    with_18_inputs = products.corners(Interval(lower, upper), probe.square_weights)
+    return *with_5_inputs, *with_18_inputs
 
 
 def _nonnegative_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:

@@ -607,6 +607,11 @@ class Book:
         )
 
     @property
+    def salt(self) -> str:
+        """The ledger's 32 random bytes for hashes of questions and names, as hexadecimal digits."""
+        return str(self.opening.body["salt"])
+
+    @property
     def first_entry(self) -> str:
         """The first 16 digits of the first entry's hash, which identify this ledger."""
         return self.opening.hash[:FIRST_DIGITS]

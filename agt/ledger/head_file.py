@@ -22,7 +22,7 @@ from pathlib import Path
 
 from agt.errors import AgtError, ConfigError
 from agt.ledger.chain import Head
-from agt.ledger.place import acquire_lock
+from agt.ledger.locks import acquire_lock
 from agt.store.atomic import write_atomic
 from agt.store.reading import Broken
 

@@ -23,13 +23,12 @@ from agt import sentences
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import AnswerBatch, Book, Charge, Debit, Population, digest_of
 from agt.ledger.chain import START, AlteredLedger, Entry, Head, hash_of, read_chain
+from agt.ledger.descriptions import describe_refusal, describe_unit
+from agt.ledger.file_checks import SUFFIX, check_free, check_suffix, same_disk
 from agt.ledger.head_file import HeadFile, head_file_path
-from agt.ledger.place import locked_folder, same_disk
+from agt.ledger.locks import locked_folder
 from agt.ledger.store import (
-    SUFFIX,
     LedgerFile,
-    check_free,
-    check_suffix,
     creating_file,
     identity_of,
     other_program,
@@ -37,7 +36,6 @@ from agt.ledger.store import (
 )
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.ledger.words import describe_refusal, describe_unit
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.messages import Message
@@ -111,12 +109,14 @@ class MatchingTable:
     """A table that a ledger admitted and that is about the same people as a given table.
 
     Attributes:
+        ledger: ``Book.first_entry`` of the ledger.
         name: the name of the admitted table.
         shared: what both tables share, for messages: "data", "file", or a phrase that says how many
             names.
         by_names: whether names of units are the only sign that the people are the same.
     """
 
+    ledger: str
     name: str
     shared: str
     by_names: bool
@@ -140,15 +140,18 @@ def find_matching_table(
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
-    for admitted, salt in _admitted_tables(path, declared):
+    book = _read_as_copy(path, declared)
+    if book is None:
+        return None
+    for admitted in book.tables.values():
         source = table.shared_source(admitted)
         if source:
-            return MatchingTable(admitted.name, source, by_names=False)
+            return MatchingTable(book.first_entry, admitted.name, source, by_names=False)
         people = ""
         if compare_names:
-            people = table.shared_people(admitted, salt)
+            people = table.shared_people(admitted, book.salt)
         if people:
-            return MatchingTable(admitted.name, people, by_names=True)
+            return MatchingTable(book.first_entry, admitted.name, people, by_names=True)
     return None
 
 
@@ -165,9 +168,12 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
-    warnings = []
-    for admitted, salt in _admitted_tables(path):
-        shared_people = table.shared_people(admitted, salt)
+    warnings = list[str]()
+    book = _read_as_copy(path)
+    if book is None:
+        return warnings
+    for admitted in book.tables.values():
+        shared_people = table.shared_people(admitted, book.salt)
         # The strongest sign is named.
         shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
         if not shared:
@@ -186,16 +192,15 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
     return warnings
 
 
-def _admitted_tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:
-    """Return the tables that a ledger admitted, each with the ledger's salt.
+def _read_as_copy(path: Path, declared: Declared = ()) -> Book | None:
+    """Return what the entries of a ledger add up to, without comparing it with a head file.
 
     Args:
         path: the ledger, which is read as a copy.
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
 
     Returns:
-        The tables; none if the file cannot be opened as a ledger, and is another program's or
-        declared.
+        None if the file cannot be opened as a ledger, and is another program's or declared.
 
     Raises:
         Busy: another process has locked the ledger.
@@ -203,12 +208,12 @@ def _admitted_tables(path: Path, declared: Declared = ()) -> list[tuple[Admitted
     """
     try:
         with Ledger.open(path, writing=False, as_copy=True) as ledger:
-            return [(table, ledger.salt) for table in ledger.book.tables.values()]
+            return ledger.book
     except Busy:
         raise  # the file is a ledger, so it must not be passed over
     except AgtError as error:
         if other_program(path) or identity_of(path) in declared:
-            return []
+            return None
         raise CheckError(
             Message(
                 "{error}. So agt cannot tell whose releases the ledger {path} counts. If {path} "
@@ -423,7 +428,7 @@ class Ledger:
     @property
     def salt(self) -> str:
         """The ledger's 32 random bytes for hashes of questions and names, as hexadecimal digits."""
-        return str(self._book.opening.body["salt"])
+        return self._book.salt
 
     @property
     def unit(self) -> str:
@@ -743,7 +748,8 @@ class Ledger:
         """Return the number of the last entry whose checkpoints may be trusted without the chain.
 
         A head file that contains the hash of an entry confirms this entry and all before it (Lemma
-        7 of docs/proofs/ledger.md). No checkpoint has a part in this decision.
+        7 of docs/proofs/ledger.md). A checkpoint has no part in this decision, except that it may
+        name a head file where the first entry names none.
 
         Returns:
             The number; 0 if every entry must be checked; infinity if the ledger has no head file
@@ -761,7 +767,10 @@ class Ledger:
         opening = Entry.read(first_text, 1, None, hash_of(first_text or ""))
         path = str(self._given_head or Book.begin(opening).head)
         if not path:
-            return inf
+            heads = self._read_trusted_book(inf).heads  # a head file may have been added later
+            if not heads:
+                return inf
+            _, path = heads[0]
         last_confirmed = 0
         visited = set[str]()
         while path and path not in visited:
@@ -961,6 +970,25 @@ class Ledger:
                 f"entry {head.count} differs from the one that {source} records, perhaps because "
                 "two copies of the ledger were used"
             )
+
+    def check_copy(self, copy: Path, last: Head) -> None:
+        """Raise CheckError unless a copy of this ledger is the same, or an older state of it.
+
+        Args:
+            copy: the path of the copy, for the message.
+            last: the number and the hash of the copy's last entry.
+        """
+        with self._store.exclusive_access():
+            self._read_new_entries()
+            if hash_of(self._store.text(last.count) or "") == last.hash:
+                return
+        raise CheckError(
+            f"ledger={self.path}: {copy} is a copy of this ledger, but has entries that this "
+            f"ledger lacks (its last entry is {last}). So the same budget could be spent twice. "
+            "Use only the copy that has all entries, and move the other one to an archive under a "
+            "name that does not end in .ledger. If both copies were used to release, add up "
+            "what they show as spent"
+        )
 
     def _check_unit_of_table(self, table: AdmittedTable, unit: str | None) -> None:
         """Raise ConfigError unless the units of a table to be admitted are the population's units.

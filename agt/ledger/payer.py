@@ -16,6 +16,7 @@ from agt import sentences
 from agt.errors import ConfigError
 from agt.ledger.book import Charge, Debit
 from agt.ledger.ledger import Ledger, check_no_other_ledger
+from agt.ledger.ledger_list import find_ledgers_elsewhere
 from agt.ledger.questions import Questions, keys_of, question_terms
 from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.accounts import Account, Counts, Uncounted
@@ -210,11 +211,14 @@ class LedgerPayer:
         people: the people whom the releases are about; the ledger has admitted their table.
         run: the digest of the training run that is released from, or the draw of noise in training
             (``Charge.run``); empty if the releases come from no run.
+        elsewhere: ``Book.first_entry`` of ledgers in other folders that count the same people, as
+            far as agt knows of them.
     """
 
     ledger: Ledger
     people: ProtectedPeople
     run: str = ""
+    elsewhere: tuple[str, ...] = ()
 
     @classmethod
     def checked(cls, ledger: Ledger, people: ProtectedPeople, run: str = "") -> "LedgerPayer":
@@ -224,7 +228,7 @@ class LedgerPayer:
         admitted, too, with the earlier one's name and declaration.
 
         Args:
-            ledger: a ledger that is open for writing, and on the list of ``known.put_on_list``.
+            ledger: a ledger that is open for writing, and that ``ledger_list.put_on_list`` listed.
             people: the people whom the releases are about.
             run: as the attribute.
 
@@ -245,7 +249,10 @@ class LedgerPayer:
         check_no_other_ledger(
             ledger.path, table, compare_names=False, declared=ledger.book.declared
         )
-        return cls(ledger, people, run)
+        elsewhere = find_ledgers_elsewhere(ledger.path.parent, table)
+        first_entries = {match.ledger for match in elsewhere.values()}
+        # A copy of this very ledger is no second budget.
+        return cls(ledger, people, run, tuple(sorted(first_entries - {ledger.book.first_entry})))
 
     @property
     def name(self) -> str:
@@ -337,7 +344,8 @@ class LedgerPayer:
             counts = "nothing"  # every answer was released before
         else:
             counts = "entry"
-        return self.ledger.account(reservation.debit, counts)
+        account = self.ledger.account(reservation.debit, counts)
+        return replace(account, elsewhere=self.elsewhere or None)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int:
         """Return how many more releases the ledger's budget holds, at most ``maximum``."""

@@ -23,14 +23,8 @@ from urllib.parse import quote
 
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
-from agt.ledger.place import (
-    COMPANION_SUFFIXES,
-    acquire_lock,
-    check_file,
-    check_local,
-    locked_folder,
-)
-from agt.messages import Message
+from agt.ledger.file_checks import COMPANION_SUFFIXES, SQLITE_MAGIC, check_file, check_local
+from agt.ledger.locks import acquire_lock, locked_folder
 from agt.store.atomic import sync_folder
 from agt.store.lock import Lock, is_locked
 from agt.store.reading import MAX_TEXT_BYTES, READ_FLAGS, Broken, open_plain
@@ -49,11 +43,7 @@ CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, '
 CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 """
 _FILES = ("", "-wal")  # endings of the files that contain a ledger: SQLite's database and log
-SUFFIX = ".ledger"
-"""The ending of the name of a ledger's file."""
 MAX_COPIED_BYTES = 2**32  # each of a ledger and its log; enough for about 40 million answers
-SQLITE_MAGIC = b"SQLite format 3\0"
-"""The first bytes of an SQLite file."""
 _LOCK = "lock"  # the name of the lock file in the folder of a copy
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # control characters, which text does not have
 _ATTEMPTS = 20  # to copy the file while nobody writes to it
@@ -216,15 +206,14 @@ class LedgerFile:
                             "larger than the free space there: free some space, or set TMPDIR to "
                             "another folder"
                         )
-                    for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
-                        copy.unlink(missing_ok=True)
-                        if stamp:
-                            original = Path(f"{self.real}{suffix}")
-                            with (
-                                open_plain(original, MAX_COPIED_BYTES) as source,
-                                copy.open("wb") as target,
-                            ):
-                                shutil.copyfileobj(source, target)
+                    try:
+                        self._copy_files(copies)
+                    except Broken:
+                        # The last process that had the ledger open may have closed it, and so
+                        # have removed the log.
+                        if before == self._file_stamps():
+                            raise
+                        continue
                     # If another process opened the file meanwhile, it was not kept from writing.
                     is_open = Path(f"{self.real}-shm").exists()
                     if before == self._file_stamps() and was_open == is_open:
@@ -238,6 +227,25 @@ class LedgerFile:
             f"ledger={self.path}: other processes changed the file each time agt tried to read "
             "it: type the command again"
         )
+
+    def _copy_files(self, copies: Sequence[Path]) -> None:
+        """Copy the file, and its log if there is one.
+
+        Args:
+            copies: the paths of both copies. What is there is replaced.
+
+        Raises:
+            Broken: one of them was removed meanwhile, or is no regular file.
+        """
+        for suffix, copy in zip(_FILES, copies, strict=True):
+            copy.unlink(missing_ok=True)
+            original = Path(f"{self.real}{suffix}")
+            if original.exists():
+                with (
+                    open_plain(original, MAX_COPIED_BYTES) as source,
+                    copy.open("wb") as target,
+                ):
+                    shutil.copyfileobj(source, target)
 
     @contextmanager
     def _stopping_writers(self) -> Iterator[bool]:
@@ -657,24 +665,3 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
                 "the ledger, and check it with agt verify"
             ) from None
         raise AgtError(f"ledger={path}: {error}") from error
-
-
-def check_suffix(path: Path) -> None:
-    """Raise ConfigError unless the name of a new ledger ends in ``SUFFIX``."""
-    if path.suffix != SUFFIX:
-        raise ConfigError(
-            f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
-            "finds ledgers by this ending: choose such a name"
-        )
-
-
-def check_free(path: Path) -> None:
-    """Raise ConfigError if a file or a link already exists at the path of a new ledger."""
-    if path.exists() or path.is_symlink():
-        raise ConfigError(
-            Message(
-                "ledger={path}: this ledger already exists, and its budget cannot be "
-                "changed; {config:agt ledger show} {path} shows it",
-                path=path,
-            )
-        )

@@ -127,7 +127,8 @@ class LedgerState:
     def lines(self, unit: str) -> list[str]:
         """Return the sentences that every claim on this ledger must contain.
 
-        They list the tables that share the budget, moves of the head file (a copy of the newest
+        They list the tables that share the budget, that no other ledger counts releases about these
+        people (which the owner declares), moves of the head file (a copy of the newest
         entry's hash, by which an older copy of the ledger is recognised) and declarations about
         other ledgers. A last sentence warns if the head file is on the ledger's disk or does not
         exist.
@@ -138,6 +139,7 @@ class LedgerState:
         lines = []
         if self.tables:
             lines.append(sentences.tables(unit, self.tables))
+        lines.append(sentences.ONLY_LEDGER)
         lines += [str(moved_head) for moved_head in self.moved]
         lines += [str(other_ledger) for other_ledger in self.declared]
         if self.second_head == "same_disk":
@@ -168,6 +170,8 @@ class Account:
             ledger; None: not recorded, as in claims of earlier versions.
         ledger: what the ledger declares about its tables and files; None: not recorded, as in
             claims of earlier versions, whose ``unit`` contains the tables' numbers of records.
+        elsewhere: the first digits of the first entries of ledgers in other folders that count the
+            same people, as agt found them when the release was made; None: it found none.
     """
 
     population: str
@@ -179,6 +183,7 @@ class Account:
     curve: Curve | None = None
     first_entry: FirstDigits | None = None
     ledger: LedgerState | None = None
+    elsewhere: Annotated[tuple[FirstDigits, ...], Field(min_length=1)] | None = None
 
     @property
     def budget_curve(self) -> Curve | None:
@@ -219,6 +224,8 @@ class Account:
         lines = [debit, sentences.counter(used_eps, budget)]
         if not allowance.holds(self.spent):
             lines.append(sentences.ALL_SPENT)
+        if self.elsewhere is not None:
+            lines.append(sentences.ledgers_elsewhere(self.elsewhere))
         return lines + ledger.lines(self.unit)
 
 

@@ -146,24 +146,7 @@ def per_query(
         ConfigError: no parameter in [1e-15, 100] fits, or the kind is unknown.
     """
     _check_arguments(queries, delta, bounds)
-    if not MIN_BUDGET <= eps < math.inf:
-        raise ConfigError(
-            Message(
-                ("{config:eps} = {eps!r}: this total budget is too small; give at least {least:g}"),
-                eps=eps,
-                least=MIN_BUDGET,
-            )
-        )
-    if kind not in (PureDP, ApproximateDP, GaussianDP):
-        raise ConfigError(
-            f"{kind!r}: agt cannot add up privacy losses of this kind of guarantee: give PureDP, "
-            "ApproximateDP or GaussianDP"
-        )
-    if kind is ApproximateDP and not delta:
-        raise ConfigError(
-            "delta = 0: queries that are (eps, delta)-differentially private have a delta of "
-            "their own, so the total delta cannot be 0. Give a total delta above 0"
-        )
+    _check_total(kind, eps, delta)
     own_deltas = []
     if kind is ApproximateDP:
         # delta is read as the decimal that it prints as, which is how a ledger counts it.
@@ -189,6 +172,34 @@ def per_query(
             "raise eps"
         )
     return guarantee_with(largest_holding(fits, MIN_BUDGET, MAX_BUDGET))
+
+
+def _check_total(kind: type[G], eps: float, delta: float) -> None:
+    """Raise ConfigError unless a total (eps, delta) can be divided among guarantees of a kind.
+
+    Args:
+        kind: the type of the queries' guarantee.
+        eps: of all queries together.
+        delta: of all queries together.
+    """
+    if not MIN_BUDGET <= eps < math.inf:
+        raise ConfigError(
+            Message(
+                ("{config:eps} = {eps!r}: this total budget is too small; give at least {least:g}"),
+                eps=eps,
+                least=MIN_BUDGET,
+            )
+        )
+    if kind not in (PureDP, ApproximateDP, GaussianDP):
+        raise ConfigError(
+            f"{kind!r}: agt cannot add up privacy losses of this kind of guarantee: give PureDP, "
+            "ApproximateDP or GaussianDP"
+        )
+    if kind is ApproximateDP and not delta:
+        raise ConfigError(
+            "delta = 0: queries that are (eps, delta)-differentially private have a delta of "
+            "their own, so the total delta cannot be 0. Give a total delta above 0"
+        )
 
 
 def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:

@@ -1,6 +1,6 @@
 """Which guarantee a release may claim, given the conditions that hold for its model.
 
-    claim(model.conditions, RelationConfig("add_remove"), RandomizedResponse(eps=0.1))
+    judge_claim(model.conditions, RelationConfig("add_remove"), RandomizedResponse(eps=0.1))
 
 Conditions a to g (docs/reference.md, section 3) are the assumptions of the privacy proof.
 ``accounting="rigorous"``, the default, refuses a release and names the condition if one fails that
@@ -54,7 +54,33 @@ class Claimable(Protocol):
     def guarantee(self) -> Guarantee: ...
 
 
-def claim(
+def _refused_release(refusals: Sequence[str | Message], weights_mechanism: str) -> ConfigError:
+    """Return the error of a release that is refused.
+
+    Args:
+        refusals: why, a text for each reason. All are named, so that training once more is enough
+            to meet all conditions.
+        weights_mechanism: the name of the mechanism, if it releases weights; else empty. Then the
+            message says how to release without a proof.
+    """
+    all_refusals = joined(refusals, "\nand ")
+    if weights_mechanism:
+        return ConfigError(
+            Message("mechanism={name}: {refusals}", name=weights_mechanism, refusals=all_refusals)
+        )
+    return ConfigError(
+        Message(
+            (
+                "{config:unproved=refuse}: {refusals}. Alternatively, use "
+                "{config:unproved=allow}, which states the guarantee that the mechanism's "
+                "paper claims, without a proof"
+            ),
+            refusals=all_refusals,
+        )
+    )
+
+
+def judge_claim(
     conditions: Sequence[Condition],
     relation: RelationConfig,
     mechanism: Claimable,
@@ -106,24 +132,10 @@ def claim(
     if voting == "published" and mechanism.needs == "distance":
         reasons.append("published_vote")
         refusals.append(sentences.vote_refusal())
-    # All failed conditions are named, so that training once more is enough to meet them.
-    all_refusals = joined(refusals, "\nand ")
     # Weights are refused under "paper", too: no paper publishes them without a proof.
-    if reasons and output is Output.WEIGHTS:
-        raise ConfigError(
-            Message("mechanism={name}: {refusals}", name=mechanism.name, refusals=all_refusals)
-        )
-    if reasons and accounting == "rigorous":
-        raise ConfigError(
-            Message(
-                (
-                    "{config:unproved=refuse}: {refusals}. Alternatively, use "
-                    "{config:unproved=allow}, which states the guarantee that the mechanism's "
-                    "paper claims, without a proof"
-                ),
-                refusals=all_refusals,
-            )
-        )
+    releases_weights = output is Output.WEIGHTS
+    if reasons and (releases_weights or accounting == "rigorous"):
+        raise _refused_release(refusals, mechanism.name if releases_weights else "")
     return Claim(
         guarantee=mechanism.guarantee,
         mechanism=mechanism.name,

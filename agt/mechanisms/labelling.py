@@ -22,7 +22,7 @@ from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Claim
-from agt.mechanisms.judging import Voting, claim
+from agt.mechanisms.judging import Voting, judge_claim
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.published import check_published_vote, published_vote
 from agt.messages import Message
@@ -208,7 +208,7 @@ class Labelling(AnyLabelling):
         )
         if conditions is None:
             conditions = model.conditions
-        claim_of_one_label = claim(
+        claim_of_one_label = judge_claim(
             conditions,
             settings.relation,
             mechanism,

@@ -19,7 +19,7 @@ import numpy as np
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee, PureDP
-from agt.mechanisms.judging import claim
+from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
@@ -194,7 +194,7 @@ class NumberLabelling(AnyLabelling):
             )
         if conditions is None:
             conditions = votes.conditions
-        claim_of_one_answer = claim(
+        claim_of_one_answer = judge_claim(
             conditions,
             votes.settings.relation,
             mechanism,

@@ -3,8 +3,8 @@
 Evidence is what a mechanism reads of a query besides its nominal label (the trained model's label):
 the stable distance, which is how many edits of the training data certainly leave the label
 unchanged (``needs = "distance"``), the gap between two vote counts (``"votes"``), or nothing.
-``judging.claim`` decides whether the evidence may carry a guarantee; ``composition.total`` adds the
-guarantees of several queries.
+``judging.judge_claim`` decides whether the evidence may carry a guarantee; ``composition.total``
+adds the guarantees of several queries.
 
     RandomizedResponse(eps=0.5).release(predictions, distances, SystemRandomness())     [n] labels
 """

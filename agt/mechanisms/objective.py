@@ -179,7 +179,7 @@ def tilt_noise(constants: ProblemConstants, eps: float, delta: float) -> float:
     tilt_delta = math.nextafter(delta - SOLVER_SHARE * delta, 0.0)
     determinant_loss = constants.determinant_loss
     if tilt_eps <= determinant_loss:
-        needed = least_strength(constants.clamp, eps)
+        needed = min_strength(constants.clamp, eps)
         raise ConfigError(
             f"objective perturbation at epsilon={eps:g} needs a regularisation of strength "
             f"{needed:.4g} or more, but its strength is {constants.strength:g}: raise the "
@@ -191,7 +191,7 @@ def tilt_noise(constants: ProblemConstants, eps: float, delta: float) -> float:
     return next_up(next_up(constants.clamp * (1 + NORM_SLACK)) / mu)
 
 
-def least_strength(clamp: float, eps: float) -> float:
+def min_strength(clamp: float, eps: float) -> float:
     """Return a strength that is slightly above the smallest one that eps allows.
 
     It is larger by 0.2 %, so that its first four digits, as messages show them, are allowed as
@@ -376,7 +376,7 @@ class ObjectivePerturbation(WeightsMechanism):
             return ObjectiveNoises.from_budget(constants, self.eps, self.delta)
         except ConfigError:
             normalizer = head.plan.normalizer
-            least_decay = least_strength(constants.clamp, self.eps) / normalizer
+            min_decay = min_strength(constants.clamp, self.eps) / normalizer
             given_decay = constants.strength / normalizer
             raise ConfigError(
                 Message(
@@ -388,7 +388,7 @@ class ObjectivePerturbation(WeightsMechanism):
                     eps=self.eps,
                     determinant_loss=constants.determinant_loss,
                     given=given_decay,
-                    least=least_decay,
+                    least=min_decay,
                 )
             ) from None
 

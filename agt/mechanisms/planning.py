@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -123,12 +123,12 @@ class Evidence(ABC):
 
     @property
     @abstractmethod
-    def worst_tolerated_score(self) -> float:
+    def score_limit(self) -> float:
         """The worst score for which advice says "as good" as the model's own answers."""
 
     def is_almost_nominal(self, score: float) -> bool:
-        """Return whether a score is at least as good as ``worst_tolerated_score``."""
-        return self.merit(score) >= self.merit(self.worst_tolerated_score)
+        """Return whether a score is at least as good as ``score_limit``."""
+        return self.merit(score) >= self.merit(self.score_limit)
 
     @abstractmethod
     def supported_mechanisms(self, published: bool = False) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ class QueryEvidence(Evidence):
         return score > self.majority or score == 1
 
     @property
-    def worst_tolerated_score(self) -> float:
+    def score_limit(self) -> float:
         """The nominal accuracy minus ``ACCURACY_TOLERANCE``."""
         return self.accuracy - ACCURACY_TOLERANCE
 
@@ -341,7 +341,7 @@ class NumberEvidence(Evidence):
         return score < self.constant_score or score == 0
 
     @property
-    def worst_tolerated_score(self) -> float:
+    def score_limit(self) -> float:
         """The nominal RMSE times 1 + ``RMSE_TOLERANCE``."""
         return self.nominal_score * (1 + RMSE_TOLERANCE)
 
@@ -554,7 +554,7 @@ def planned_weights(
     return planned
 
 
-MOST_PLANNED_QUERIES = 10**6
+MAX_PLANNED_QUERIES = 10**6
 
 
 def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta: float) -> int:
@@ -570,7 +570,7 @@ def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta:
         delta: of all queries together.
 
     Returns:
-        A number from 0 (one query is already answered worse) to ``MOST_PLANNED_QUERIES``.
+        A number from 0 (one query is already answered worse) to ``MAX_PLANNED_QUERIES``.
     """
 
     def is_accurate(queries: int) -> bool:
@@ -582,10 +582,10 @@ def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta:
         return 0
     low = 1  # accurate
     high = 2  # after the loop: not accurate, or beyond the limit
-    while high <= MOST_PLANNED_QUERIES and is_accurate(high):
+    while high <= MAX_PLANNED_QUERIES and is_accurate(high):
         low = high
         high = 2 * high
-    high = min(high, MOST_PLANNED_QUERIES + 1)
+    high = min(high, MAX_PLANNED_QUERIES + 1)
     largest_accurate, _ = bisect(is_accurate, low, high, _geometric_midpoint)
     return largest_accurate
 
@@ -672,21 +672,10 @@ def plan(
     options = weights_options(model, features, labels)
     names = evidence.supported_mechanisms(published) if names is None else tuple(names)
     best_labels = {}
-    best_weights = []
-    pairs = len(options) * len(eps)
-    for index, total_eps in enumerate(eps):
+    for total_eps in eps:
         best = mechanism_for_most_queries(evidence, names, total_eps, delta)
         if best is not None:
             best_labels[total_eps] = best
-        before = index * len(options)
-        releases = planned_weights(
-            options,
-            [Budget(total_eps, delta, queries=1)],
-            lambda number, before=before: on_weights(before + number, pairs),  # type: ignore[misc]
-        )
-        if releases:
-            release = max(releases, key=lambda planned: evidence.merit(planned.expected))
-            best_weights.append(BestWeights(total_eps, release.expected, release.mechanism))
     budgets = [Budget(total_eps, delta, count) for total_eps in eps for count in queries]
     planned_labels = [
         planned_release(evidence, name, budget) for name in names for budget in budgets
@@ -696,10 +685,42 @@ def plan(
         names=names,
         delta=delta,
         releases=(*filter(None, planned_labels), *planned_weights(options, budgets)),
-        weights=tuple(best_weights) if options else None,
+        weights=_best_weights(evidence, options, eps, delta, on_weights) if options else None,
         one_by_one=best_labels,
         methods={name: option.kind.accuracy_method for name, option in options.items()},
     )
+
+
+def _best_weights(
+    evidence: Evidence,
+    options: Mapping[str, WeightsOption],
+    eps: Sequence[float],
+    delta: float,
+    on_weights: Callable[[int, int], None],
+) -> tuple[BestWeights, ...]:
+    """Return, for each total budget, the one release of weights with the best expected score.
+
+    Args:
+        evidence: the queries, which decide how scores are compared.
+        options: the mechanisms that can release weights, by name.
+        eps: the total budgets; one that no release fits has no entry in the result.
+        delta: of every total.
+        on_weights: called with how many of how many releases were planned.
+    """
+    total = len(options) * len(eps)
+
+    def report(number: int, before: int) -> None:
+        on_weights(before + number, total)
+
+    best_weights = []
+    for index, total_eps in enumerate(eps):
+        budget = Budget(total_eps, delta, queries=1)
+        on_planned = partial(report, before=index * len(options))
+        releases = planned_weights(options, [budget], on_planned)
+        if releases:
+            best = max(releases, key=lambda release: evidence.merit(release.expected))
+            best_weights.append(BestWeights(total_eps, best.expected, best.mechanism))
+    return tuple(best_weights)
 
 
 def mechanism_for_most_queries(
@@ -722,10 +743,10 @@ def mechanism_for_most_queries(
     if not evidence.is_useful:
         return None
     best = None
-    most_queries = 0
+    max_queries = 0
     for name in names:
         queries = max_queries_almost_nominal(evidence, name, eps, delta)
-        if queries > most_queries:
-            most_queries = queries
+        if queries > max_queries:
+            max_queries = queries
             best = BestLabels(queries, name)
     return best

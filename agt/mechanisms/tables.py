@@ -68,9 +68,9 @@ class RatioRule:
         # N - (C - 1) s <= exp(eps) s + delta N. It is solved for s.
         numerator = _scale(DRAW_VALUES) - self._scaled_delta
         denominator = _scale(self._wrong_labels) + self._scaled_exp_eps
-        least_entry = _divide_up(numerator, denominator)
+        min_entry = _divide_up(numerator, denominator)
         cap = DRAW_VALUES // (self._wrong_labels + 1)
-        return min(cap, max(least_entry, requested))
+        return min(cap, max(min_entry, requested))
 
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
@@ -136,8 +136,8 @@ class GaussianRule:
         """
         # Lemma 5 of docs/proofs/tables.md: a table needs Phi^-1(s / N) >= -mu / 2 of its first
         # entry s.
-        least_quantile = ROUND_UP.divide(self._mu.copy_negate(), Decimal(2))
-        entry, self._quantile = _entry_from_quantile(least_quantile, requested, DRAW_VALUES // 2)
+        min_quantile = ROUND_UP.divide(self._mu.copy_negate(), Decimal(2))
+        entry, self._quantile = _entry_from_quantile(min_quantile, requested, DRAW_VALUES // 2)
         return entry
 
     def next_entry(self, entry: int, requested: int) -> int:
@@ -155,8 +155,8 @@ class GaussianRule:
             From 1 to ``entry``.
         """
         # Lemma 5 of docs/proofs/tables.md: from entry to entry Phi^-1(s / N) falls by at most mu.
-        least_quantile = ROUND_UP.subtract(self._quantile, self._mu)
-        following, quantile = _entry_from_quantile(least_quantile, requested, entry)
+        min_quantile = ROUND_UP.subtract(self._quantile, self._mu)
+        following, quantile = _entry_from_quantile(min_quantile, requested, entry)
         if following < entry:  # for an equal entry, the bound that is known stays valid
             self._quantile = quantile
         return following
@@ -243,13 +243,13 @@ class ThresholdTable:
         self._entries.append(following)
 
 
-def _entry_from_quantile(least_quantile: Decimal, requested: int, cap: int) -> tuple[int, Decimal]:
+def _entry_from_quantile(min_quantile: Decimal, requested: int, cap: int) -> tuple[int, Decimal]:
     """Return an entry whose normal quantile is at least a bound, with a bound on its quantile.
 
     N is ``DRAW_VALUES``, and Phi^-1(entry / N) the entry's quantile.
 
     Args:
-        least_quantile: a lower bound that the entry's quantile has to meet; at most 0.
+        min_quantile: a lower bound that the entry's quantile has to meet; at most 0.
         requested: a lower bound on the entry itself.
         cap: an upper bound on the entry, which takes precedence over both lower bounds; at most
             N/2.
@@ -258,10 +258,10 @@ def _entry_from_quantile(least_quantile: Decimal, requested: int, cap: int) -> t
         (entry, quantile) with Phi^-1(entry / N) <= quantile <= 0.
     """
     # bound_normal is proved from NORMAL_LEFT_END on. A larger quantile only raises the entry.
-    x = max(least_quantile, NORMAL_LEFT_END)
+    x = max(min_quantile, NORMAL_LEFT_END)
     bounds = bound_normal(x)
-    least_entry = ROUND_UP.multiply(bounds.upper, DRAW_VALUES).to_integral_value(ROUND_CEILING)
-    entry = min(cap, max(requested, int(least_entry)))
+    min_entry = ROUND_UP.multiply(bounds.upper, DRAW_VALUES).to_integral_value(ROUND_CEILING)
+    entry = min(cap, max(requested, int(min_entry)))
     # Phi is convex below 0, so a step of missing / density from x reaches entry / N.
     missing = ROUND_UP.subtract(ROUND_UP.divide(Decimal(entry), DRAW_VALUES), bounds.lower)
     step = ROUND_UP.divide(max(missing, Decimal(0)), bounds.density)

@@ -588,7 +588,7 @@ class BoxKind(BoxConfig, CertificateKind):
         return not copy_initial_parameters(_build_head(problem), problem.initial)
 
     def training_inputs(self, problem: Problem) -> dict[str, object]:
-        """Return what the trained parameters depend on beside settings, records and machine.
+        """Return the inputs of training other than settings, records and machine.
 
         This is the SHA-256 of the initial parameters. The user's own code may have made them, so
         the settings do not determine them.

@@ -135,19 +135,19 @@ def convolve(image, kernel, stride):  # type: ignore[no-untyped-def]
         [s / stride, s / stride] float64.
     """
     size = len(image)
-    reach = len(kernel) // 2  # pixels of padding on each side
+    padding = len(kernel) // 2  # pixels on each side
     results = size // stride
-    columns = (size + 2 * reach + stride - 1) // stride  # rounded up
+    columns = (size + 2 * padding + stride - 1) // stride  # rounded up
     # The padded image. Its column x is stored at [x % stride, :, x // stride], so that the columns
     # which successive results multiply by one kernel entry are adjacent in memory.
-    mirrored = np.zeros((stride, size + 2 * reach, columns))
-    for y in range(size + 2 * reach):
+    mirrored = np.zeros((stride, size + 2 * padding, columns))
+    for y in range(size + 2 * padding):
         # The row of the image that is mirrored to row y: at the upper edge, then at the lower one.
-        from_y = y - reach
+        from_y = y - padding
         from_y = -from_y if from_y < 0 else from_y
         from_y = 2 * (size - 1) - from_y if from_y >= size else from_y
-        for x in range(size + 2 * reach):
-            from_x = x - reach  # the same for columns
+        for x in range(size + 2 * padding):
+            from_x = x - padding  # the same for columns
             from_x = -from_x if from_x < 0 else from_x
             from_x = 2 * (size - 1) - from_x if from_x >= size else from_x
             mirrored[x % stride, y, x // stride] = image[from_y, from_x]
@@ -159,8 +159,8 @@ def convolve(image, kernel, stride):  # type: ignore[no-untyped-def]
         for dy in range(len(kernel)):
             for dx in range(len(kernel)):
                 factor = kernel[dy, dx]
-                line = mirrored[dx % stride, y * stride + dy]
+                mirrored_row = mirrored[dx % stride, y * stride + dy]
                 start = dx // stride
                 for x in range(results):
-                    sums[x] += factor * line[start + x]
+                    sums[x] += factor * mirrored_row[start + x]
     return out

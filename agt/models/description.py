@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agt.data.dataset import Dataset
-from agt.data.labelled import query_records
+from agt.data.in_memory import query_records
 from agt.data.target import read_target
 from agt.errors import ConfigError
 from agt.facts import evidence_from_json, fact_of

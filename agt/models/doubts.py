@@ -102,8 +102,13 @@ class CertifiedCounts:
 
 def sample_records(records: Records) -> Records:
     """Return at most ``SAMPLE_ROWS`` of the records, evenly spaced."""
-    rows = min(len(records), SAMPLE_ROWS)
-    return records.take(np.linspace(0, len(records) - 1, rows, dtype=np.int64))
+    return records.take(sample_rows(records, SAMPLE_ROWS))
+
+
+def sample_rows(records: Records, count: int) -> np.ndarray:
+    """Return the indices of at most ``count`` records, evenly spaced, [n] int64."""
+    rows = min(len(records), count)
+    return np.linspace(0, len(records) - 1, rows, dtype=np.int64)
 
 
 def large_feature(records: Records) -> float | None:

@@ -494,7 +494,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
 
 
 def training_environment(problem: Problem) -> dict[str, object]:
-    """Return what the bits of a trained model depend on beside settings and records.
+    """Return the software, machine and other inputs that the bits of a trained model depend on.
 
     A training in this process with the same settings and records gives the same bits as an earlier
     one if both have the same environment.
@@ -525,7 +525,7 @@ def _fit_member(
 
     Args:
         problem: the settings of the ensemble, without any records.
-        environment: what the model's bits depend on beside settings and records.
+        environment: the result of ``training_environment``.
         setup: the member's declared size, number of threads and memory; the other settings of
             training are taken from ``problem``.
         records: the member's own training records.

@@ -431,13 +431,13 @@ class FeatureMap:
     @property
     def matrices(self) -> dict[str, np.ndarray]:
         """The public matrices that the map has: name -> matrix; a run stores them."""
-        named = {
+        matrices = {
             "whitening": self.whitening,
             "projection": self.projection,
             "root": self.root,
             "center": self.center,
         }
-        return {name: matrix for name, matrix in named.items() if matrix is not None}
+        return {name: matrix for name, matrix in matrices.items() if matrix is not None}
 
     def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "FeatureMap":
         """Return a map with the same settings and other matrices.

@@ -292,9 +292,10 @@ class CustomNetwork:
             with torch.no_grad():
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         except RuntimeError as error:
+            misfit = _misfit(plain_network, torch.zeros(1, *shape, dtype=dtype), str(error))
             raise ConfigError(
-                f"model: {self.origin} cannot be applied to records of shape {shape} ({error}): "
-                f"{_misfit(plain_network, torch.zeros(1, *shape, dtype=dtype))}"
+                f"model: {self.origin} cannot be applied to records of shape {shape}, because "
+                f"{misfit}"
             ) from None
         if outputs.dim() != 2:
             output_shape = tuple(outputs.shape[1:])
@@ -306,25 +307,57 @@ class CustomNetwork:
         return plain_network
 
 
-def _misfit(network: nn.Sequential, record: torch.Tensor) -> str:
-    """Return which layer of a network does not take what it is given.
+def _misfit(network: nn.Sequential, record: torch.Tensor, reason: str) -> str:
+    """Return which layer of a network does not take what it is given, and what to write instead.
 
     Args:
         network: a network that cannot be applied to the record.
         record: [1, ...] a record.
+        reason: PyTorch's message about it.
     """
     values = record
-    is_first = True  # whether no layer with parameters came before
+    is_record = True  # whether ``values`` still are the record, perhaps in another shape
     with torch.no_grad():
         for index, layer in enumerate(network):
-            sizes = " x ".join(map(str, values.shape[1:]))
             try:
                 values = layer(values)
             except RuntimeError:
-                position = "first layer" if is_first else f"layer {index}, {layer},"
-                return f"its {position} must take {sizes} features"
-            is_first = is_first and not list(layer.parameters())
+                return f"its layer {index} {_misfit_of_layer(layer, values, is_record, reason)}"
+            is_record = is_record and isinstance(layer, nn.Flatten | nn.Unflatten)
     raise AssertionError("a network fails as a whole only if one of its layers fails")
+
+
+def _misfit_of_layer(layer: nn.Module, values: torch.Tensor, is_record: bool, reason: str) -> str:
+    """Return why a layer does not take some values, and what to write, as a clause without subject.
+
+    Args:
+        layer: the layer.
+        values: [1, ...] what the layers before it give.
+        is_record: whether these are the features of a record, perhaps in another shape.
+        reason: PyTorch's message about it.
+    """
+    shape = values.shape[1:]
+    count = shape.numel()
+    given = f"{count} numbers"
+    if is_record:
+        given = f"{count} features (those of a table count after its columns are coded)"
+    if isinstance(layer, nn.Linear):
+        corrected = f"nn.Linear({count}, {layer.out_features})"
+        if len(shape) > 1:
+            corrected = f"nn.Flatten(), {corrected}"
+        return f"takes {layer.in_features} inputs, but gets {given}: write {corrected} there"
+    if isinstance(layer, nn.Conv2d) and len(shape) == 3 and shape[0] != layer.in_channels:
+        corrected = f"nn.Conv2d({shape[0]}, {layer.out_channels}, {layer.kernel_size})"
+        return (
+            f"takes images of {layer.in_channels} channels, but gets images of shape "
+            f"{tuple(shape)}: write {corrected} there"
+        )
+    if isinstance(layer, nn.Conv2d) and len(shape) < 3:
+        return (
+            f"takes images, but gets values of shape {tuple(shape)}: put nn.Flatten(), "
+            "nn.Unflatten(1, (CHANNELS, HEIGHT, WIDTH)) before it"
+        )
+    return f"({layer}) does not take values of shape {tuple(shape)} ({reason})"
 
 
 def head_from_config(node: object) -> HeadBuilder:
@@ -346,7 +379,8 @@ def head_from_config(node: object) -> HeadBuilder:
     # A builder of agt, such as HeadConfig, is a class of settings with a method ``build``.
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
-    if not callable(target):
+    # A network can be called, too, but with records.
+    if isinstance(target, nn.Module) or not callable(target):
         raise ConfigError(
             f"model._target_: '{name}' is not a function that returns an nn.Sequential"
         )
@@ -387,12 +421,12 @@ def describe_layers(network: nn.Sequential) -> LayerList:
         constructor. Parameters are not included.
     """
     # Not named_children(), which returns a layer that is used twice only once.
-    named = network._modules.items()
-    return [
-        {"name": name, "layer": type(layer).__name__, **_constructor_arguments(layer)}
-        for name, layer in named
-        if layer is not None
-    ]
+    descriptions = []
+    for name, layer in network._modules.items():
+        if layer is not None:
+            arguments = _constructor_arguments(layer)
+            descriptions.append({"name": name, "layer": type(layer).__name__, **arguments})
+    return descriptions
 
 
 def from_layers(layers: LayerList) -> nn.Sequential:
@@ -451,6 +485,8 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         f"model: {origin} has the type {type_name}, but agt needs {kind}, because it computes "
         "bounds layer by layer"
     )
+    if type(network) in RULES:
+        return ConfigError(f"{refusal}: write nn.Sequential({network!r})")
     inner = _only_sequential_of(network)
     if inner is None:
         return ConfigError(refusal)

@@ -187,7 +187,9 @@ class CertificateKind(CertificateConfig):
         return ()
 
     @classmethod
-    def recipe_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
+    def default_members(
+        cls, size: float, caution: float, relation: str, recipe: VotesRecipe
+    ) -> int:
         """Return the default number of ensemble members; 1, the default here, is no ensemble.
 
         Args:
@@ -406,7 +408,7 @@ class CertificateKind(CertificateConfig):
         return False
 
     def training_inputs(self, problem: "Problem") -> dict[str, object]:
-        """Return what the trained parameters depend on beside settings, records and machine.
+        """Return the inputs of training other than settings, records and machine.
 
         The default is nothing. A kind whose network comes from the user's own code returns a hash
         of the initial parameters.

@@ -41,8 +41,6 @@ class RemovableWeights:
         noise_is_random: True if the operating system drew the noise; False if a recorded seed did,
             so that anybody who knows the seed can repeat it.
         distance: a bound on the l2 distance between ``weight`` and the exact minimiser.
-        gradient: a function of (features [n, ...], labels [n]) that returns [J, d], the sum of the
-            gradients of these records' losses at ``weight``, without the regulariser.
     """
 
     weight: np.ndarray
@@ -50,7 +48,6 @@ class RemovableWeights:
     sigma: float
     noise_is_random: bool
     distance: float
-    gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)

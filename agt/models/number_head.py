@@ -108,7 +108,7 @@ class NumberHead(LinearModel):
     """A linear head with one output, a number on the scale from -1 to 1 of the declared range."""
 
     @classmethod
-    def beside(cls, problem: Problem, features: FeatureMap) -> "NumberHead":
+    def untrained_for(cls, problem: Problem, features: FeatureMap) -> "NumberHead":
         """Return the untrained head on the records and the feature map of another model.
 
         Args:

@@ -175,7 +175,7 @@ class NumberVotes(Votes):
 
         The members are not used.
         """
-        return NumberHead.beside(self.problem, self.features)
+        return NumberHead.untrained_for(self.problem, self.features)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Return the answer to each query, [n] float64, without noise.

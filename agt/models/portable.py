@@ -322,9 +322,9 @@ class Portable:
             _check_fields(node, len(weight))
             target = _read_target(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
-            what = str(error) or "reading this file needs more memory than this machine has"
+            reason = str(error) or "reading this file needs more memory than this machine has"
             raise ConfigError(
-                f"release={reader.folder}: this release cannot be read ({what}). Get it again "
+                f"release={reader.folder}: this release cannot be read ({reason}). Get it again "
                 "from its publisher, or use the version of agt that wrote it"
             ) from None
         noise = node["noise"]
@@ -588,7 +588,6 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         rows: the number of rows of the weights.
     """
     classes = node["classes"]
-    noise = node["noise"]
     texts = [node["name"], *classes, *node["words"], *node.get("brief", ())]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
         raise ValueError(
@@ -606,6 +605,25 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         raise ValueError(
             f"the release lists {len(classes)} classes, but its weights are for {rows} classes"
         )
+    _check_noise(node)
+    dtype = node["dtype"]
+    source = node["source"]
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"the release's entry 'dtype' is {dtype}, not float32 or float64")
+    if not isinstance(source, Mapping):
+        raise ValueError(
+            "the release's entry 'source' must be a mapping (key: value), but is of the type "
+            f"{type(source).__name__}"
+        )
+
+
+def _check_noise(node: Mapping[str, Any]) -> None:
+    """Raise ValueError unless release.json names a mechanism and the constants of its noise.
+
+    Args:
+        node: the content of release.json, of unknown origin.
+    """
+    noise = node["noise"]
     are_numbers = all(
         type(number) in (int, float) and isfinite(number) for number in noise.values()
     )
@@ -624,15 +642,6 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         raise ValueError(
             "the release's entry 'noise' must contain the numbers 'sigma' and 'step', and "
             "otherwise only constants of the mechanism"
-        )
-    dtype = node["dtype"]
-    source = node["source"]
-    if dtype not in ("float32", "float64"):
-        raise ValueError(f"the release's entry 'dtype' is {dtype}, not float32 or float64")
-    if not isinstance(source, Mapping):
-        raise ValueError(
-            "the release's entry 'source' must be a mapping (key: value), but is of the type "
-            f"{type(source).__name__}"
         )
 
 

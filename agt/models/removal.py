@@ -158,18 +158,12 @@ class RemovalModel(LinearModel):
         # gradient bounds the distance from the minimiser.
         distance_to_minimiser = state.residual / objective.strength
 
-        def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-            """Return the sum of the gradients of these records' losses at the weights, [J, d]."""
-            targets = objective.targets(labels, self.problem.classes)
-            return objective.loss_gradient(state.weight, self.phi(features), targets).value
-
         return RemovableWeights(
             weight=state.weight,
             noisy_weight=state.noisy_weight,
             sigma=self.config.sigma,  # 0 with masking=none
             noise_is_random=self.config.seed is None,
             distance=distance_to_minimiser,
-            gradient=gradient,
         )
 
     @property
@@ -614,12 +608,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             residual = head.residual
             forming_started = time.perf_counter()
             if not residual <= max_residual:  # written so that NaN is refused, too
-                values: dict[str, Value] = {
-                    "stages": tuple(methods),
-                    "spent": residual,
-                    "total": max_residual,
-                }
-                raise CannotRemove(Remark("no_step_within_budget", values))
+                raise _no_step_within_budget(methods, residual, max_residual)
             # The old matrices, and the noise on weights that have answered queries, depend on the
             # removed records. So both are replaced.
             head.form_matrices(phi)
@@ -638,7 +627,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         promise = promise_after_removal(self, after.state.residual, strength)
         steps = _describe_steps(count, methods, after, head.distance)
         budget = RemovalBudget(spent=residual, total=max_residual)
-        removal = Removal(
+        return after, Removal(
             promise=promise,
             records=count,
             seconds=seconds,
@@ -646,7 +635,6 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             steps=steps,
             budget=budget,
         )
-        return after, removal
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
         """Return the residual that removals have left so far, and the limits on it.
@@ -674,6 +662,24 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         """
         strength = float(reader.json(NUMBERS)["strength"])
         return promise_after_removal(self, spent, strength)
+
+
+def _no_step_within_budget(
+    methods: Sequence[str], residual: float, max_residual: float
+) -> CannotRemove:
+    """Return the error of a removal whose residual exceeds what the settings allow.
+
+    Args:
+        methods: the names of the methods that were tried.
+        residual: the residual after the last of them.
+        max_residual: the largest residual that is allowed.
+    """
+    values: dict[str, Value] = {
+        "stages": tuple(methods),
+        "spent": residual,
+        "total": max_residual,
+    }
+    return CannotRemove(Remark("no_step_within_budget", values))
 
 
 def _require_removal_model(model: Model) -> RemovalModel:
@@ -775,7 +781,7 @@ def _take_newton_step(
     # removed records' terms are subtracted from the stored one.
     rows_of_new_hessian = phi if config.factorisation == "fresh" else None
     step = head.remove(erased_phi, erased_targets, rows_of_new_hessian)
-    worst_increase = worst_step_increase(  # of the residual, over all data
+    max_increase = worst_step_increase(  # of the residual, over all data
         objective.curvature_lipschitz,
         removed=len(erased),
         remaining=head.count,
@@ -785,11 +791,11 @@ def _take_newton_step(
     )
     if config.bound == "worst":
         # ``after`` may be larger, because the worst case leaves out rounding and an old Hessian.
-        head.residual = max(step.after, step.before + worst_increase)
+        head.residual = max(step.after, step.before + max_increase)
     return {
         "seconds_step": round(time.perf_counter() - started, 6),
         "bound_of_step": step.after - step.before,
-        "worst_case_of_step": worst_increase,
+        "worst_case_of_step": max_increase,
     }
 
 

@@ -19,8 +19,8 @@ _FINE_SIGMA = 0.8  # standard deviation of the fine wavelets' envelope along the
 _SLANT = 0.5  # width of a wavelet along its wave, as a fraction of its width across
 _FREQUENCY = 0.75 * math.pi  # of the fine wavelets, in radians per pixel
 _GRAIN = 20  # filters are multiples of 2^-20
-_FINE_REACH = 3  # pixels of a fine filter on each side of its centre
-_COARSE_REACH = 6  # pixels of a coarse filter on each side of its centre
+_FINE_RADIUS = 3  # pixels of a fine filter on each side of its centre
+_COARSE_RADIUS = 6  # pixels of a coarse filter on each side of its centre
 
 
 def shape_of(width: int) -> tuple[int, int] | None:
@@ -67,14 +67,14 @@ def filters() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         at the resolution of the image and [7, 7] at half of it.
     """
     angles = [math.pi * index / _ANGLES for index in range(_ANGLES)]
-    fine = [_morlet(_FINE_SIGMA, _FREQUENCY, angle, _FINE_REACH) for angle in angles]
-    coarse = [_morlet(_FINE_SIGMA * 2, _FREQUENCY / 2, angle, _COARSE_REACH) for angle in angles]
-    averages = (_gauss(sigma=1.6, reach=5), _gauss(sigma=0.8, reach=3))
+    fine = [_morlet(_FINE_SIGMA, _FREQUENCY, angle, _FINE_RADIUS) for angle in angles]
+    coarse = [_morlet(_FINE_SIGMA * 2, _FREQUENCY / 2, angle, _COARSE_RADIUS) for angle in angles]
+    averages = (_gauss(sigma=1.6, radius=5), _gauss(sigma=0.8, radius=3))
     return np.stack(fine), np.stack(coarse), averages
 
 
-def _morlet(sigma: float, frequency: float, angle: float, reach: int) -> np.ndarray:
-    """Return a Morlet wavelet of mean 0, [2, 2 reach + 1, 2 reach + 1], real part first.
+def _morlet(sigma: float, frequency: float, angle: float, radius: int) -> np.ndarray:
+    """Return a Morlet wavelet of mean 0, [2, 2 radius + 1, 2 radius + 1], real part first.
 
     It is a plane wave under a Gaussian envelope.
 
@@ -82,9 +82,9 @@ def _morlet(sigma: float, frequency: float, angle: float, reach: int) -> np.ndar
         sigma: the standard deviation of the envelope along the wave, in pixels.
         frequency: the frequency of the wave, in radians per pixel.
         angle: the direction of the wave, in radians.
-        reach: how many pixels the wavelet has on each side of its centre.
+        radius: how many pixels the wavelet has on each side of its centre.
     """
-    along, across = _rotated_grid(angle, reach)
+    along, across = _rotated_grid(angle, radius)
     envelope = np.exp(-(along**2 + (_SLANT * across) ** 2) / (2 * sigma**2))
     wave = envelope * np.exp(1j * frequency * along)
     # Subtracting this multiple of the envelope makes the mean 0.
@@ -93,30 +93,30 @@ def _morlet(sigma: float, frequency: float, angle: float, reach: int) -> np.ndar
     return _round_to_grain(np.stack([wave.real, wave.imag]))
 
 
-def _rotated_grid(angle: float, reach: int) -> tuple[np.ndarray, np.ndarray]:
+def _rotated_grid(angle: float, radius: int) -> tuple[np.ndarray, np.ndarray]:
     """Return each pixel's coordinates along and across a direction, from the centre of a square.
 
     Args:
         angle: the direction, in radians.
-        reach: how many pixels the square has on each side of its centre.
+        radius: how many pixels the square has on each side of its centre.
 
     Returns:
-        Two arrays [2 reach + 1, 2 reach + 1], in pixels.
+        Two arrays [2 radius + 1, 2 radius + 1], in pixels.
     """
-    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    y, x = np.mgrid[-radius : radius + 1, -radius : radius + 1]
     along = y * math.cos(angle) + x * math.sin(angle)
     across = x * math.cos(angle) - y * math.sin(angle)
     return along, across
 
 
-def _gauss(sigma: float, reach: int) -> np.ndarray:
-    """Return a Gaussian averaging filter, [2 reach + 1, 2 reach + 1], which sums to about 1.
+def _gauss(sigma: float, radius: int) -> np.ndarray:
+    """Return a Gaussian averaging filter, [2 radius + 1, 2 radius + 1], which sums to about 1.
 
     Args:
         sigma: the standard deviation, in pixels.
-        reach: how many pixels the filter has on each side of its centre.
+        radius: how many pixels the filter has on each side of its centre.
     """
-    along, across = _rotated_grid(0.0, reach)
+    along, across = _rotated_grid(0.0, radius)
     envelope = np.exp(-(along**2 + across**2) / (2 * sigma**2))
     return _round_to_grain(envelope / envelope.sum())
 

@@ -21,6 +21,7 @@ docs/proofs/ridge.md proves that a member depends only on its own shard, to the 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -524,12 +525,9 @@ class FlipModel(VotesModel):
         stored = read_tensors(reader, MODEL, expected_model)
         ends = [0, *stored["ends"].tolist()]  # member i has the records ends[i] to ends[i + 1]
         if ends != sorted(ends):
-            raise UnsoundError(
-                altered(
-                    reader.folder / MODEL,
-                    "the positions at which the members' parts of the records end are out of order",
-                    "train again",
-                )
+            raise _altered_file(
+                reader.folder / MODEL,
+                "the positions at which the members' parts of the records end are out of order",
             )
         record_count = ends[-1]
         # In the file, "pulls" is the influence and "given" are the labels of all members' records.
@@ -544,21 +542,15 @@ class FlipModel(VotesModel):
             for start, end in pairwise(ends)
         ]
         if not all(_is_countable(shard, problem.classes) for shard in shards):
-            raise UnsoundError(
-                altered(
-                    reader.folder / FLIPS,
-                    "the influence or the label of a training record is outside its range",
-                    "train again",
-                )
+            raise _altered_file(
+                reader.folder / FLIPS,
+                "the influence or the label of a training record is outside its range",
             )
         model = untrained._with_members(shards)
         if not torch.equal(model.weight, stored["weight"]):
-            raise UnsoundError(
-                altered(
-                    reader.folder,
-                    f"the weights in {MODEL} do not result from the records' influences in {FLIPS}",
-                    "train again",
-                )
+            raise _altered_file(
+                reader.folder,
+                f"the weights in {MODEL} do not result from the records' influences in {FLIPS}",
             )
         return model
 
@@ -724,6 +716,11 @@ class FlipModel(VotesModel):
             labels, distances, classes, touches=self.members_per_edit, edits_to_win=flips_to_win
         )
         return labels, distances, vote
+
+
+def _altered_file(path: Path, finding: str) -> UnsoundError:
+    """Return the error that a file or folder of a model was altered, which the finding shows."""
+    return UnsoundError(altered(path, finding, "train again"))
 
 
 def _is_countable(member: MemberInfluence, classes: int) -> bool:

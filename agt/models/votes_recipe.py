@@ -6,7 +6,7 @@ docs/recipe_reference.md, section "Votes", has the rule by which the numbers wer
 from dataclasses import dataclass
 
 # The largest default before it is made odd: 9,999 is within the 10,000 that EnsembleConfig allows.
-_MAX_USUAL_MEMBERS = 9_998
+_MAX_DEFAULT_MEMBERS = 9_998
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class VotesRecipe:
             is odd, so that two classes never tie.
         """
         members = round(caution * size / self.records_per_member)
-        in_range = min(max(3, members), _MAX_USUAL_MEMBERS)
+        in_range = min(max(3, members), _MAX_DEFAULT_MEMBERS)
         return in_range | 1  # an even number becomes the next odd one
 
 

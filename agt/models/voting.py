@@ -75,7 +75,9 @@ class VotingKind(ClosedFormKind):
         return False
 
     @classmethod
-    def recipe_members(cls, size: float, caution: float, relation: str, recipe: VotesRecipe) -> int:
+    def default_members(
+        cls, size: float, caution: float, relation: str, recipe: VotesRecipe
+    ) -> int:
         """Return the default number of members.
 
         Args:

@@ -174,12 +174,12 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
     """
     precision = torch.finfo(features.dtype)
     exact = features.double()
-    # ``reach`` is the radius plus twice the largest error of reading a feature in the run's
+    # ``half_width`` is the radius plus twice the largest error of reading a feature in the run's
     # precision, which also covers the rounding of the sums below (Lemma 9 of
     # docs/proofs/relations.md).
-    reach = radius + 2 * precision.eps * (exact.abs() + radius) + 2 * precision.tiny
-    lower = (exact - reach).to(features.dtype)
-    upper = (exact + reach).to(features.dtype)
+    half_width = radius + 2 * precision.eps * (exact.abs() + radius) + 2 * precision.tiny
+    lower = (exact - half_width).to(features.dtype)
+    upper = (exact + half_width).to(features.dtype)
     shape = (ks, *features.shape)
     return Interval(lower.expand(shape), upper.expand(shape))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from agt.errors import ConfigError
 from agt.messages import Message
-from agt.settings import MOST_ROWS, QUANTA
+from agt.settings import MAX_ROWS, QUANTA
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -190,7 +190,7 @@ class Relation:
             K integers.
 
         Raises:
-            ConfigError: the largest r exceeds ``MOST_ROWS``, beyond which sums are not proved to
+            ConfigError: the largest r exceeds ``MAX_ROWS``, beyond which sums are not proved to
                 stay within int64 (Lemma 11 of docs/proofs/relations.md).
         """
         # Removed and added units are counted separately, so the larger number counts. An edit of
@@ -198,7 +198,7 @@ class Relation:
         units_per_edit = max((max(edit.removed, edit.added) for edit in self.edits), default=1)
         rows_per_k = units_per_edit * unit_rows
         most_rows = max(ks) * rows_per_k
-        if most_rows > MOST_ROWS:
+        if most_rows > MAX_ROWS:
             raise ConfigError(
                 Message(
                     "{config:kgrid}: with k = {largest} and {config:relation.unit_rows} = "
@@ -207,14 +207,14 @@ class Relation:
                     largest=max(ks),
                     unit_rows=unit_rows,
                     at_stake=most_rows,
-                    maximum=MOST_ROWS,
+                    maximum=MAX_ROWS,
                 )
             )
         return [k * rows_per_k for k in ks]
 
     # -- texts for readers --
 
-    def describe_edits_within_k(
+    def describe_neighbours(
         self, unit_rows: int = 1, radius: float | None = None, k: int | None = None
     ) -> str:
         """Return a text that says which datasets are within k edits of a given one, for reports.
@@ -239,7 +239,7 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: as of ``describe_edits_within_k``.
+            radius: as of ``describe_neighbours``.
         """
         return self.counted_template.format(
             units=_units_text(unit_rows), radius=_radius_text(radius)

@@ -54,13 +54,14 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
     Raises:
         DataMissing: none exists. The message names all of them.
     """
-    tried = possible_paths(path, data_dir)
-    for place in tried:
-        if place.exists():
-            return place
-    nor = "".join(f", and {place} does not exist either" for place in tried[1:])
+    candidates = possible_paths(path, data_dir)
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    others = "".join(f", and {other} does not exist either" for other in candidates[1:])
     raise DataMissing(
-        f"{tried[0]} does not exist{nor}: put the file there, or change {setting}{_similar(tried)}"
+        f"{candidates[0]} does not exist{others}: put the file there, or change "
+        f"{setting}{_similar(candidates)}"
     )
 
 
@@ -78,22 +79,22 @@ def require(path: Path, setting: str) -> None:
         )
 
 
-def _similar(tried: Iterable[Path]) -> str:
+def _similar(candidates: Iterable[Path]) -> str:
     """Return the end of a message about a missing file: the existing file with a similar name.
 
     Capitals do not count, and a file with another suffix, or with one, is similar.
 
     Args:
-        tried: where the file was looked for.
+        candidates: the paths at which the file was looked for.
 
     Returns:
         For example ``; did you mean 'people.csv'?``; empty if no name there is similar.
     """
-    for path in tried:
+    for path in candidates:
         with suppress(OSError):  # there is no such folder, or it may not be listed
-            beside = [other.name for other in islice(path.parent.iterdir(), MAX_NAMES_COMPARED)]
+            neighbours = [other.name for other in islice(path.parent.iterdir(), MAX_NAMES_COMPARED)]
             # Names that differ in capitals, or that only lack their suffix, are the same to many.
-            names = {name.casefold(): name for name in beside}
+            names = {name.casefold(): name for name in neighbours}
             typed = path.name.casefold()
             close = get_close_matches(typed, names, n=1, cutoff=0.75)
             close += [name for name in names if Path(name).stem == Path(typed).stem]

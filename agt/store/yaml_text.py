@@ -86,6 +86,7 @@ def _yaml_loader() -> tuple[Any, Any]:
         yaml_implicit_resolvers: ClassVar = rules_without_dates
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            """Return a mapping; raise YAMLError if a key is repeated, which PyYAML accepts."""
             value: dict[Any, Any] = super().construct_mapping(node, deep)
             if len(value) < len(node.value):
                 keys = [key.value for key, _ in node.value]

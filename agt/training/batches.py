@@ -8,7 +8,7 @@ import numpy as np
 from agt.data.ids import keyed_hash, most_frequent, remix
 from agt.errors import ConfigError
 from agt.messages import Message
-from agt.settings import MOST_ROWS, BatchConfig, default_n_max
+from agt.settings import MAX_ROWS, BatchConfig, default_n_max
 
 # The cap on a batch's records must be at least this multiple of the normaliser, because the sizes
 # of hashed batches scatter around their mean.
@@ -32,13 +32,13 @@ class BatchPlan:
         epochs: the number of passes over the data.
         count: the number of batches of an epoch, empty batches included.
         normalizer: B, the constant by which a batch's sum of gradients is divided.
-        n_max: the public cap on the records of a batch, at most ``MOST_ROWS`` (2^30).
+        n_max: the public cap on the records of a batch, at most ``MAX_ROWS`` (2^30).
         key: the public key of the hash that assigns units to batches.
         declared: False if the normaliser was computed from the number of private records, so that
             condition c (all constants are public) does not hold.
 
     Raises:
-        ConfigError: n_max is above ``MOST_ROWS``, up to which integer sums are proved exact.
+        ConfigError: n_max is above ``MAX_ROWS``, up to which integer sums are proved exact.
     """
 
     epochs: int
@@ -50,7 +50,7 @@ class BatchPlan:
 
     def __post_init__(self) -> None:
         """Raise ConfigError if n_max is above 2^30, up to which integer sums are proved exact."""
-        if self.n_max > MOST_ROWS:
+        if self.n_max > MAX_ROWS:
             raise ConfigError(
                 Message(
                     "{config:training.batch.n_max}={n_max} exceeds {maximum}, the largest batch "
@@ -58,7 +58,7 @@ class BatchPlan:
                     "computes it from the normalizer (now {normalizer:g}), so lower the "
                     "normalizer instead",
                     n_max=self.n_max,
-                    maximum=MOST_ROWS,
+                    maximum=MAX_ROWS,
                     normalizer=self.normalizer,
                 )
             )
@@ -79,7 +79,7 @@ class BatchPlan:
                 normaliser is then private, and the plan's ``declared`` is False.
 
         Raises:
-            ConfigError: n_max is below 1.1 times the normaliser, or above ``MOST_ROWS`` (2^30).
+            ConfigError: n_max is below 1.1 times the normaliser, or above ``MAX_ROWS`` (2^30).
         """
         size = declared_size
         if size is None:
@@ -90,10 +90,10 @@ class BatchPlan:
         if normalizer is None:
             normalizer = size / config.count
         # A huge normaliser is capped so that the default n_max is a finite integer. It is still
-        # above MOST_ROWS then, so the constructor refuses it.
+        # above MAX_ROWS then, so the constructor refuses it.
         n_max = config.n_max
         if n_max is None:
-            n_max = default_n_max(min(normalizer, 2 * MOST_ROWS))
+            n_max = default_n_max(min(normalizer, 2 * MAX_ROWS))
         minimum = _MIN_CAP_RATIO * normalizer
         if n_max < minimum:
             raise ConfigError(

@@ -212,14 +212,26 @@ def train_erm(
         if step % REPORT_STEPS == 0:
             shown_step = min(step + 1, expected_steps)
             on_progress(Progress.of_steps(shown_step, expected_steps))
-    raise UnsoundError(
+    norm = norm_per_problem(loss, gradient)
+    raise _tolerance_not_reached(tolerance, ITERATIONS_FACTOR * expected_steps, norm)
+
+
+def _tolerance_not_reached(tolerance: float, iterations: int, norm: float) -> UnsoundError:
+    """Return the error of a training whose gradient's norm stayed above the tolerance.
+
+    Args:
+        tolerance: the norm to reach.
+        iterations: how many iterations were made.
+        norm: the norm of the last gradient.
+    """
+    return UnsoundError(
         Message(
             "{config:certificate.tolerance}={tolerance:g} was not reached in {iterations} "
             "iterations (the gradient's norm is {norm:.3g}), so nothing is certified: "
             "raise the tolerance, or {config:training.weight_decay}",
             tolerance=tolerance,
-            iterations=ITERATIONS_FACTOR * expected_steps,
-            norm=norm_per_problem(loss, gradient),
+            iterations=iterations,
+            norm=norm,
         )
     )
 

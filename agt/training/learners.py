@@ -370,30 +370,23 @@ class Learner:
                     error=_describe(error),
                 )
             ) from error
-        if numbers is not None:
-            are_numbers = labels.dtype.kind in "fiu" and labels.shape == (TRIAL_ROWS,)
-            if are_numbers and np.isfinite(labels).all():
-                return
+        is_valid = labels.shape == (TRIAL_ROWS,)
+        if numbers is None:
+            is_valid = is_valid and bool(np.isin(labels, np.arange(classes)).all())
+            needed = f"a label between 0 and {classes - 1}"
+        else:
+            is_valid = is_valid and labels.dtype.kind in "fiu" and bool(np.isfinite(labels).all())
+            needed = "a finite number"
+        if not is_valid:
             raise ConfigError(
                 Message(
                     "{config:certificate.learner}: in a trial on {rows} made-up rows, the "
                     "learner returned values of type {dtype} and shape {shape}, but must return "
-                    "a finite number for each row",
+                    "{needed} for each row",
                     rows=TRIAL_ROWS,
                     dtype=labels.dtype,
                     shape=labels.shape,
-                )
-            )
-        if labels.shape != (TRIAL_ROWS,) or not np.isin(labels, np.arange(classes)).all():
-            raise ConfigError(
-                Message(
-                    "{config:certificate.learner}: in a trial on {rows} made-up rows, the "
-                    "learner returned values of type {dtype} and shape {shape}, but must return "
-                    "a label between 0 and {last} for each row",
-                    rows=TRIAL_ROWS,
-                    dtype=labels.dtype,
-                    shape=labels.shape,
-                    last=classes - 1,
+                    needed=needed,
                 )
             )
 
@@ -489,10 +482,10 @@ def check_retrained(
     try:
         with ProcessPoolExecutor(max_workers=1) as fresh_process:
             job = fresh_process.submit(labels_one_by_one, learner, shards, rows)
-            labels_again = job.result()
+            repeated_labels = job.result()
     except Exception as error:
         raise _not_sendable(error) from error
-    if differing := int((labels_again != labels).sum()):
+    if differing := int((repeated_labels != labels).sum()):
         raise UnsoundError(
             Message(
                 "{config:certificate.learner}: {members} members were trained again in a fresh "

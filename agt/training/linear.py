@@ -229,8 +229,8 @@ def iterate_record_blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[
     """
     labels = torch.from_numpy(records.labels)
     # ``Mapped`` computes rows when they are read; it is no array that PyTorch could take whole.
-    made_on_demand = isinstance(records.features, Mapped)
-    features: Any = records.features if made_on_demand else torch.from_numpy(records.features)
+    is_mapped = isinstance(records.features, Mapped)
+    features: Any = records.features if is_mapped else torch.from_numpy(records.features)
     # Consecutive rows are taken as a slice, which copies nothing.
     are_consecutive = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
     block_ends = sorted({*range(0, len(rows), GRADIENT_BLOCK_ROWS), len(rows)})
@@ -239,7 +239,7 @@ def iterate_record_blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[
         if are_consecutive:
             block_rows = slice(rows[start], rows[stop - 1] + 1)
         block = features[block_rows]
-        if made_on_demand:
+        if is_mapped:
             block = torch.from_numpy(block)
         block = block.double()
         if block.data_ptr() % ALIGNMENT_BYTES != 0:

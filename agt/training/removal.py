@@ -533,32 +533,35 @@ def minimise(
     # Lemma 1 of docs/proofs/removal.md: the computed norm plus its rounding bounds the exact
     # gradient's norm, however the weights were found.
     residual = gradient.norm_bound
-    if not residual <= tolerance:
-        raise UnsoundError(
-            Message(
-                "{config:certificate.tolerance}={tolerance:g} was not reached in {steps} Newton "
-                "steps (the gradient's norm is at most {residual:.3g}), so nothing is "
-                "certified: raise the tolerance, or {config:training.weight_decay}",
-                tolerance=tolerance,
-                steps=NEWTON_STEPS,
-                residual=residual,
-            )
-        )
-    count = len(features)
+    if not residual <= tolerance:  # written so that NaN is refused, too
+        raise _tolerance_not_reached(tolerance, residual)
     gram_matrix = gram(features)
-    # All processes use the noise that the first one drew.
-    noisy_weight = group().broadcast(problem.add_noise(weight))
     return RemovalState(
         weight=weight,
         tilt=tilt,
-        noisy_weight=noisy_weight,
+        # All processes use the noise that the first one drew.
+        noisy_weight=group().broadcast(problem.add_noise(weight)),
         reference=reference,
         hessian=hessian,
         gram=gram_matrix,
-        norm=spectral_norm_bound(gram_matrix, count),
+        norm=spectral_norm_bound(gram_matrix, len(features)),
         residual=residual,
         allowed=tolerance,
-        count=count,
+        count=len(features),
+    )
+
+
+def _tolerance_not_reached(tolerance: float, residual: float) -> UnsoundError:
+    """Return the error of a training that ended with a larger residual than the tolerance."""
+    return UnsoundError(
+        Message(
+            "{config:certificate.tolerance}={tolerance:g} was not reached in {steps} Newton "
+            "steps (the gradient's norm is at most {residual:.3g}), so nothing is "
+            "certified: raise the tolerance, or {config:training.weight_decay}",
+            tolerance=tolerance,
+            steps=NEWTON_STEPS,
+            residual=residual,
+        )
     )
 
 

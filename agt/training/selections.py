@@ -33,12 +33,12 @@ def selected_sums(group: Group, extremes: BoundSelection, counts: Tensor) -> tup
         return extremes.result()
     # The greatest lower bounds are the least of their negatives.
     negated_lower, upper = extremes.selected_values()
-    lower_sums = _sum_least(group, negated_lower, counts).neg_()
-    upper_sums = _sum_least(group, upper, counts)
+    lower_sums = _sum_of_smallest(group, negated_lower, counts).neg_()
+    upper_sums = _sum_of_smallest(group, upper, counts)
     return lower_sums, upper_sums
 
 
-def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
+def _sum_of_smallest(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
     """Return, for each k and parameter, the sum of the least numbers that all processes collected.
 
     Each process computes the sums of its own share of the scalar parameters.

@@ -13,7 +13,7 @@ from typing import Any
 
 from agt.errors import ConfigError
 from agt.messages import Message, Setting
-from agt.settings import MOST_BATCHES, TrainingConfig, default_n_max
+from agt.settings import MAX_BATCHES, TrainingConfig, default_n_max
 from agt.training.sensitivity import LinearLoss
 
 RECORDS_PER_STRENGTH = 1000.0  # for few records Lambda is the records divided by this
@@ -141,7 +141,7 @@ def _public_records(training: TrainingConfig, size: float) -> float:
 
 
 def _recipe_batches(records: float, unit_rows: int) -> int:
-    """Return the default number of batches of an epoch, from 1 to ``MOST_BATCHES``.
+    """Return the default number of batches of an epoch, from 1 to ``MAX_BATCHES``.
 
     Args:
         records: the public number of records.
@@ -151,7 +151,7 @@ def _recipe_batches(records: float, unit_rows: int) -> int:
     # batch stays seven standard deviations below its cap.
     batch_records = BATCH_RECORDS * unit_rows**2
     full_batches = int(records / batch_records)
-    return min(max(1, full_batches), MOST_BATCHES)
+    return min(max(1, full_batches), MAX_BATCHES)
 
 
 def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> TrainingConfig:

@@ -231,7 +231,7 @@ class _OutputProblem:
         gram_matrix: [d, d] the sum of x_j x_j'.
         gram_error: a bound on the Frobenius norm of its error.
         kink_distances: [k], ascending: for each record whose logit may reach a kink of the clamped
-            loss, the least length of a step at which it may.
+            loss, the length of the shortest step at which it may.
         kink_squares: [k + 1], item i is a bound on the sum of |x_j|^2 over the first i of these
             records.
     """
@@ -287,17 +287,19 @@ class _OutputProblem:
         strength = trained.training.weight_decay * trained.plan.normalizer
         hessian = _weighted_gram(features, curvatures)
         hessian[np.diag_indices(width)] += strength
+        gradient = strength * weight[output] + _weighted_sum(features, slopes)
+        # Bounds on rounding: of the logits, and of all that is computed from them.
         length = float(np.linalg.norm(weight[output])) * COVER
         logit_error = gamma_up(width + 2) * length
         slope_error = MAX_SECOND_DERIVATIVE * logit_error + SIGMOID_ROUNDING
         curvature_error = MAX_THIRD_DERIVATIVE * logit_error + SIGMOID_ROUNDING
-        gradient = strength * weight[output] + _weighted_sum(features, slopes)
         sizes = float(np.abs(slopes).sum()) + strength * length
         gradient_error = (sum_rounding(count) + 2 * UNIT) * sizes + count * slope_error
         hessian_error = gram_rounding(count) + count * (curvature_error + 4 * UNIT)
         hessian_error += 2 * UNIT * float(np.linalg.norm(hessian))
         gram_error = gram_rounding(count)
         gram_error += gamma_up(2 * width + 4) * float(np.linalg.norm(gram_matrix))
+        # Lower bounds on the distances of logits from the kinks of the loss, where clamping begins.
         distances = _kink_distances(logits[:, output], labels, bound, output, head.problem.classes)
         distances = distances * (1 - SIGMOID_ROUNDING) - logit_error - SIGMOID_ROUNDING
         kink_steps, kink_squares = _kinks_by_step(np.maximum(distances, 0.0), squares)
@@ -413,11 +415,11 @@ def _kinks_by_step(distances: np.ndarray, squares: np.ndarray) -> tuple[np.ndarr
     """
     lengths = np.sqrt(squares) * COVER
     may_reach = np.isfinite(distances) & (lengths > 0)
-    least_steps = distances[may_reach] / lengths[may_reach] / COVER
-    order = np.argsort(least_steps)
+    min_steps = distances[may_reach] / lengths[may_reach] / COVER
+    order = np.argsort(min_steps)
     sums = np.cumsum(squares[may_reach][order])
     sum_bounds = np.concatenate([[0.0], sums]) * (COVER + gamma_up(len(squares)))
-    return least_steps[order], sum_bounds
+    return min_steps[order], sum_bounds
 
 
 def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agt.data.settings import CLASSES
+from agt.data.table import Columns
 from agt.errors import ConfigError
 from agt.settings import build, validate
 from agt.store.atomic import write_atomic
@@ -99,12 +100,19 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     if inspection.numbers is not None:
         command += " certificate=votes dataset.declared_size=N"
     console.say(f"written: {settings.dataset_file}")
+    # The units are given only because a file that names a unit is refused without them.
+    feature_count = Columns.of(settings.dataset_file, units=()).feature_count
+    console.say(
+        f"a record has {feature_count:,} features after its columns are coded: a network of your "
+        f"own takes this many inputs, nn.Linear({feature_count}, ...)"
+    )
     console.say(_private_constants_sentence(inspection))
     console.note(f"next: {command}")
     return {
         "dataset": str(settings.dataset_file),
         **_inspection_fields(inspection),
         "range": settings.range,
+        "features": feature_count,
         "metrics": record.metrics,
         "next": command,
     }

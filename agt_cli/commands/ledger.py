@@ -12,14 +12,20 @@ from typing import Any, Literal
 from agt.errors import ConfigError, few
 from agt.ledger.book import Debit, Population
 from agt.ledger.chain import Head
+from agt.ledger.descriptions import clock_warnings, describe_budget
 from agt.ledger.head_file import head_file_path
-from agt.ledger.known import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.ledger import Ledger
+from agt.ledger.ledger_list import (
+    check_as_listed,
+    check_same_ledger,
+    listed_head,
+    put_on_list,
+    similar_ledger_warnings,
+)
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.ledger.words import clock_warnings, describe_budget
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget
@@ -234,9 +240,7 @@ def configure(config: Mapping[str, Any]) -> LedgerConfig:
 
 
 def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Create, show, verify or extend a ledger, as the action says, and return what --json
-    prints.
-    """
+    """Create, show, verify or extend a ledger; return what --json prints."""
     if config.run:
         config = replace(config, run=str(resolve_latest(vars(config), console.note)["run"]))
     actions = {"init": _init, "show": _show, "verify": _verify, "admit": _admit}
@@ -271,6 +275,12 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             )
         result = _print_state(ledger, console)
         _warn_of_other_ledgers(config, people, console)
+        if config.second_head is None:
+            console.note(
+                f"to create a head file later, type agt ledger admit {config.ledger} head=FILE "
+                "(FILE on another disk). From then on, an older copy of the ledger is recognised, "
+                "and claims say since which entry"
+            )
         if not people:
             console.note(
                 f"next: agt ledger admit {config.ledger} run=FOLDER (required before the "
@@ -299,6 +309,7 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     say_skipped(config.path.parent)
     head_exists = head is not None and head.exists()
     if config.lost and head is not None:
+        _check_listed_head_is_lost(config.path)
         Ledger.replace_head(config.path, head)
         head_exists = True
     with Ledger.open(config.path, head if head_exists else None) as ledger:
@@ -307,6 +318,7 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
         _list_ledger(ledger, console)
         if head is not None and not head_exists:
             ledger.move_head(head)
+            _list_ledger(ledger, console)  # the list also has the path of the new head file
         if people is not None:
             if people.relation:
                 ledger.population.check_relation(people.relation)
@@ -315,9 +327,28 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
         return _print_state(ledger, console)
 
 
+def _check_listed_head_is_lost(path: Path) -> None:
+    """Raise ConfigError if the head file that a ledger had when it was last used here exists.
+
+    ``Ledger.replace_head`` does not know of this file if an older copy replaced the ledger.
+
+    Args:
+        path: the ledger's file.
+    """
+    with Ledger.open(path, writing=False, as_copy=True) as ledger:
+        head = listed_head(ledger.book.first_entry)
+    if head and Path(head).exists():
+        raise ConfigError(
+            f"lost=true declares that the ledger's head file is lost, but this file exists ({head}"
+            "): leave out lost=true"
+        )
+
+
 def _list_ledger(ledger: Ledger, console: Console) -> None:
-    """Add a ledger to the list of ledgers on this machine, and print the list's warning if it has
-    one.
+    """Put a ledger on the list of those that were used here, and warn if that is not possible.
+
+    Raises:
+        CheckError: as ``put_on_list``.
     """
     if note := put_on_list(ledger):
         console.warn(note)
@@ -418,14 +449,14 @@ def _print_state(ledger: Ledger, console: Console) -> dict[str, Any]:
 
     Raises:
         CheckError: the file is not the ledger that was at this path before
-            (``check_same_ledger``).
+            (``check_as_listed``).
     """
     book = ledger.book
     words = [*ledger.claim_sentences(), *clock_warnings(book)]
     head = str(book.last.head)
     for line in [*words, f"head: {head}"]:
         console.say(line)
-    check_same_ledger(ledger.path, book.first_entry, book.declared)
+    check_as_listed(ledger)
     return {
         "ledger": str(ledger.path),
         "first_entry": book.first_entry,

@@ -87,9 +87,7 @@ class MeasureSettings:
 
     @property
     def unknown_values(self) -> tuple[str, ...]:
-        """The values that are not declared public: names of columns, and ``CLASSES`` and
-        ``SIZE``.
-        """
+        """The values that are not declared public: columns' names, ``CLASSES`` and ``SIZE``."""
         table = self.table
         not_public = {*table.from_data}
         not_public |= {name for name, limits in table.numeric.items() if limits is None}

@@ -434,9 +434,7 @@ def _if_releases_allowed(sentence: str, opened: OpenedRun) -> str:
 
 
 def _describe_first_order(planned: Plan) -> str:
-    """Return clauses that name the accuracies that were computed only to first order in the
-    noise.
-    """
+    """Return clauses on the accuracies that were computed only to first order in the noise."""
     offered = {offer.mechanism for offer in planned.releases}
     text = ""
     for name, method in planned.methods.items():

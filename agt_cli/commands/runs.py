@@ -1,6 +1,4 @@
-"""agt runs: list the runs below a folder, or compare some of them. Their records are not
-verified.
-"""
+"""agt runs: list the runs below a folder, or compare some of them, without verifying them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,8 +8,8 @@ stays under from_data in the dataset's file, and no private answer can rest on t
 Accuracies, stable distances and the plan look at the records: they are for their owner alone.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
-from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import plan
 from agt.models.model import Model
 from agt.settings import build, validate
@@ -25,37 +24,41 @@ from agt_cli import usage
 from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import compose_command
 from agt_cli.configuration import check_keys
-from agt_cli.releasing.existing_ledger import ExistingLedger
 from agt_cli.report.console import Console
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.scoring import scoring_of
-from agt_cli.report.start_md import (
-    Summary,
-)
+from agt_cli.report.scoring import Scoring, scoring_of
+from agt_cli.report.start_md import Summary
 from agt_cli.runs.inspect import advice_for_arrays
-from agt_cli.runs.prepare import (
-    Prepared,
-    fit,
-    prepare,
-    settings_to_train,
-    write_trained,
-)
+from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
-from agt_cli.start.comparison import boosting_remark, compare, legend_of, value_of
-from agt_cli.start.constants import proposed_constants, write_dataset_file
+from agt_cli.start.comparison import compare, legend_of, value_of
+from agt_cli.start.constants import proposed_constants
+from agt_cli.start.dataset_file import write_dataset_file
 from agt_cli.start.dialogue import ask
-from agt_cli.start.next_commands import measuring_commands, publishing_commands
-from agt_cli.start.plan import PLANNED_QUERIES, ways
-from agt_cli.start.remarks import (
-    declared_sentence,
-    leak_remark,
-    left_out_remarks,
-    outside_constants_remark,
-    size_remark,
-)
-from agt_cli.start.settings import QUESTIONS, StartSettings
+from agt_cli.start.ledger_proposal import LedgerProposal
+from agt_cli.start.next_steps import NextSteps
+from agt_cli.start.plan import PLANNED_QUERIES, weights_mechanism
+from agt_cli.start.remarks import declared_sentence, remarks_on
+from agt_cli.start.settings import QUESTIONS, Answered, StartSettings
 from agt_cli.start.summary import say, write_record
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A finished training run.
+
+    Attributes:
+        record: of the run.
+        prepared: its data.
+        model: that was fitted.
+        quality: how good the model is.
+    """
+
+    record: RunRecord
+    prepared: Prepared
+    model: Model
+    quality: ModelQuality
 
 
 def configure(config: Mapping[str, Any]) -> StartSettings:
@@ -80,8 +83,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
         check_keys(answers, QUESTIONS)
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
-    if settings.open_questions() or not settings.dataset_file.exists():
-        settings.check_dataset_file()
+    settings.check_name()
     return settings
 
 
@@ -89,106 +91,107 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     """Ask, write the dataset's file, train, and say how good it is and what could be done next."""
     if settings.file.suffix.lower() == ".npz" and settings.file.is_file():
         return _say_next_step_for_arrays(settings.file, console)
-    settings, inspection = ask(settings, console)
-    certificates_only = settings.purpose == "certificates"
+    answered = ask(settings, console)
+    settings = answered.settings
+    inspection = answered.inspection
     assert inspection.target is not None  # asked for, where it is not evident
     scoring = scoring_of(inspection.target)
-    size_is_public = "size" not in settings.private_groups
     certificate = scoring.training_words(
-        size_is_public=size_is_public, certificates_only=certificates_only
+        size_is_public="size" not in settings.private_groups,
+        certificates_only=settings.purpose == "certificates",
     )
-    chosen = [f"dataset={settings.dataset}", *certificate]
-    write_dataset_file(settings, inspection, certificate)
-    record, prepared, model, quality = _train(settings, chosen, console)
-    test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
+    training = [f"dataset={settings.dataset}", *certificate]
+    write_dataset_file(settings, inspection, console)
+    trained = _train(settings, training, console)
+    summary = _summarise(answered, scoring, training, trained)
+    page = write_record(settings, summary)
+    say(summary, console)
+    console.say(f"report: {page.folder / 'report.html'}")
+    return _result(settings, summary, trained.record, page.folder)
+
+
+def _summarise(
+    answered: Answered, scoring: Scoring, training: Sequence[str], trained: _Trained
+) -> Summary:
+    """Return what was found out, and what is proposed.
+
+    Args:
+        scoring: how answers are scored.
+        training: the words of ``agt train`` that train the same model.
+    """
+    settings = answered.settings
+    inspection = answered.inspection
+    model = trained.model
+    dataset = trained.prepared.dataset
+    test = dataset.test
+    folder = trained.record.folder
+    ledger = LedgerProposal(eps=settings.planned_eps)
+    if settings.purpose != "certificates":
+        mechanism = weights_mechanism(model)
+        ledger = LedgerProposal.find(folder, mechanism, settings.planned_eps, settings.delta)
+    # Where the ledger accepts no release, the plan is that of the budget that was named.
+    eps = ledger.eps or settings.planned_eps
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, PLANNED_QUERIES)
-    ledger = None if certificates_only else ExistingLedger.find(folder)
-    measuring = []
-    if settings.private_groups and not certificates_only:
-        measuring = measuring_commands(settings, scoring, folder, ledger)
-    measures = bool(measuring) and settings.purpose == "answers"
-    held = all(condition.held for condition in model.conditions)
-    unmet = [
-        f"condition {condition.letter} ({condition.name})"
-        for condition in model.conditions
-        if not condition.held
-    ]
-    lines, mechanism = ways(planned, scoring, eps, unmet, settings.counted[1], measures)
-    # What is proposed depends on public values alone. What is expected of it depends on private
-    # records, so it stands beside the proposal and decides nothing (docs/releasing.md, "What may
-    # decide a choice").
-    proposed = 0 if mechanism and settings.purpose != "certificates" else 2
-    steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
-    steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    onward = (
-        [steps.pop(2)] if proposed else publishing_commands(settings, folder, mechanism, ledger)
+    steps = NextSteps.propose(
+        settings, inspection, scoring, training, model, folder, planned, ledger
     )
-    if measures:
-        proposed = 0
-        onward = [measuring[0]]
-    usual = scores_on_table(build(record.config["dataset"], "dataset"), scoring).scores
+    usual = scores_on_table(build(trained.record.config["dataset"], "dataset"), scoring).scores
     legend = legend_of(scoring, test.labels, inspection)
-    compared = compare(settings, scoring, model, prepared, usual, planned, held, legend)
-    ahead = "" if settings.purpose == "answers" else boosting_remark(compared)
-    remarks = (
-        *(f"{line}." for line in weak_budget_warnings(eps)),
-        quality.verdict,
-        quality.explanation,
-        scoring.warning(model.predict(test.features), test.labels),
-        *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
-        *left_out_remarks(inspection, settings.id_permanent is True),
-        outside_constants_remark(settings, inspection),
-        *prepared.dataset.notes,
-        size_remark(settings, prepared.dataset),
-        leak_remark(settings, inspection),
-        *(
-            f"Column '{name}' has the same value in several rows: give id={name} if this "
-            "column names people."
-            for name in inspection.possible_people
-        ),
-        ahead,
-    )
+    compared = compare(settings, scoring, model, trained.prepared, usual, planned, eps, legend)
     stability = scoring.measure_stability(model, planned.evidence, test.features, settings.counted)
-    summary = Summary(
+    return Summary(
         table=settings.file.name,
         dataset=settings.dataset_file,
         run=folder,
         comparison=compared,
         counted=settings.counted[1],
         stability=stability,
-        ways=lines,
-        proposed=proposed,
+        ways=steps.ways,
+        proposed=steps.proposed,
+        not_public=settings.private_groups,
         declared=declared_sentence(settings),
-        constants=proposed_constants(settings, inspection),
-        remarks=[line for line in remarks if line],
-        measuring=measuring,
-        commands=steps,
-        onward=onward,
-        ledger="" if ledger is None else ledger.sentence,
+        constants=replace(
+            proposed_constants(settings, inspection), were_shown="public" in answered.asked
+        ),
+        remarks=remarks_on(answered, dataset, model, trained.quality, compared),
+        measuring=steps.measuring,
+        commands=steps.by_hand,
+        onward=steps.onward,
+        ledger=" ".join(ledger.sentences),
     )
-    page = write_record(settings, summary)
-    say(summary, console)
-    console.say(f"report: {page.folder / 'report.html'}")
+
+
+def _result(
+    settings: StartSettings, summary: Summary, record: RunRecord, page: Path
+) -> dict[str, Any]:
+    """Return what --json prints.
+
+    Args:
+        record: of the training run.
+        page: the folder of the record with the summary.
+    """
+    compared = summary.comparison
     return {
         "dataset": str(settings.dataset_file),
-        "run": str(folder),
+        "run": str(record.folder),
         "digest": record.digest,
-        "record": str(page.folder),
-        "report": str(page.folder / "report.html"),
+        "record": str(page),
+        "report": str(page / "report.html"),
         "remarks": summary.remarks,
         **{
             key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
-            for index, key in enumerate(scoring.keys)
+            for index, key in enumerate(compared.scoring.keys)
         },
-        stability.name: stability.value,
-        "not_public": settings.private_groups,
-        "plan": lines,
-        "recommended": lines[proposed],
-        "measuring": measuring,
-        "next": onward[-1],
-        "next_commands": onward,
+        summary.stability.name: summary.stability.value,
+        "not_public": summary.not_public,
+        "plan": summary.ways,
+        "recommended": summary.ways[summary.proposed],
+        "measuring": summary.measuring,
+        "next": summary.onward[-1],
+        "next_commands": summary.onward,
+        "ledger": summary.ledger,
         "proposed_from_rows": {item.name: item.words for item in summary.constants.proposed},
-        "commands": steps,
+        "commands": summary.commands,
     }
 
 
@@ -207,17 +210,16 @@ def _say_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
     return {"next": next_step}
 
 
-def _train(
-    settings: StartSettings, chosen: Sequence[str], console: Console
-) -> tuple[RunRecord, Prepared, Model, ModelQuality]:
-    # What ``agt train`` does with these words, in a record of its own.
+def _train(settings: StartSettings, training: Sequence[str], console: Console) -> _Trained:
+    """Do what ``agt train`` does with these words, in a record of its own."""
     places = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
     ]
-    config = with_votes_recipe(compose_command("train", [*chosen, *places]))
+    config = with_votes_recipe(compose_command("train", [*training, *places]))
     with RunRecord(settings.new_folder("train"), "train", config) as record:
-        run_settings, start = settings_to_train(config), perf_counter()
+        run_settings = settings_to_train(config)
+        start = perf_counter()
         prepared = prepare(run_settings, console)
         model = fit(prepared, run_settings, console)
         quality = write_trained(record, prepared, run_settings, model, perf_counter() - start)
-    return record, prepared, model, quality
+    return _Trained(record, prepared, model, quality)

@@ -20,12 +20,15 @@ from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
+from agt.models.linear_comparison import compare_with_linear_classifier
 from agt.models.model import Model
 from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
 from agt_cli.composing import compose_command
+from agt_cli.networks import linear_line
+from agt_cli.process import typed_words
 from agt_cli.report.console import Console, format_decimals
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import format_number
@@ -88,12 +91,25 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         What --json prints.
     """
     prepared = prepare_in_team(settings, record.config, console)
+    with prepared.loaded.digest_in_background():
+        return _run_prepared(prepared, settings, record, console)
+
+
+def _run_prepared(
+    prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console
+) -> dict[str, Any]:
+    """Do what ``run`` does, with data that was loaded."""
+    loaded = prepared.loaded
     dataset = prepared.dataset
-    data_digest = prepared.loaded.digest
     for note in dataset.notes:
         console.note(f"note: {note}")
+    # A training that is killed leaves what it was trained on. ``write_trained`` replaces marks by
+    # digests; a release needs them before anything is drawn.
+    releases = _pays_or_draws(settings, record)
     record.environment(
-        data_digest=data_digest, features_digest=dataset.digest, dataset=dataset.name
+        data_digest=loaded.digest if releases else loaded.mark,
+        features_digest=dataset.digest if releases else dataset.mark,
+        dataset=dataset.name,
     )
     for warning in _data_warnings(settings, dataset):
         console.note(warning)
@@ -102,7 +118,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     _print_result(record, dataset.name, trained.sentences, quality, console)
     reference_scores: dict[str, float] = {}
     if not console.quiet:
-        reference_scores = _print_reference_learners(settings.source, prepared.loaded, console)
+        reference_scores = _print_reference_learners(settings.source, loaded, console)
+        _print_linear_comparison(trained.model, dataset, console)
     for note in _advice(settings, record, trained.model, dataset, reference_scores):
         console.note(note)
     conditions_held = all(condition.held for condition in trained.model.conditions)
@@ -113,7 +130,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     result: dict[str, Any] = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
-        "data_digest": data_digest,
+        "data_digest": loaded.digest,
         "digest": record.digest,
     }
     if reference_scores:
@@ -138,7 +155,7 @@ def _train_and_write(
         console: shows progress, and releases of the same noise that did not finish.
     """
     # Only these trainings load ledgers and mechanisms.
-    pays_or_draws = settings.noise is not None or record.config.get("ledger") is not None
+    pays_or_draws = _pays_or_draws(settings, record)
     if pays_or_draws:
         from agt_cli.releasing.noise import drawing, noise_words, proved
         from agt_cli.releasing.spent import unfinished
@@ -165,6 +182,24 @@ def _train_and_write(
             record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
         record.finish()
     return _TrainingResult(model, quality, sentences, unfinished_releases)
+
+
+def _print_linear_comparison(model: Model, dataset: Dataset, console: Console) -> None:
+    """Print a warning, and the line to type, if a linear classifier answers better than a network.
+
+    Args:
+        model: that was trained.
+        dataset: on which it was trained.
+    """
+    comparison = compare_with_linear_classifier(model, dataset.train, dataset.test)
+    if comparison is not None and comparison.warning is not None:
+        console.note(str(comparison.warning))
+        console.note(f"to compare: {linear_line(typed_words())}")
+
+
+def _pays_or_draws(settings: RunSettings, record: RunRecord) -> bool:
+    """Return whether a training draws private noise, or names a ledger that pays for it."""
+    return settings.noise is not None or record.config.get("ledger") is not None
 
 
 def _advice(
@@ -215,24 +250,26 @@ def _private_labels(
     """
     # Ledgers and mechanisms take a third of a second to load, which only these lines cost.
     from agt.mechanisms.planning import releasable_heads
-    from agt_cli.releasing.existing_ledger import ExistingLedger
+    from agt_cli.start.ledger_proposal import LedgerProposal
+    from agt_cli.start.next_steps import free_ledger_name
 
     folder = record.folder
     heads = releasable_heads(model)
     votes = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
     supported = [name for name in WEIGHTS_MECHANISMS if name in heads]
     mechanism = supported[0] if supported else LABEL_MECHANISMS[votes]
-    ledger = ExistingLedger.find(folder)
-    if ledger is None:
-        name = re.sub(r"[^\w-]+", "_", dataset_name).strip("_-") or "people"
+    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5)
+    yield from ledger.sentences
+    if not ledger.accepts_a_release:
+        return
+    name = ledger.name
+    if not name:
+        name = free_ledger_name(re.sub(r"[^\w-]+", "_", dataset_name).strip("_-") or "people")
         head = HEAD_MEANING.format(dataset=name).rstrip(".")
         yield f"to open a ledger: agt {ledger_command(name, folder, 1.0, 1e-5)} ({head})"
-    else:
-        name = ledger.name
-        yield ledger.sentence
-        if not ledger.admitted:
-            yield f"to use this ledger: {ledger.admission(folder)[0]}"
-    command = release_command(folder, mechanism, "1", "1e-5", ledger=name)
+    elif not ledger.admitted:
+        yield f"to use this ledger: {ledger.admission(folder)[0]}"
+    command = release_command(folder, mechanism, f"{ledger.eps:g}", "1e-5", ledger=name)
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 
@@ -506,8 +543,8 @@ def _surroundings(record: RunRecord, settings: RunSettings, prepared: Prepared) 
         ]
         user_code = code_digest(user_modules) if user_modules else None
     return {
-        "data_digest": prepared.loaded.digest,
-        "features_digest": prepared.dataset.digest,
+        "data_digest": prepared.loaded.mark,
+        "features_digest": prepared.dataset.mark,
         "encoder": prepared.dataset.scaling.get("encoder"),
         "your code": user_code,
         **surroundings(settings.compute.device, settings.compute.threads),

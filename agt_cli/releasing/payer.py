@@ -11,8 +11,8 @@ from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
-from agt.ledger.known import put_on_list
 from agt.ledger.ledger import Ledger, MatchingTable, find_matching_table
+from agt.ledger.ledger_list import find_ledgers_elsewhere, put_on_list
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
@@ -42,8 +42,8 @@ def payer_of(
 
     Raises:
         ConfigError: the ledger does not exist, or is about other data or another relation; or no
-            ledger was named, but one in the working directory has admitted these data; or a second
-            ledger beside the one that was named has.
+            ledger was named, but one that agt knows of has admitted these data; or a second ledger
+            beside the one that was named has.
         CheckError: a ledger's file was changed after it was written.
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
@@ -67,7 +67,9 @@ def payer_of(
         if setting is None:
             # named by the environment, which no other file says
             record.environment(ledger=NO_LEDGER)
-        yield NoPayer(Uncounted("declined", tuple(holding), bool(errors)))
+        # Claims name no path of the owner's machine.
+        names = tuple(Path(name).stem for name in holding)
+        yield NoPayer(Uncounted("declined", names, bool(errors)))
     else:
         path = existing_ledger(name)
         say_skipped(path.parent)
@@ -98,11 +100,12 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
 
 
 def ledgers_of(people: ProtectedPeople) -> tuple[dict[str, MatchingTable], list[AgtError]]:
-    """Look for ledgers in the working directory that have admitted a table.
+    """Look for ledgers that have admitted a table, first in the working directory.
 
     Returns:
-        The names of these ledgers, each with the admitted table; and the errors of files that could
-        not be read as ledgers, which may have admitted the table as well.
+        The names of these ledgers (of those in other folders, the paths), each with the admitted
+        table; and the errors of files in the working directory that could not be read as ledgers,
+        which may have admitted the table as well.
     """
     holding: dict[str, MatchingTable] = {}
     errors: list[AgtError] = []
@@ -117,4 +120,6 @@ def ledgers_of(people: ProtectedPeople) -> tuple[dict[str, MatchingTable], list[
                 holding[path.stem] = match
         except AgtError as error:
             errors.append(error)
+    elsewhere = find_ledgers_elsewhere(Path(FOLDER), people.table)
+    holding.update((str(path), match) for path, match in elsewhere.items())
     return holding, errors

@@ -8,13 +8,10 @@ from pathlib import Path
 
 QUERIES = "inputs=FILE"
 """The word of a proposed command in whose place the owner names a file."""
-QUERIES_MEANING = "FILE: your file of queries."
+QUERIES_MEANING = "FILE: your queries."
 HEAD = "HEAD"
 """What stands in a proposed command for the file that keeps a copy of a ledger's end."""
-HEAD_MEANING = (
-    "HEAD: a file on another disk, such as /mnt/stick/{dataset}.head. If these people have a "
-    "ledger, name that one instead."
-)
+HEAD_MEANING = "HEAD: a new file on another disk, such as /mnt/stick/{dataset}.head."
 # In the order in which weights are proposed. On the five public tables of
 # docs/release_measurements.md the first was mostly ahead.
 WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")

@@ -54,7 +54,7 @@ from omegaconf import OmegaConf
 from safetensors.numpy import save
 
 import agt_cli
-from agt.errors import AgtError, ConfigError, UnsoundError
+from agt.errors import AgtError, ConfigError, UnsoundError, few
 from agt.provenance import package_version
 from agt.store.atomic import Pending, remove_parts, sync_folder, write_atomic
 from agt.store.folder import FolderWriter
@@ -122,6 +122,7 @@ class RunRecord(FolderWriter):
         self.standings = ""
         self._started = 0.0
         self._leaves_nothing = False
+        self._made_folder = False
 
     def __enter__(self) -> "RunRecord":
         """Claim the folder, and write status.json, config.yaml and env.json.
@@ -181,12 +182,16 @@ class RunRecord(FolderWriter):
         self._leaves_nothing = True
 
     def _remove(self) -> None:
-        """Remove what this record wrote, and its folder unless others have files there."""
+        """Remove what this record wrote, and its folder if this record made it.
+
+        The folder was empty when it was claimed (``_claim``), so no file of the user's is removed.
+        """
         for name in (*self._hashes, "status.json"):
             (self.folder / name).unlink(missing_ok=True)
         self._lock.release()
-        with suppress(OSError):
-            self.folder.rmdir()
+        if self._made_folder:
+            with suppress(OSError):  # somebody put a file there meanwhile
+                self.folder.rmdir()
 
     def finish(self) -> str:
         """Record that the run is done; after this, nothing can be written into the record.
@@ -219,13 +224,25 @@ class RunRecord(FolderWriter):
     def _claim(self) -> None:
         """Make the folder, acquire its lock, and write the first status.json.
 
+        A folder with anything else in it is refused before it is touched, because files of a record
+        would replace the user's own, and ``_remove`` would delete them.
+
         Raises:
-            ConfigError: the folder already contains a run.
+            ConfigError: the folder already contains a run, or other files.
             OSError: the folder cannot be written.
         """
         try:
+            self._made_folder = not self.folder.exists()
             self.folder.mkdir(parents=True, exist_ok=True)
-            if (self.folder / "status.json").exists() or not self._lock.acquire():
+            names = {path.name for path in self.folder.iterdir()}
+            others = names - {LOCK_FILE}  # a process that was killed here may have left its lock
+            if others and not (self.folder / "status.json").exists():
+                raise ConfigError(
+                    f"{self.folder} already contains other files ({few(sorted(others), 3)}), and "
+                    "agt writes a run only into a new or an empty folder: give another folder "
+                    "with hydra.run.dir=FOLDER"
+                )
+            if others or not self._lock.acquire():
                 raise FileExistsError  # handled below, as if the exclusive creation had failed
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:

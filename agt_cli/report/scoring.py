@@ -332,9 +332,8 @@ class ClassScoring(Scoring):
         if best is None or usual[best] - model <= PROMISED_GAP:
             return ""
         return (
-            f"{best} is more accurate by {format_rate(usual[best] - model)}. The recipe promises "
-            f"nothing about boosting, and was on average within {PROMISED_GAP} of logistic "
-            "regression on six public tables, five of which helped to choose it (docs/recipe.md)."
+            f"{best} is more accurate by {format_rate(usual[best] - model)} (docs/recipe.md says "
+            "which gaps to expect)."
         )
 
     def finding(self, model: float, constant: float, constant_answer: str) -> str:

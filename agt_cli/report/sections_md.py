@@ -24,7 +24,7 @@ def describe_edits_up_to(relation: RelationConfig, k: int) -> str:
     rule = RELATIONS[relation.name]
     if k == 1:
         return rule.describe_edit(relation.unit_rows)
-    return rule.describe_edits_within_k(relation.unit_rows, relation.radius, k)
+    return rule.describe_neighbours(relation.unit_rows, relation.radius, k)
 
 
 REQUIREMENTS = {

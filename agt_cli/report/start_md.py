@@ -175,29 +175,33 @@ class ProposedConstants:
         file: the dataset file.
         proposed: the ranges and lists that were read off the rows and declared public.
         total: the number of ranges and lists in the file.
-        size: the number of training records that was declared public; None: none was.
+        size: the number of rows of the whole table that was declared public as it was computed
+            from the file; None: none was.
+        training_size: about how many of these rows are trained on; None: no size was declared.
+        were_shown: whether the terminal shows the items already, in the question about them.
     """
 
     file: Path
     proposed: tuple[ProposedConstant, ...]
     total: int
     size: int | None = None
+    training_size: int | None = None
+    were_shown: bool = False
 
     @property
     def heading(self) -> str:
         """What was declared, and what to do before a release; empty: nothing was."""
         if not self.proposed and self.size is not None:
             return (
-                "The size that you declared public was computed from the rows. Would you have "
-                f"declared the same with other people in the table? If not, correct {self.file} "
-                "before any release:"
+                "The size that you declared public was computed from the rows. If it would not be "
+                f"the same with other people in the table, correct {self.file} before any release"
             )
         if not self.proposed:
             return ""
         return (
             f"{len(self.proposed)} of {self.total} ranges and lists that you declared public were "
-            "proposed from the rows, and every claim will say so. Would you have declared the same "
-            f"with other people in the table? If not, correct {self.file} before any release:"
+            "proposed from the rows, as every claim will say. If they would not be the same with "
+            f"other people in the table, correct {self.file} before any release"
         )
 
     @property
@@ -211,8 +215,8 @@ class ProposedConstants:
             yield f"and {hidden} more"
         if self.size is not None:
             yield (
-                f"size: about {self.size:,} training rows (declared public, computed "
-                "from the number of rows in the file)"
+                f"size: about {self.size:,} rows in the whole table, so {self.training_size:,} "
+                "for training"
             )
 
     @property
@@ -220,7 +224,9 @@ class ProposedConstants:
         """The heading and the items, for a terminal; empty: nothing was proposed."""
         if not self.heading:
             return []
-        return [self.heading, *(f"  {item}" for item in self.items)]
+        if self.were_shown:
+            return [f"{self.heading}."]
+        return [f"{self.heading}:", *(f"  {item}" for item in self.items)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +242,7 @@ class Summary:
         stability: on how much of the training data answers depend.
         ways: the ways to go on, in words.
         proposed: index of the way that ``onward`` takes. It depends on public values alone.
+        not_public: the groups of values that nobody declared public.
         declared: what is public, and what that allows, in a sentence.
         constants: what of it is as agt proposed it from the rows.
         remarks: what to look at before the result is trusted.
@@ -253,6 +260,7 @@ class Summary:
     stability: Stability
     ways: Sequence[str]
     proposed: int
+    not_public: Sequence[str]
     declared: str
     constants: ProposedConstants
     remarks: Sequence[str]
@@ -362,7 +370,7 @@ def _constants(constants: ProposedConstants) -> list[Any]:
     if not constants.heading:
         return []
     items = [escape_markdown(item) for item in constants.items]
-    return ["## What you declared public", escape_markdown(constants.heading), items]
+    return ["## What you declared public", escape_markdown(f"{constants.heading}:"), items]
 
 
 def _commands(lines: Sequence[str]) -> str:

@@ -13,7 +13,13 @@ from agt_cli.report.record import escape_interpolations
 from agt_cli.runs.formats import format_as_yaml, format_example
 from agt_cli.runs.inspect import CODES, UNWRITABLE, Column, Inspection
 from agt_cli.runs.ranges import number
-from agt_cli.table_settings import PLAIN_NAME, RESERVED_WORDS, drop_override
+from agt_cli.table_settings import (
+    PLAIN_NAME,
+    RESERVED_WORDS,
+    TEST_SHARE,
+    drop_override,
+    training_rows,
+)
 
 HEAD = """\
 # Written by agt data inspect about the table {file}. Only for the owner of the data: the comments show extreme values.
@@ -44,6 +50,11 @@ SIZE = (
     "approximate number of training records: write a public, round number that you know without "
     "counting the rows (condition c)"
 )
+SIZE_OF_TABLE = (
+    f"about {1 - TEST_SHARE:.0%} of {{rows:,}}, the public number of rows of the whole table; the "
+    "rest is kept out of training (condition c)"
+)
+MISSING_LABEL = "declared by this line: a row without a label is left out, whatever else it has"
 ROWS = (
     "the largest number of rows that one unit (person) may have (a public number); training "
     "refuses a unit with more rows"
@@ -64,6 +75,10 @@ NO_ID_BUT_UNIT = (
     "the id of each record is a hash of its content, because the column that you named identifies "
     "people: it stands under unit"
 )
+EACH_ROW_A_PERSON = (
+    "declared by id=none: each row is another person; the id of each record is a hash of its "
+    "content"
+)
 FORMATS = (
     "how the dates or numbers of these columns are written; the columns of queries must be "
     "written in the same way"
@@ -74,17 +89,19 @@ def dataset_yaml(
     inspection: Inspection,
     name: str,
     unsaid: Iterable[str] | None = None,
-    size: int | None = None,
+    table_rows: int | None = None,
     unit_rows: int | None = None,
     id_permanent: bool = False,
+    id_is_answered: bool = False,
 ) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
 
     Args:
         unsaid: what of ``from_data`` nobody has declared public; None: all of it.
-        size: the number of training records that is declared public; None: none is.
+        table_rows: the number of rows of the whole table that is declared public; None: none is.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
         id_permanent: whether somebody declared that ids which look like row numbers are permanent.
+        id_is_answered: whether somebody declared, by naming no id, that each row is another person.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -109,10 +126,9 @@ def dataset_yaml(
             f"{path}: the name '???' of a class cannot be written into a dataset configuration: "
             "replace '???' by another word in the file"
         )
-    markers, said = (
-        dict.fromkeys(m for column in inspection.features for m in column.markers),
-        unsaid is not None,
-    )
+    said = unsaid is not None
+    markers = dict.fromkeys(m for column in inspection.features for m in column.markers)
+    markers.update(dict.fromkeys(inspection.label_markers))
     # What stands for no value in one column does so in all.
     listed = {
         c: [word for word in c.categorical if word not in markers]
@@ -120,7 +136,10 @@ def dataset_yaml(
         if c.categorical
     }
     form = inspection.form
-    id = f"null # {NO_ID if inspection.unit is None else NO_ID_BUT_UNIT}"
+    no_id = NO_ID if inspection.unit is None else NO_ID_BUT_UNIT
+    if id_is_answered and inspection.unit is None:
+        no_id = EACH_ROW_A_PERSON
+    id = f"null # {no_id}"
     if inspection.id is not None:
         column_name = _scalar(inspection.id)
         id = (
@@ -128,7 +147,9 @@ def dataset_yaml(
             "permanent id, which does not change if other records are added or removed"
         )
     names = inspection.names
-    declared_size = size or "null"
+    declared_size = f"null    # {SIZE}"
+    if table_rows is not None:
+        declared_size = f"{training_rows(table_rows)}    # {SIZE_OF_TABLE.format(rows=table_rows)}"
     missing = "indicator" if any(column.missing for column in features) else "error"
     looks_like_row_numbers = any(column.counts_rows for column in names)
     permanent = said and bool(names) and (id_permanent or not looks_like_row_numbers)
@@ -147,6 +168,7 @@ def dataset_yaml(
     lines += [
         f"label: {_scalar(str(inspection.label))}",
         *_target_lines(inspection),
+        *([f"missing_label: drop    # {MISSING_LABEL}"] if inspection.unlabelled else []),
         f"id: {id}",
         *(["id_permanent: true"] if permanent else []),
         *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in names) else []),
@@ -155,7 +177,7 @@ def dataset_yaml(
             if inspection.unit
             else []
         ),
-        f"declared_size: {declared_size}    # {SIZE}",
+        f"declared_size: {declared_size}",
         f"missing: {missing}",
         f"missing_values: {_list(markers)}",
         f"# {CODES} {CODES_LONG}",
@@ -227,7 +249,8 @@ def proposal(column: Column, inspection: Inspection) -> str:
         return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
     if column.name == inspection.label:
         missing = column.missing
-        gaps = f"; rows without a label: {missing} (remove them from the file)" if missing else ""
+        gaps = f"; rows without a label: {missing} (missing_label=drop leaves them out)"
+        gaps = gaps if missing else ""
         return f"the label: {label_words(inspection)}{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.format is not None:

@@ -95,8 +95,9 @@ _SENTENCES: dict[DoubtCode, str] = {
         "clipped to the nearer end: give the range that labels really can have"
     ),
     "label_missing": (
-        "the label '{column}' has no value in {rows} (the first is {values}), and training "
-        "refuses rows without a label: remove these rows, or fill in their labels"
+        "the label '{column}' has no value in {rows} (the first is {values}). To leave these rows "
+        "out, give missing_label=drop; otherwise fill in their labels, because training refuses "
+        "rows without a label"
     ),
     "rows_nearly_empty": (
         "{rows} of the file have a value in at most a quarter of the columns (the first is "
@@ -104,7 +105,7 @@ _SENTENCES: dict[DoubtCode, str] = {
     ),
     "label_masked": (
         "the label '{column}' is {values} in {rows}: if {values} means that the label is not "
-        "known, remove these rows"
+        "known, give missing_values=[{values}] missing_label=drop to leave these rows out"
     ),
     "country_code_missing": (
         "column '{column}' contains codes, but {values} (in {rows}) counts as a missing "

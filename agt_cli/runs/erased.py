@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from agt.data.erasure import IsErased, never
+from agt.data.erasure import IsErased, erase_none
 from agt.data.records import Records
 from agt.errors import counted
 from agt.store.folder import broken_as_config_error
@@ -39,9 +39,9 @@ def erased_predicate(run: Run) -> IsErased:
         ConfigError: the log was altered, or its key is missing.
     """
     log = Log.of(run)
-    return (
-        predicate_for_hashes(read_hash_key(run), log.erased | log.waiting) if log.entries else never
-    )
+    if not log.entries:
+        return erase_none
+    return predicate_for_hashes(read_hash_key(run), log.erased | log.waiting)
 
 
 def read_hash_key(run: Run) -> HashKey:

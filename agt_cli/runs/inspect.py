@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,15 @@ from agt.data.cell_values import as_word
 from agt.data.column_reader import ID_KINDS, ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.files import open_columns
-from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
+from agt.data.formats import (
+    COMMA,
+    ISO_DATE,
+    DateFormat,
+    DeclaredFormat,
+    NumberFormat,
+    date_of,
+    reads,
+)
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
@@ -100,6 +108,13 @@ _PEOPLE = {
     "record",
     "nr",
 }
+_NAMES_PEOPLE = re.compile(
+    r"(^|_)([a-z]?id|uuid|guid)$"
+    r"|(^|_)(person|people|patient|customer|cust|client|subject|subj|user|account|member|employee"
+    r"|student|pupil|household|voter|owner|donor|borrower|applicant|respondent)"
+    r"(_?(id|no|nr|num|number|code|key|name))?$"
+)
+"""The name of a column, in small letters with _ between its words, that may name people."""
 _LABELS = {
     "label",
     "target",
@@ -252,6 +267,18 @@ class Column:
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
 
     @property
+    def may_name_people(self) -> bool:
+        """Whether its values may name people: words that are too many to list, or a name that says
+        so. Only the owner knows if they do.
+        """
+        if self.kind in ("unreadable", "date", "dropped"):
+            return False
+        if not (self.numeric or self.categorical or self.values):
+            return True
+        name = "_".join(_tokens(self.name))
+        return self.distinct > FEW_CODES and _NAMES_PEOPLE.search(name) is not None
+
+    @property
     def unlisted(self) -> tuple[tuple[str, int], ...]:
         """The values, with their numbers of rows, that the proposed list leaves out.
 
@@ -281,7 +308,7 @@ class Column:
             value: a number; for a column of dates, days since 1970-01-01.
         """
         if self.kind == "date":
-            return str(np.datetime64("1970-01-01") + int(value // 1))
+            return date_of(value)
         return number(value)
 
 
@@ -303,6 +330,10 @@ class Inspection:
             different numbers.
         unit: the column that tells whose each record is, some of one person; None: nobody said so.
         doubts: what may be a mistake in the file.
+        unlabelled: how many rows are left out, because they have no label; ``rows`` and
+            ``columns`` are about the others.
+        label_markers: words in the column of labels that stand for a missing label.
+        label_reason: why this column is the evident one, in a clause; empty: somebody named it.
     """
 
     path: Path
@@ -316,6 +347,9 @@ class Inspection:
     may_be_numbers: bool = False
     unit: str | None = None
     doubts: tuple[Doubt, ...] = ()
+    unlabelled: int = 0
+    label_markers: tuple[str, ...] = ()
+    label_reason: str = ""
 
     @property
     def numbers(self) -> NumericTarget | None:
@@ -349,7 +383,7 @@ class Inspection:
         return [column.name for column in self.names if column.counts_rows]
 
     @property
-    def possible_people(self) -> list[str]:
+    def possible_people(self) -> list[Column]:
         """The columns that may name people, some of whom have several rows.
 
         It is empty where somebody said whose the rows are.
@@ -357,10 +391,10 @@ class Inspection:
         if self.names:
             return []
         return [
-            column.name
+            column
             for column in self.columns
-            if not (column.numeric or column.categorical or column.values)
-            and column.kind not in ("unreadable", "date", "dropped")
+            if column.may_name_people
+            and column.name != self.label
             and 1 < column.distinct < self.rows - column.missing
         ]
 
@@ -370,10 +404,9 @@ class Inspection:
         return [column.name for column in self.features if column.tells]
 
     @property
-    def rounded_training_rows(self) -> int:
-        """A round number near the number of rows that are trained on."""
-        rows = 3 * self.rows // 4
-        return int(float(f"{rows:.{1 + (rows >= 1000)}g}"))
+    def rounded_rows(self) -> int:
+        """A round number near the number of rows."""
+        return int(float(f"{self.rows:.{1 + (self.rows >= 1000)}g}"))
 
     @property
     def features(self) -> tuple[Column, ...]:
@@ -408,6 +441,7 @@ def inspect_table(
     target: Literal["classes", "numeric"] | None = None,
     label_range: tuple[float, float] | None = None,
     drop: Sequence[str] = (),
+    missing_label: Literal["error", "drop"] = "error",
 ) -> Inspection:
     """Look at every column of a csv or parquet file.
 
@@ -424,6 +458,8 @@ def inspect_table(
         formats: column -> how its dates or numbers are declared to be written; those of other
             columns are found in their words.
         drop: columns that are to be no features; their values are not looked at.
+        missing_label: drop: look at the rows that have a label only, because training leaves out
+            the others. It needs a label that is named or evident.
 
     Raises:
         ConfigError: all columns are to be dropped.
@@ -452,15 +488,25 @@ def inspect_table(
         _check_header_not_repeated(columns, looks)
     if columns.csv_format and header is None:
         _check_header_of_words(path, looks)
-    rows = next((len(look.cells) for look in looks.values()), 0)
+    rows = _row_count(looks)
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one row")
-    seen = [
-        _column(columns, looks[name], rows, most_values) if name in looks else _dropped(name)
-        for name in columns.names
-    ]
-    labels, evident = _label_candidates(seen, target)
+    seen = _columns(columns, looks, most_values)
+    labels, evident, reason = _label_candidates(seen, target)
+    if label is not None:
+        reason = ""
     label = label or evident
+    unlabelled = 0
+    label_markers: tuple[str, ...] = ()
+    if missing_label == "drop" and label is not None and looks[label].missing:
+        # Whether ids look like row numbers, and what ranges are proposed, is judged of the rows
+        # that training uses.
+        label_markers = looks[label].markers
+        columns = columns.only_rows(_has_value(looks[label]))
+        looks = _all_values(columns, names, missing_values, formats)
+        unlabelled = rows - _row_count(looks)
+        rows -= unlabelled
+        seen = _columns(columns, looks, most_values)
     may_be_numbers = label is not None and target is None and _may_be_numbers(looks[label])
     labels_are: Target | None = None
     if label is not None and target is None:
@@ -479,7 +525,18 @@ def inspect_table(
             for column in seen
         ]
     inspection = Inspection(
-        path, columns.csv_format, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
+        path,
+        columns.csv_format,
+        rows,
+        tuple(seen),
+        label,
+        labels,
+        id,
+        labels_are,
+        may_be_numbers,
+        unlabelled=unlabelled,
+        label_markers=label_markers,
+        label_reason=reason,
     )
     only_words = not any(look.numeric or look.date for look in looks.values())
     unnamed = columns.csv_format is not None and header is None and only_words
@@ -730,6 +787,28 @@ def _all_values(
     return {name: _values(columns, name, missing_values, formats.get(name)) for name in names}
 
 
+def _row_count(looks: Mapping[str, _ColumnValues]) -> int:
+    """Return how many rows the columns have."""
+    return next((len(look.cells) for look in looks.values()), 0)
+
+
+def _has_value(look: _ColumnValues) -> np.ndarray:
+    """Return which rows have a value, [rows] bool."""
+    has_value: np.ndarray = _word_of_row(look) < len(look.words)
+    return has_value
+
+
+def _columns(
+    columns: ColumnReader, looks: Mapping[str, _ColumnValues], most_values: int
+) -> list[Column]:
+    """Return what each column holds, in the order of the file; arguments as ``inspect_table``."""
+    rows = _row_count(looks)
+    return [
+        _column(columns, looks[name], rows, most_values) if name in looks else _dropped(name)
+        for name in columns.names
+    ]
+
+
 def _dropped(name: str) -> Column:
     """Return a column that is not looked at, because its owner leaves it out."""
     return Column(name, "dropped", missing=0, distinct=0, remark=DROPPED)
@@ -932,9 +1011,7 @@ def _doubts_about_rows(
         looks: their values, by name.
         label: the column of labels; None: it is not evident.
     """
-    has_value = {
-        name: _word_of_row(look) < len(look.words) for name, look in looks.items() if look.single
-    }
+    has_value = {name: _has_value(look) for name, look in looks.items() if look.single}
     if label in has_value:
         unlabelled = np.flatnonzero(~has_value[label])
         if len(unlabelled):
@@ -1409,11 +1486,11 @@ def _suffix_remark(look: _ColumnValues) -> str:
 
 def _label_candidates(
     columns: Sequence[Column], target: Literal["classes", "numeric"] | None
-) -> tuple[tuple[str, ...], str | None]:
-    """Return the columns that could be the label, the best first, and the evident one.
+) -> tuple[tuple[str, ...], str | None, str]:
+    """Return the columns that could be the label, the best first, the evident one, and why it is.
 
     Names, the place in the file and few values count. The best is evident if it is likely and
-    clearly ahead of the next; None: it is not.
+    clearly ahead of the next; None: it is not, and the reason is empty.
     """
     kinds = ("number",) if target == "numeric" else ("number", "category")
     most_values = math.inf if target == "numeric" else MAX_FOUND
@@ -1424,21 +1501,24 @@ def _label_candidates(
             scores[column.name] = _label_score(column, is_last)
     names = sorted(scores, key=lambda name: -scores[name])
     if not names:
-        return (), None
+        return (), None, ""
     best = scores[names[0]]
     second = scores[names[1]] if len(names) > 1 else -math.inf
-    evident = names[0] if best >= 3 and best >= second + 1 else None
-    return tuple(names), evident
+    if best < 3 or best < second + 1:
+        return tuple(names), None, ""
+    (evident,) = [column for column in columns if column.name == names[0]]
+    reason = f"it is the last column and has {evident.distinct} different values"
+    if _is_named_like_a_label(evident.name, _LABELS):
+        reason = "labels are often named so"
+    return tuple(names), evident.name, reason
 
 
 def _label_score(column: Column, is_last: bool) -> float:
     """Return how much a column looks like labels."""
-    tokens = set(_tokens(column.name))
     score = 0.0
-    is_of_a_label = bool(tokens & _OF_A_LABEL)  # such as the type of a deposit
-    if tokens & _LABELS and not is_of_a_label:
+    if _is_named_like_a_label(column.name, _LABELS):
         score += 3.0
-    elif tokens & _MAYBE_LABELS and not is_of_a_label:
+    elif _is_named_like_a_label(column.name, _MAYBE_LABELS):
         score += 1.5
     if is_last:
         score += 2.0
@@ -1449,6 +1529,14 @@ def _label_score(column: Column, is_last: bool) -> float:
     elif column.distinct <= 20:
         score += 0.5
     return score
+
+
+def _is_named_like_a_label(name: str, words: Collection[str]) -> bool:
+    """Return whether a name has one of some words, and is not that of a part of it, such as the
+    type of a deposit.
+    """
+    tokens = set(_tokens(name))
+    return not tokens.isdisjoint(words) and tokens.isdisjoint(_OF_A_LABEL)
 
 
 def _may_be_numbers(look: _ColumnValues) -> bool:

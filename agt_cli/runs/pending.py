@@ -27,7 +27,7 @@ import numpy as np
 from agt.certificates.box import Certificates
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
-from agt.ledger.place import acquire_lock
+from agt.ledger.locks import acquire_lock
 from agt.store.atomic import sync_folder
 from agt.store.json_text import parse_object
 from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest

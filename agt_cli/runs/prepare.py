@@ -295,7 +295,7 @@ def prepare(
         complete = settings.source.load()
         no_records = complete.train.take(np.arange(0))
         data = ErasedDataset(complete, no_records, proved("no_record_left_out"))
-    loaded = with_notes(data.rest, _size_implied_by_normalizer(settings))
+    loaded = with_notes(data.remaining, _size_implied_by_normalizer(settings))
     erased = data.erased
     choices = compare_public_rows(
         settings.choices, settings.training.chosen_from, loaded, settings.source
@@ -586,18 +586,14 @@ def write_trained(
         How good the model is on the test records.
     """
     dataset = prepared.dataset
-    record.environment(
-        data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
-    )
+    loaded = prepared.loaded
     key = HashKey.read_or_create(record.key_folder)
-    record.environment(
-        data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
-    )
+    record.environment(data_files=data_files(settings.source), dataset=dataset.name)
     model.save(record)
     model.save_shards(record)
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
-        file.writelines(Index.from_records(prepared.loaded.train, key).parts)
+        file.writelines(Index.from_records(loaded.train, key).parts)
     _add_training_metrics(record, prepared, settings, model)
     record.add_metrics(
         seconds_training=round(seconds, 4),
@@ -617,6 +613,9 @@ def write_trained(
     remedy = constant_answer_remedy(settings, is_one_sided=is_one_sided)
     quality = _evaluate(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
+    # Read only now, because a thread may have computed the digest until here.
+    digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
+    record.environment(**digests, **{PEOPLE: veiled(loaded, key)})
     record.conditions(model.conditions)
     report = train_report(
         record,

@@ -17,10 +17,10 @@ def outliers(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return which numbers of a column lie so far from the others that a range should leave them
     out.
 
-    A range is coded in equal parts (``agt.data.table``), 20 by default. So a range that reaches to
-    one typing error, or to 9999 for "unknown", has nearly all other numbers in one part. A number
-    is an outlier if it is farther from the middle 80 % of the distinct numbers than ten times
-    their width. Distinct ones are taken so that neither a column that is 0 in most rows nor a
+    A range is coded in equal parts (``agt.data.encoding``), 20 by default. So a range that reaches
+    to one typing error, or to 9999 for "unknown", has nearly all other numbers in one part. A
+    number is an outlier if it is farther from the middle 80 % of the distinct numbers than ten
+    times their width. Distinct ones are taken so that neither a column that is 0 in most rows nor a
     frequent 9999 moves the middle.
 
     What is left out counts as the nearest end of the range, so no guarantee depends on this rule.

@@ -21,7 +21,7 @@ def compare(
     prepared: Prepared,
     usual: Mapping[str, Scores],
     planned: Plan,
-    held: bool,
+    eps: float,
     legend: Sequence[str],
 ) -> Comparison:
     """Return how good the model is on the test rows, beside others and a constant answer.
@@ -29,13 +29,14 @@ def compare(
     Args:
         usual: name -> scores of usual learners.
         planned: what could be released of the model.
-        held: whether every condition of a guarantee is.
+        eps: the total budget that it was planned with.
         legend: of the table of scores.
     """
     test = prepared.dataset.test
     constant_name, constant = scoring.constant(test.labels)
     private = None
     weights = weights_release(planned)
+    held = all(condition.held for condition in model.conditions)
     if settings.purpose != "certificates" and held and weights:
         private = weights.expected
     scores = {
@@ -48,7 +49,7 @@ def compare(
         rows=len(test),
         scores=scores,
         private=private,
-        eps=settings.eps or 1.0,
+        eps=eps,
         legend=legend,
     )
 
@@ -63,7 +64,7 @@ def legend_of(scoring: Scoring, labels: np.ndarray, inspection: Inspection) -> l
     """
     sentences = [scoring.legend(labels)]
     if inspection.left_out:
-        sentences.append("None of these models uses the columns that are left out.")
+        sentences.append("No model uses the columns that are left out.")
     return [sentence for sentence in sentences if sentence]
 
 
@@ -79,4 +80,5 @@ def boosting_remark(compared: Comparison) -> str:
 
 
 def value_of(estimate: Estimate | None) -> float | None:
+    """Return a score as a number; None: it is not known."""
     return None if estimate is None else estimate.value

@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 
 from agt.errors import counted
-from agt.mechanisms.planning import Plan, PlannedRelease
+from agt.mechanisms.planning import Plan, PlannedRelease, releasable_heads
+from agt.models.model import Model
 from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS
 from agt_cli.report.scoring import Scoring
 
 PLANNED_QUERIES = (1, 10, 100)
 """The numbers of answers one by one that are compared with released weights."""
+
+
+def weights_mechanism(model: Model) -> str:
+    """Return the mechanism that would release a model's weights; the first one if none can."""
+    heads = releasable_heads(model)
+    return next((name for name in WEIGHTS_MECHANISMS if name in heads), WEIGHTS_MECHANISMS[0])
 
 
 def weights_release(planned: Plan) -> PlannedRelease | None:
@@ -102,8 +109,7 @@ def ways(
         singly += _more_answers(planned, scoring, count)
     lines = [
         f"weights, published once ({cost}): {weights}",
-        f"{scoring.answers}, published one by one within the same total budget: {singly}",
-        "certificates (computed from private records, so do not publish them): "
-        f"{scoring.certificate_words(many)}",
+        f"{scoring.answers}, published one by one for the same budget: {singly}",
+        f"certificates (private, not to be published): {scoring.certificate_words(many)}",
     ]
     return lines, mechanism

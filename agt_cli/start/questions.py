@@ -1,93 +1,189 @@
 """What ``agt start`` asks: each question, its possible answers, and what an empty answer means."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from agt.errors import few
+from agt.errors import counted, few
 from agt_cli.process import visible
-from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC
 from agt_cli.runs.ranges import number
 from agt_cli.start.constants import range_words
 from agt_cli.start.remarks import SHOWN, each_tells, left_out_remarks
 from agt_cli.start.settings import NONE
+from agt_cli.table_settings import TEST_SHARE
+
+MAX_COLUMNS = 40
+"""The largest number of columns that are listed."""
+LINE_LETTERS = 76
+"""The largest width of the line of a column."""
+FEW_VALUES = 3
+"""The largest number of values of a column that are listed."""
 
 
-def questions(
-    inspection: Inspection, id_permanent: bool = False, size: int | None = None
-) -> dict[str, tuple[str, str, str]]:
-    """Key -> what is asked, what may be answered, and what an empty answer means; nothing is
-    claimed by one.
+@dataclass(frozen=True)
+class Question:
+    """One question.
+
+    Attributes:
+        text: what is asked.
+        answers: what may be answered, as a word of a command line: ``yes`` or ``COLUMN``.
+        default: what an empty answer means; empty: there is no default, so it must be answered.
+    """
+
+    text: str
+    answers: str
+    default: str = ""
+
+
+def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Question]:
+    """Return each question by the setting that answers it.
 
     Args:
+        inspection: what the table holds.
         id_permanent: whether ids that look like row numbers were declared to be permanent.
-        size: the number of training rows that the owner gave; None: it is computed.
     """
-    likely = inspection.label or next(iter(inspection.labels), "")
-    table = inspection.path
-    rows = inspection.rows
-    label = f"{table}: {rows:,} rows. Which column should be predicted?"
-    parts = _grouped(inspection, size or inspection.rounded_training_rows)
-    groups = "".join(f"\n  {name}: {what}" for name, what in parts.items())
-    groups += "".join(f"\n  {line}" for line in left_out_remarks(inspection, id_permanent))
-    again = "".join(f" ('{name}' repeats)" for name in inspection.possible_people)
-    again += "".join(
-        f" (perhaps '{column.name}')" for column in inspection.columns if column.possible_id
-    )
-    most = max(
-        (column.most_rows for column in inspection.columns if column.name == inspection.unit),
-        default=0,
-    )
-    public = (
-        "Which of these values from your file (ranges are rounded, and lists have only what "
-        "occurs) are public, that is, would be the same with other people in the table? A limit "
-        "of 120 for ages is public; the largest income in the file is not."
-        f"{groups} Answer yes (all of them, and the choice of columns, are public), no (none "
-        "is), or the names of those that are, such as "
-        f"ranges,{list(parts)[-2]}"
-    )
-    unit = inspection.unit
     return {
-        "label": (label, f"COLUMN ({likely or NONE}?)", likely),
+        "label": _label_question(inspection),
+        "missing_label": _missing_label_question(inspection),
         **_questions_about_numbers(inspection),
-        "drop": (
+        "drop": Question(
             f"{each_tells(inspection.label_predictors)}. Which columns are known only after the "
             "label, so must be left out? Answer names, or none",
             "[COLUMN,...]",
             NONE,
         ),
-        "id": (
-            "Which column names each person permanently, even if other people join or "
-            f"leave{again}? Answer with its name, or none",
-            "COLUMN or none",
-            NONE,
-        ),
-        "id_permanent": (
+        "id": _id_question(inspection),
+        "id_permanent": Question(
             f"{looks_like_row_numbers(inspection)}. If the number of a row changes when somebody "
             "joins or leaves, no private answer can be given. Does each person keep this id "
             "whoever joins or leaves? Answer true or false",
             "true or false",
             "false",
         ),
-        "unit_rows": (
-            f"By column '{unit}', one person has up to {most} rows here. How many rows may one "
-            "person have at most? Answer a public limit, which training enforces",
+        "unit_rows": _unit_rows_question(inspection),
+        "public": _public_question(inspection, id_permanent),
+        "size": Question(
+            "How many rows does the whole table have? Answer a public number (published, or "
+            f"round); {TEST_SHARE:.0%} of the rows are kept for testing",
             "NUMBER",
-            "",
+            str(inspection.rounded_rows),
         ),
-        "public": (public, f"yes, no or some of [{','.join(parts)}]", "no"),
-        "purpose": (
+        "purpose": Question(
             "What do you need? Answer certificates (on how many people an answer depends; "
             "not to be published), answers (private answers to publish), or both",
             "certificates, answers or both",
             "both",
         ),
-        "eps": (
-            "How much privacy budget (eps) may everything that you publish spend in total? "
-            "0.1 is strict, 1 usual, 10 weak",
+        "eps": Question(
+            "How much privacy budget (eps) may all publications together spend? 0.1 is strict, "
+            "1 usual, 10 weak",
             "NUMBER",
             "1",
         ),
     }
+
+
+def _label_question(inspection: Inspection) -> Question:
+    lines = [f"{inspection.path}: {inspection.rows:,} rows. Columns:"]
+    shown = inspection.columns[:MAX_COLUMNS]
+    lines += [_column_line(column) for column in shown]
+    hidden = len(inspection.columns) - len(shown)
+    if hidden:
+        lines.append(f"  and {counted(hidden, 'column')} more")
+    question = "Which one should be predicted?"
+    if inspection.label_reason:
+        question += f" '{inspection.label}' is proposed, because {inspection.label_reason}"
+    lines.append(question)
+    default = (inspection.label or "") if inspection.label_reason else ""
+    return Question("\n".join(lines), "COLUMN", default)
+
+
+def _column_line(column: Column) -> str:
+    """Return a column's name and what it holds, in a line of ``LINE_LETTERS`` at most."""
+    parts = list(_column_words(column))
+    line = f"  {visible(column.name)}: {visible(', '.join(parts))}"
+    if len(line) <= LINE_LETTERS:
+        return line
+    return f"{line[: LINE_LETTERS - 3]}..."
+
+
+def _column_words(column: Column) -> Iterator[str]:
+    """Yield what a column holds, in few words."""
+    if column.kind == "dropped":
+        yield "dropped"
+    elif column.values and len(column.values) <= FEW_VALUES:
+        yield few([value for value, _ in column.values], FEW_VALUES)
+    elif column.low is not None and column.high is not None:
+        yield f"{column.bound(column.low)} to {column.bound(column.high)}"
+    else:
+        yield counted(column.distinct, "value")
+    if column.missing:
+        yield f"{column.missing:,} missing"
+
+
+def _missing_label_question(inspection: Inspection) -> Question:
+    column = inspection.label_column
+    missing = 0 if column is None else column.missing
+    name = "" if column is None else column.name
+    places = [doubt.values[0] for doubt in inspection.doubts if doubt.code == "label_missing"]
+    first = f" (the first is {places[0]})" if places else ""
+    return Question(
+        f"'{name}' has no value in {missing:,} of {inspection.rows:,} rows{first}. Leave out every "
+        "row without a label? Answer drop, or error to stop and fill them in",
+        "drop",
+        "drop",
+    )
+
+
+def _id_question(inspection: Inspection) -> Question:
+    """Return the question which column names people.
+
+    It has no default where a column looks as if it did and a person had several rows, because all
+    claims rest on the answer.
+    """
+    answer = "Answer its name, or none, which declares each row another person"
+    repeated = [
+        f"'{column.name}' ({column.distinct:,} values, up to {column.most_rows:,} rows each)"
+        for column in inspection.possible_people
+    ]
+    if repeated:
+        return Question(
+            f"Which column names the person of each row? Perhaps {few(repeated, 4)}. {answer}",
+            "COLUMN",
+        )
+    possible = [f"'{column.name}'" for column in inspection.columns if column.possible_id]
+    perhaps = f" (perhaps {few(possible, 4)})" if possible else ""
+    return Question(
+        f"Which column names each person permanently, whoever joins or leaves{perhaps}? {answer}",
+        "COLUMN or none",
+        NONE,
+    )
+
+
+def _unit_rows_question(inspection: Inspection) -> Question:
+    unit = inspection.unit
+    most = max(
+        (column.most_rows for column in inspection.columns if column.name == unit), default=0
+    )
+    return Question(
+        f"By column '{unit}', one person has up to {most} rows here. How many rows may one "
+        "person have at most? Answer a public limit, which training enforces",
+        "NUMBER",
+    )
+
+
+def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
+    parts = _grouped(inspection)
+    lines = [
+        "What is public, that is, would be the same with other people in the table? A limit of "
+        "120 for ages is; the largest income is not. From your rows, rounded:",
+        *(f"  {name}: {what}" for name, what in parts.items()),
+        *(f"  {line}" for line in left_out_remarks(inspection, id_permanent)),
+        "Answer yes (all, and the choice of columns), no, or names, such as "
+        f"ranges,{list(parts)[-2]}",
+    ]
+    return Question("\n".join(lines), f"yes, no or some of [{','.join(parts)}]", "no")
 
 
 def looks_like_row_numbers(inspection: Inspection) -> str:
@@ -100,7 +196,7 @@ def looks_like_row_numbers(inspection: Inspection) -> str:
     )
 
 
-def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
+def _questions_about_numbers(inspection: Inspection) -> dict[str, Question]:
     """Return what is asked about a label of numbers, as ``questions`` does.
 
     The ends that were seen are shown as what they are, private values; none is proposed.
@@ -112,27 +208,24 @@ def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str
         ends = f"from {number(column.low)} to {number(column.high)}"
         seen = f" ({column.distinct:,} different values {ends}, which are private)"
     return {
-        "target": (
+        "target": Question(
             f"What is '{name}'{seen}? Answer numeric (a quantity, such as an age or an amount, "
             "which is predicted as a number) or classes (each number is a class)",
             "numeric (with range=[LOW,HIGH]) or classes",
             "numeric" if inspection.needs_target else "classes",
         ),
-        "range": (
+        "range": Question(
             f"Which public range do the numbers in '{name}' have{seen}? {RANGE_IS_PUBLIC}; numbers "
             "outside are clipped. Answer LOW,HIGH",
             "[LOW,HIGH]",
-            "",
         ),
     }
 
 
-def _grouped(inspection: Inspection, size: int) -> dict[str, str]:
-    # What each group of ``public`` holds, in words; ``size`` is the number of training rows.
+def _grouped(inspection: Inspection) -> dict[str, str]:
+    """Return what each group of values that may be public holds, in words."""
     ranges = [
-        f"{column.name} from {range_words(column)}"
-        for column in inspection.features
-        if column.numeric
+        f"{column.name} {range_words(column)}" for column in inspection.features if column.numeric
     ]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
     some: dict[str, Sequence[str]] = {"ranges": ranges, "lists": lists}
@@ -140,5 +233,5 @@ def _grouped(inspection: Inspection, size: int) -> dict[str, str]:
         some["classes"] = inspection.classes
     return {
         **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
-        "size": f"about {size:,} rows for training",
+        "size": f"about {inspection.rounded_rows:,} rows in the whole table",
     }

@@ -5,20 +5,70 @@ from dataclasses import replace
 
 from agt.data.dataset import Dataset
 from agt.errors import counted, few
+from agt.mechanisms.claims import weak_budget_warnings
+from agt.models.model import Model
+from agt_cli.report.quality import ModelQuality
+from agt_cli.report.start_md import Comparison
 from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED
 from agt_cli.runs.inspect import Inspection
-from agt_cli.runs.prepare import size_question
-from agt_cli.start.settings import StartSettings
+from agt_cli.start.comparison import boosting_remark
+from agt_cli.start.settings import Answered, StartSettings
 
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
 SHOWN = 20  # columns of each group, in a question
 
 
+def remarks_on(
+    answered: Answered,
+    dataset: Dataset,
+    model: Model,
+    quality: ModelQuality,
+    compared: Comparison,
+) -> list[str]:
+    """Return what to look at before the result is trusted, a sentence each.
+
+    Args:
+        dataset: what was trained on.
+        model: that was trained.
+        quality: how good the model is.
+        compared: the same, beside other models.
+    """
+    settings = answered.settings
+    inspection = answered.inspection
+    test = dataset.test
+    repeating = [] if "id" in answered.asked else people_remarks(inspection)
+    remarks = [
+        *(f"{line}." for line in weak_budget_warnings(settings.planned_eps)),
+        quality.verdict,
+        quality.explanation,
+        compared.scoring.warning(model.predict(test.features), test.labels),
+        *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
+        *left_out_remarks(inspection, settings.id_permanent is True),
+        unlisted_remark(settings, inspection),
+        *dataset.notes,
+        size_remark(settings, inspection),
+        leak_remark(settings, inspection),
+        *repeating,
+        "" if settings.purpose == "answers" else boosting_remark(compared),
+    ]
+    return [remark for remark in remarks if remark]
+
+
+def people_remarks(inspection: Inspection) -> Iterator[str]:
+    """Yield that a column may name people, some of whom have several rows, for each such column."""
+    for column in inspection.possible_people:
+        yield (
+            f"'{column.name}' has the same value in up to {counted(column.most_rows, 'row')}: give "
+            f"id={column.name} force=true if it names people."
+        )
+
+
 def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str]:
-    # Columns that some cell kept from being used, or from being numbers; and ids that may be row
-    # numbers, unless somebody declared that they are permanent.
+    """Yield which columns some cell kept from being used, or from being numbers; and which ids may
+    be row numbers, unless somebody declared that they are permanent.
+    """
     unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
-    named = inspection.possible_people
+    named = [column.name for column in inspection.possible_people]
     unlisted = ", ".join(
         f"'{column.name}' ({column.distinct:,})"
         for column in inspection.left_out
@@ -48,32 +98,32 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
     )
 
 
-def outside_constants_remark(settings: StartSettings, inspection: Inspection) -> str:
-    """Return how many values are in no list, and how many numbers outside of a proposed range.
+def unlisted_remark(settings: StartSettings, inspection: Inspection) -> str:
+    """Return how many values are in no proposed list; empty if all are.
 
-    It is empty where every value is inside of what is proposed.
+    Numbers outside of a range are among the notes on the dataset.
     """
     rare = [word for column in inspection.features for word in column.unlisted]
-    outside = sum(column.outside for column in inspection.features)
-    parts = []
-    if rare:
-        values = counted(len(rare), "rare value")
-        rows = counted(sum(count for _, count in rare), "cell")
-        parts.append(f'{values} ({rows}), counted as "other"')
-    if outside:
-        parts.append(f"{counted(outside, 'number')}, counted as the nearest end of the range")
-    if not parts:
+    if not rare:
         return ""
+    values = counted(len(rare), "rare value")
+    cells = counted(sum(count for _, count in rare), "cell")
     return (
-        f"Outside of the proposed lists and ranges: {'; and '.join(parts)}. The comments in "
+        f'{values} ({cells}) count as "other", because no proposed list has them. The comments in '
         f"{settings.dataset_file} say in which columns."
     )
 
 
-def size_remark(settings: StartSettings, dataset: Dataset) -> str:
-    """Return what to ask the owner about the number of training rows that was given; else empty."""
-    question = None if settings.size is None else size_question(dataset)
-    return f"{question}." if question else ""
+def size_remark(settings: StartSettings, inspection: Inspection) -> str:
+    """Return what to ask the owner about a public size that may have been counted; else empty."""
+    rows = inspection.rows + inspection.unlabelled
+    if settings.size != rows or settings.size == inspection.rounded_rows:
+        return ""
+    return (
+        f"size={settings.size} is exactly the number of rows of the file. It is public only if it "
+        "is published, or fixed, whoever is in the table. Otherwise no privacy guarantee is true: "
+        "give a round number that does not depend on the rows."
+    )
 
 
 def leak_remark(settings: StartSettings, inspection: Inspection) -> str:
@@ -100,6 +150,7 @@ def each_tells(names: Sequence[str]) -> str:
 
 
 def declared_sentence(settings: StartSettings) -> str:
+    """Return what is public, and what that allows."""
     groups = ", ".join(settings.private_groups)
     file = settings.dataset_file
     if not groups:

@@ -1,7 +1,7 @@
 """The settings of ``agt start``: the answers to its questions, and which questions are open."""
 
 import shlex
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,13 +11,17 @@ from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect import Inspection
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.ranges import number
-from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, drop_override
+from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, drop_override, training_rows
 from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = (
-    *("label", "target", "range", "drop", "id", "id_permanent", "unit_rows"),
-    *("public", "purpose", "eps"),
+    *("label", "missing_label", "target", "range", "drop", "id", "id_permanent", "unit_rows"),
+    *("public", "size", "purpose", "eps"),
 )
+AT_A_TERMINAL = ("drop", "size")
+"""The questions that are asked at a terminal only. Without one, no column is dropped that nobody
+named, and a public size is computed from the rows.
+"""
 NONE = "none"
 
 
@@ -31,23 +35,26 @@ class StartSettings(StartAnswers, InspectSettings):
         StartAnswers.__post_init__(self)
         InspectSettings.__post_init__(self)
 
-    def open_questions(self, inspection: Inspection | None = None) -> list[str]:
-        """The questions that are open; certificates alone spend nothing, and only who repeats is
-        capped.
+    def open_questions(self, inspection: Inspection) -> list[str]:
+        """Return the questions that are open.
 
-        What labels are is asked where they may be numbers, and their range where they are; what to
-        drop, where a column tells the label by itself. Whether ids are permanent is asked where
-        they look like row numbers, because no private answer can be given with ids that are not.
+        Certificates alone spend nothing, and only who repeats is capped. What labels are is asked
+        where they may be numbers, and their range where they are; what to drop, where a column
+        tells the label by itself. Whether ids are permanent is asked where they look like row
+        numbers, because no private answer can be given with ids that are not.
         """
-        idle = {"eps"} if self.purpose == "certificates" else set()
-        idle |= set() if inspection and inspection.unit else {"unit_rows"}
-        asks_about_ids = inspection is not None and inspection.row_number_ids
-        if not asks_about_ids or self.purpose == "certificates":
-            idle.add("id_permanent")
-        idle |= set() if inspection and inspection.may_be_numbers else {"target"}
-        idle |= set() if self.target == "numeric" else {"range"}
-        idle |= set() if inspection and inspection.label_predictors else {"drop"}
-        return [key for key in QUESTIONS if getattr(self, key) is None and key not in idle]
+        label = inspection.label_column
+        is_asked = {
+            "missing_label": label is not None and label.missing > 0,
+            "target": inspection.may_be_numbers,
+            "range": self.target == "numeric",
+            "drop": bool(inspection.label_predictors),
+            "id_permanent": bool(inspection.row_number_ids) and self.purpose != "certificates",
+            "unit_rows": inspection.unit is not None,
+            "size": "size" in (self.public or ()),
+            "eps": self.purpose != "certificates",
+        }
+        return [key for key in QUESTIONS if getattr(self, key) is None and is_asked.get(key, True)]
 
     def new_folder(self, command: str) -> Path:
         """Return the path of a new run's folder, named by the time.
@@ -63,6 +70,11 @@ class StartSettings(StartAnswers, InspectSettings):
         return None if self.id == NONE else self.id
 
     @property
+    def planned_eps(self) -> float:
+        """The total privacy budget to plan with; 1 where nothing is to be published."""
+        return self.eps or 1.0
+
+    @property
     def counted(self) -> tuple[str, str]:
         """What certificates count: one, many."""
         return ("person", "people") if self.id_column else ("row", "rows")
@@ -72,11 +84,16 @@ class StartSettings(StartAnswers, InspectSettings):
         """The groups of values that are there: numbers have no classes."""
         return [group for group in PUBLIC_GROUPS if group != "classes" or self.target != "numeric"]
 
-    def declared_size(self, inspection: Inspection) -> int | None:
-        """Return the number of training records that is declared public; None: none is."""
+    def table_rows(self, inspection: Inspection) -> int | None:
+        """Return the number of rows of the whole table that is declared public; None: none is."""
         if "size" in self.private_groups:
             return None
-        return self.size or inspection.rounded_training_rows
+        return self.size or inspection.rounded_rows
+
+    def declared_size(self, inspection: Inspection) -> int | None:
+        """Return the number of training records that is declared public; None: none is."""
+        rows = self.table_rows(inspection)
+        return None if rows is None else training_rows(rows)
 
     @property
     def private_groups(self) -> list[str]:
@@ -88,16 +105,19 @@ class StartSettings(StartAnswers, InspectSettings):
         cap says that it may.
 
         Raises:
-            ConfigError: it does not name each row, or some person has more rows than the cap.
+            ConfigError: it does not name each row, or some person has more rows than the cap; or
+                rows have no label, and are not to be left out.
         """
-        found, name = InspectSettings.inspect(replace(self, id=self.id_column)), self.id_column
+        name = self.id_column
+        found = InspectSettings.inspect(replace(self, id=name))
+        self._check_labels(found)
         column = next(iter(found.names), None)
         if column and column.missing:
             missing = column.missing
             rows = found.rows
             raise ConfigError(
                 f"id={name}: {missing:,} of {rows:,} rows have no value in this column: fill in "
-                "to whom each row belongs, or give id=none"
+                "to whom each row belongs, or remove these rows from the file"
             )
         if self.unit_rows and self.id == NONE:
             raise ConfigError(
@@ -115,15 +135,25 @@ class StartSettings(StartAnswers, InspectSettings):
             )
         return replace(found, id=None, unit=name)
 
+    def _check_labels(self, inspection: Inspection) -> None:
+        """Raise ConfigError if rows have no label, and the answer is not to leave them out."""
+        if self.missing_label != "error":
+            return
+        for doubt in inspection.doubts:
+            if doubt.code == "label_missing":
+                raise ConfigError(f"missing_label=error: {doubt.sentence.removesuffix('.')}")
+
     def line(self, path: Path) -> str:
-        """The command line that asks nothing more, for the table as it was found."""
+        """Return the command line with these answers, for the table as it was found."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         given = {
             field.name: given[field.name]
             for field in fields(self)
             if given[field.name] != field.default
         }
-        given["public"] = "no" if not self.public else self.public if self.private_groups else "yes"
+        if self.public is not None:
+            some = self.public if self.private_groups else "yes"
+            given["public"] = some if self.public else "no"
         words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
@@ -136,8 +166,23 @@ class StartSettings(StartAnswers, InspectSettings):
         return shlex.join(["agt", "start", str(path), *words])
 
 
+@dataclass(frozen=True)
+class Answered:
+    """Settings in which every question is answered.
+
+    Attributes:
+        settings: with the answers.
+        inspection: what the table holds by the answers.
+        asked: the settings that were asked for at the terminal.
+    """
+
+    settings: StartSettings
+    inspection: Inspection
+    asked: frozenset[str] = frozenset()
+
+
 def _word(value: object) -> str:
-    # As a command line takes it.
+    """Return a value as a command line takes it."""
     if isinstance(value, tuple):
         return f"[{','.join(decimal_point(_word(item)) for item in value)}]"
     return (

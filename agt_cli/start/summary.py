@@ -12,6 +12,7 @@ from agt_cli.start.settings import StartSettings
 
 
 def say(summary: Summary, console: Console) -> None:
+    """Show the summary on the terminal."""
     if summary.remarks:
         console.say(f"{REMARKS}:")
     for line in summary.remarks:
@@ -21,21 +22,23 @@ def say(summary: Summary, console: Console) -> None:
     rows = comparison.rows
     scoring = comparison.scoring
     title = (
-        f"{table}: {scoring.heading.lower()} on {rows:,} held-out rows (computed from private "
-        f"records, so do not publish {scoring.pronoun})"
+        f"{table}: {scoring.heading.lower()} on {rows:,} held-out rows (private, so do not "
+        f"publish {scoring.pronoun})"
     )
     cells = [
         (name, *(str(score or "-") for score in scores))
         for name, scores in comparison.scores.items()
     ]
     console.table(title, ("", *scoring.titles), cells)
+    # The heading of the constants says the same, where all of them are public.
+    repeats = bool(summary.constants.heading) and not summary.not_public
     lines = [
         *comparison.legend,
         *([comparison.shortfall] if comparison.shortfall else []),
         summary.stability.sentence,
         "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.proposed),
-        summary.declared,
+        *([] if repeats else [summary.declared]),
         *(["To measure, with noise, what is not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
         "By hand:",

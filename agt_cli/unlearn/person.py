@@ -8,7 +8,7 @@ import numpy as np
 from agt.data.dataset import Dataset, DataSource
 from agt.data.digests import fingerprint
 from agt.data.embeddings import Embeddings
-from agt.data.erasure import families
+from agt.data.erasure import copy_groups
 from agt.data.table import Table
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing
@@ -115,7 +115,7 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
         )
     if by_unit:
         return tuple(people)
-    copies = families(opened.trained.settings.source, train)
+    copies = copy_groups(opened.trained.settings.source, train)
     return tuple(replace(person, rows=_last_copies(person.rows, copies)) for person in people)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from agt.data.csv_format import SEPARATORS
 from agt.data.dataset import Dataset, DataSource
-from agt.data.erasure import families, load_without_erased
+from agt.data.erasure import copy_groups, load_without_erased
 from agt.data.files import open_columns
 from agt.data.ids import CONTENT
 from agt.data.records import Records
@@ -123,7 +123,7 @@ class TrainingRecords:
         erased_earlier = None
         if log.erased:
             parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
-            data, erased_earlier = parted.rest, parted.erased
+            data, erased_earlier = parted.remaining, parted.erased
         else:
             data = source.load()
         index, then = Index.of(run, key), run.environment.get("data_digest")
@@ -458,7 +458,7 @@ def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
     present = wanted[known.row[wanted] >= 0]
     if not len(present):
         return wanted
-    names = families(known.source, known.data.train)
+    names = copy_groups(known.source, known.data.train)
     # a column names them: nobody goes in another's place
     if np.array_equal(names, known.data.train.ids):
         return wanted
@@ -521,7 +521,7 @@ def stated(run: Run, settings: RunSettings) -> DataSource:
     """
     told, source = run_without_records(run, settings), settings.source
     before = {} if told is None else told.dataset_config.get("settled", {})
-    return source.stated(before) if before and hasattr(source, "stated") else source
+    return source.with_constants(before) if before and hasattr(source, "with_constants") else source
 
 
 def _lines(path: str) -> list[str]:

@@ -205,7 +205,7 @@ class TraceTargets:
         parted = load_without_erased(stated(run, settings), predicate_for_hashes(key, log.erased))
         is_of_batch = predicate_for_hashes(key, hashes)(parted.erased.ids, parted.erased.units)
         erased = parted.erased.take(is_of_batch)
-        rest = parted.rest
+        rest = parted.remaining
         is_requested = _is_test_of(rest.test, key, batch)
         staying = (rest.train, rest.test.take(~is_requested))
         ids = _ids_of(erased, staying, rest.test.take(is_requested).ids.tolist())

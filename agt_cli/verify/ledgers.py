@@ -15,9 +15,9 @@ from agt import sentences
 from agt.errors import ConfigError, counted
 from agt.ledger.book import Book, Debit
 from agt.ledger.chain import Head
-from agt.ledger.known import check_same_ledger
+from agt.ledger.descriptions import clock_warnings, describe_budget
 from agt.ledger.ledger import Ledger
-from agt.ledger.words import clock_warnings, describe_budget
+from agt.ledger.ledger_list import check_as_listed
 from agt.mechanisms.accounts import Account
 from agt.mechanisms.budget import eps_so_far
 from agt.mechanisms.claims import read_claim
@@ -76,7 +76,7 @@ def look_at_ledger(
         claims = _claims_of(ledger)
         _note_checks(book, ledger.head, noted, findings)
         with findings.recording_errors("first entry"):
-            check_same_ledger(path, book.first_entry, book.declared)
+            check_as_listed(ledger)
         facts = _facts_of(ledger, book)
         if check_release is not None:
             with findings.recording_errors("entry"):
@@ -364,16 +364,16 @@ def _account_after_debit(ledger: Ledger, debit: Debit, claimed: Account) -> Acco
     Args:
         ledger: the ledger that paid.
         debit: the debit of the release.
-        claimed: the account in the claim. Two values that the ledger does not have are taken from
-            it: what of a release the account counts, and where the head file was then, if there
-            was one then and is one now.
+        claimed: the account in the claim. Values that the ledger does not have are taken from
+            it: what of a release the account counts, which ledgers in other folders were found
+            then, and where the head file was then, if there was one then and is one now.
     """
     expected = ledger.account(debit, claimed.counts)
     state = expected.ledger
     claimed_state = claimed.ledger
     if state and claimed_state and "none" not in (state.second_head, claimed_state.second_head):
         state = replace(state, second_head=claimed_state.second_head)
-    return replace(expected, curve=expected.budget_curve, ledger=state)
+    return replace(expected, curve=expected.budget_curve, ledger=state, elsewhere=claimed.elsewhere)
 
 
 def _in_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:

@@ -33,7 +33,7 @@ from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, read_guarantee
-from agt.mechanisms.judging import Claimable, claim
+from agt.mechanisms.judging import Claimable, judge_claim
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
@@ -290,9 +290,9 @@ def _judge_claim(
         noisy = bool(claimed.noisy)
     if isinstance(mechanism, Mechanism | CertifiedQuantile | LaplaceMean):
         output = Output.NUMBER if isinstance(mechanism, CertifiedQuantile) else Output.LABELS
-        return claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
+        return judge_claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
     # Weights use no stable distances, and always need every condition: no rules apply to them.
-    return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
+    return judge_claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
 
 
 def _judge_claim_of_model(
@@ -318,7 +318,7 @@ def _judge_claim_of_model(
         return NumberRelease.judged(model, no_queries, mechanism, terms).claim
     settings = model.problem.settings
     head = cast(WeightsMechanism, mechanism).releasable_head(model)
-    return claim(
+    return judge_claim(
         weaker_conditions(conditions, head.conditions),
         settings.relation,
         mechanism,
@@ -604,7 +604,9 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
                 "the claim could not be recomputed, because config.yaml does not name a relation "
                 "(entry 'relation')"
             )
-        derived = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
+        derived = judge_claim(
+            record.conditions, record.relation, mechanism, output=Output.CONSTANTS
+        )
         derived = replace(derived, simulated=simulated)
         _compare_spent(record, derived)
         claimed = _read_claim(record, simulated)

@@ -170,14 +170,13 @@ def test_influence_is_counted_where_the_clearest_pair_would_be_sure(
     assert bool(finding.noticeable) == enough
 
 
-def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: Agt) -> None:
+def test_memorisation_is_reported(agt: Agt) -> None:
     train(agt, *TABLE, "model=linear")
-    few = ("audit.shadows=4", "audit.workers=1", "audit.left_out=4", "audit.targets=5")
+    few = ("audit.shadows=4", "audit.workers=1", "audit.targets=5")
     agt("audit", "memorisation", "run=run", *few, "-q").ended(0)
-    first, second, third = findings()
+    first, second = findings()
     for finding in (first, second):
         assert (finding["outcome"], finding.get("found")) == ("not tested", None)
-    assert third["outcome"] == "not contradicted"
     with (audited() / "tables/memorised.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 50

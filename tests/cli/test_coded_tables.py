@@ -4,13 +4,17 @@ Tables are held as codes only if they need much memory, so here the limit is set
 """
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data import table
+from agt.data import encoding
+from agt_cli.releasing import noise
+from agt_cli.report.record import RunRecord
 from agt_cli.runs import prepare
 
 from .conftest import Agt
@@ -56,6 +60,12 @@ def files_of(run: Path) -> dict[str, bytes]:
     return files
 
 
+def digests_of(run: Path) -> list[str]:
+    """The digests by which a run's record names its data."""
+    environment = json.loads((run / "env.json").read_text())
+    return [environment["data_digest"], environment["features_digest"]]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -79,9 +89,30 @@ def test_a_run_has_the_same_files_however_its_table_is_held(
 ) -> None:
     write_people(tmp_path / "people.csv", missing="dataset.missing=indicator" in settings)
     for name, limit in (("array", 2**40), ("codes", 0)):
-        monkeypatch.setattr(table, "ARRAY_BYTES", limit)
+        monkeypatch.setattr(encoding, "ARRAY_BYTES", limit)
         agt("train", *SETTINGS, *settings, f"hydra.run.dir={name}", "-q").ended(0)
     assert files_of(tmp_path / "codes") == files_of(tmp_path / "array")
+    assert digests_of(tmp_path / "codes") == digests_of(tmp_path / "array")
+
+
+@pytest.mark.parametrize("seed", [(), ("noise.seed=1",)], ids=["noise", "noise and a seed"])
+def test_a_release_names_its_data_by_their_digest_before_anything_is_drawn(
+    seed: tuple[str, ...], agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a later attempt, and a ledger, know what a run was about that was killed then."""
+    write_people(tmp_path / "people.csv", missing=False)
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", 0)
+    at_draw = []
+    draw = noise.spending
+
+    def spending(record: RunRecord, *about: Any) -> AbstractContextManager[None]:
+        at_draw.extend(digests_of(record.folder))
+        return draw(record, *about)
+
+    monkeypatch.setattr(noise, "spending", spending)
+    noisy = ("certificate=box", "training=generic", "training.epochs=2", "noise.epsilon=2")
+    agt("train", *SETTINGS, *noisy, *seed, "kgrid.max=2", "hydra.run.dir=run", "-q").ended(0)
+    assert at_draw == digests_of(tmp_path / "run")
 
 
 def test_the_accuracy_of_an_ensemble_is_of_a_public_sample(
@@ -114,15 +145,15 @@ def test_a_run_is_used_and_erased_from_although_its_table_is_held_in_another_way
     (tmp_path / "ids.txt").write_text("r3\n")
     named = ("dataset.id=id", "dataset.id_permanent=true")
     votes = ("certificate=votes", "ensemble.members=5")
-    monkeypatch.setattr(table, "ARRAY_BYTES", then)
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", then)
     agt("train", *SETTINGS, *named, *votes, "hydra.run.dir=run", "-q").ended(0)
-    monkeypatch.setattr(table, "ARRAY_BYTES", now)
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", now)
     certified = agt("certify", "run=run", "hydra.run.dir=certified").ended(0)
     assert "changed" not in certified.err + certified.out
     agt("unlearn", "run=run", "ids=ids.txt", "hydra.run.dir=account", "-q").ended(0)
     removal = json.loads((tmp_path / "account/account.json").read_text())["removal"]
     assert removal["facts"]["members_retrained"] == 1
-    monkeypatch.setattr(table, "ARRAY_BYTES", then)
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", then)
     agt("certify", "run=run", "hydra.run.dir=again", "-q").ended(0)
     for folder in ("run", "certified", "account", "again"):
         agt("verify", folder, "-q").ended(0)

@@ -32,6 +32,12 @@ HEAVY = ("torch", "numba", "numpy", "scipy", "pandas", "sklearn")
 MISTAKES = (
     ["train", "training.lr=-1"],
     ["train", "model.hidden=[0]"],
+    ["train", "model=mlp", "training=recipe"],
+    ["train", "model=net.py:make"],
+    ["train", "network=net.py:make"],
+    ["train", "model=custom", "model._target_=net"],
+    ["train", "model=custom", "model._target_=net.py:make"],
+    ["train", "model=custom", "model._target_=nowhere.make"],
     ["train", "model=linear", "certificate=votes", "ensemble.members=0"],
     ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.bins=-1"],
     ["train", "resume=nowhere"],
@@ -107,6 +113,7 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     certified = tmp_path / "c"
     certified.mkdir()
     (certified / "status.json").write_text(json.dumps({**status, "command": "certify"}))
+    (tmp_path / "net.py").write_text("import torch\n\n\ndef make(): ...\n")
     for name in ("t.csv", "t.xlsx"):
         (tmp_path / name).write_text("x,y\n1,a\n")
     lines = (*MISTAKES, *MISSING_FILES)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data.erasure import families
+from agt.data.erasure import copy_groups
 from agt.errors import ConfigError, DataError
 from agt.unlearning.sentences import Remark
 from agt_cli.report.opening import open_run
@@ -157,7 +157,7 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
     assert agt(*TABLE).code == 0
     of = known()
     train = of.data.train
-    names = families(of.source, train)
+    names = copy_groups(of.source, train)
     copies = np.flatnonzero(names == names[0])
     request = ask(of, str(train.ids[copies[0]]))
     assert request.records == (of.index.words[copies[2]],)

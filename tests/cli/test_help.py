@@ -51,6 +51,40 @@ def test_version_is_the_package_s(process: Agt) -> None:
     assert (said.code, said.out.strip()) == (0, f"agt {agt_cli.__version__}")
 
 
+def test_a_person_gives_a_setting_once(process: Agt) -> None:
+    words = ("training.epochs=3", "training.epochs=5")
+    process("train", *words).ended(2, *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("help", "train", "trainig"),
+        ("train", "trainig", "--help"),
+        ("help", "train", "certificate", "emr"),
+        ("help", "audit", "membershp"),
+        ("help", "doctor", "disk"),
+    ],
+)
+def test_help_on_a_word_that_is_no_topic_is_refused(agt: Agt, words: tuple[str, ...]) -> None:
+    unknown = next(word for word in reversed(words) if word != "--help")
+    agt(*words).ended(2, f"'{unknown}'")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("help", "train", "certificate", "erm"),
+        ("help", "audit", "membership"),
+        ("help", "start", "clients.csv"),
+        ("train", "--epochs", "5", "--help"),
+        ("train", "model=linear", "--help"),
+    ],
+)
+def test_help_takes_the_words_of_a_command_line(agt: Agt, words: tuple[str, ...]) -> None:
+    assert agt(*words).ended(0).out
+
+
 def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
     section = agt("--help").out.split("\ncommands:\n")[1].split("\n\n")[0]
     assert {line.split()[0] for line in section.splitlines()} == set(usage.COMMANDS)

@@ -11,6 +11,9 @@ import pandas as pd
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from agt.settings import build
+from agt_cli.composing import composed
+
 from .conftest import Agt, Said
 
 TRAIN = ("kgrid.max=3", "compute.kernel=reference", "-q", "--json")
@@ -69,6 +72,14 @@ def test_the_ranges_are_not_public_until_the_owner_says_so(agt: Agt, tmp_path: P
         "train", "dataset=t", "dataset.from_data=[]", "training.chosen_on=public", *TRAIN
     )
     assert of(declared, "e") == "declared"
+
+
+def test_inspecting_says_how_many_features_a_record_has_after_coding(
+    agt: Agt, tmp_path: Path
+) -> None:
+    inspected = agt("data", "inspect", str(people(tmp_path / "t.csv")), "--json").json
+    loaded = build(composed("train", ["dataset=t"])["dataset"], "dataset").load()
+    assert loaded.train.features.shape[1:] == (inspected["features"],)
 
 
 def test_a_label_of_many_numbers_is_asked_about_and_no_range_is_proposed(

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +19,20 @@ from agt_cli.cli import main
 from .conftest import TINY, Agt, Said
 
 BUDGET = ("total.eps=1", "total.delta=1e-5")
+PEOPLE = Path("ledgers/people.ledger")
 
 
 def environment(run: Path) -> dict[str, str]:
     value = json.loads((run / "env.json").read_text())
     assert isinstance(value, dict)
     return value
+
+
+def moves_in_claim(said: Said) -> list[dict[str, Any]]:
+    """What the claim of a release says of moves of its ledger's head file."""
+    claim = json.loads((Path(said.ended(0).json["run"]) / "claim.json").read_text())
+    moved: list[dict[str, Any]] = claim["account"]["ledger"]["moved"]
+    return moved
 
 
 def spend(run: Path, size: int, path: str = "ledgers/people.ledger") -> None:
@@ -128,6 +137,66 @@ def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -
     shown = agt("ledger", "show", "people", "--json").ended(0).json
     assert shown["second_head"] == str(tmp_path / "next.head")
     assert "entry 3" in str(shown["words"]), "which started a second head anew"
+
+
+@pytest.fixture
+def predict(agt: Agt, home: Path) -> Agt:
+    """Releases labels of two queries on the ledger "people"."""
+    Path("q.csv").write_text("x1,x2\n0.1,0.2\n-0.3,0.4\n")
+    line = ("predict", f"run={home / 'box'}", "inputs=q.csv", "ledger=people", "force=true")
+    return lambda *more: agt(*line, *(more or ("mechanism.eps=0.001",)))
+
+
+@pytest.fixture
+def late_head(
+    agt: Agt, predict: Agt, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> bytes:
+    """A copy of a ledger from before its head file was added; the ledger was used since."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    said = agt("ledger", "init", "people", f"run={home / 'box'}", *BUDGET).ended(0)
+    assert "agt ledger admit people head=FILE" in said.err
+    older = PEOPLE.read_bytes()
+    agt("ledger", "admit", "people", "head=late.head").ended(0)
+    predict("mechanism.eps=0.002").ended(0)
+    return older
+
+
+def test_a_copy_from_before_the_head_file_was_added_pays_for_nothing(
+    agt: Agt, predict: Agt, late_head: bytes
+) -> None:
+    PEOPLE.write_bytes(late_head)
+    predict().ended(3, "late.head")
+    lines = (
+        ("ledger", "admit", "people", "head=other.head"),
+        ("ledger", "admit", "people", "head=other.head", "lost=true"),
+        ("ledger", "show", "people"),
+        ("ledger", "verify", "people"),
+        ("verify", str(PEOPLE)),
+    )
+    for line in lines:
+        said = agt(*line)
+        assert said.code in (2, 3), line
+        assert "late.head" in said.err + said.out, line
+    assert PEOPLE.read_bytes() == late_head
+
+
+def test_a_copy_from_before_the_head_file_is_used_again_only_if_its_claims_say_so(
+    agt: Agt, predict: Agt, late_head: bytes
+) -> None:
+    PEOPLE.write_bytes(late_head)
+    Path("late.head").unlink()
+    predict().ended(3, "late.head")
+    agt("ledger", "admit", "people", "head=other.head", "lost=true").ended(0)
+    (moved,) = moves_in_claim(predict("mechanism.eps=0.001", "--json"))
+    assert moved["lost"] is True
+
+
+def test_claims_say_since_which_entry_a_head_file_is_compared(
+    predict: Agt, late_head: bytes
+) -> None:
+    (moved,) = moves_in_claim(predict("mechanism.eps=0.001", "--json"))
+    assert moved["entry"] == 3
+    assert "before" not in moved, "there was no head file before"
 
 
 def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path) -> None:

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import people
 from records import as_earlier_claim, reseal
 
 from agt.ledger.ledger import Ledger
+from agt.ledger.ledger_list import find_ledgers_elsewhere
+from agt.ledger.tables import AdmittedTable
 
 from .conftest import Agt, Said
 from .test_ledger import BUDGET
@@ -239,6 +242,60 @@ def test_a_ledger_is_listed_before_it_pays(agt: Agt, listed: Path) -> None:
     LIST.write_text(f"{Path('ledgers/people.ledger').resolve()}\n")  # an earlier version's
     predict(agt, listed, "ledger=people").ended(0)
     assert first_entry() in LIST.read_text()
+
+
+@pytest.fixture
+def elsewhere(agt: Agt, listed: Path) -> tuple[str, str]:
+    """The first entries of two ledgers in two folders that both count the run's people."""
+    agt("ledger", "init", "away/other.ledger", f"run={listed}", *BUDGET, "-q").ended(0)
+    return first_entry(), first_entry(Path("away/other.ledger"))
+
+
+def test_a_claim_names_a_ledger_in_another_folder_that_counts_the_same_data(
+    agt: Agt, listed: Path, elsewhere: tuple[str, str]
+) -> None:
+    here, away = elsewhere
+    for name, other in (("people", away), ("away/other.ledger", here)):
+        folder = f"paid_{other}"
+        predict(agt, listed, f"ledger={name}", "mechanism.eps=0.02", f"hydra.run.dir={folder}")
+        assert account_of(Path(folder))["elsewhere"] == [other]
+        assert other in (Path(folder) / "report.md").read_text()
+        agt("verify", folder).ended(0)
+
+
+def test_a_release_without_a_ledger_is_refused_where_one_in_another_folder_counts_the_data(
+    agt: Agt, listed: Path, elsewhere: tuple[str, str]
+) -> None:
+    Path("ledgers").rename("moved")
+    predict(agt, listed).ended(2, str(Path("away/other.ledger").resolve()))
+    said = predict(agt, listed, "ledger=none", "--json").ended(0).json
+    claim = json.loads((Path(said["run"]) / "claim.json").read_text())
+    assert claim["uncounted"]["ledgers"] == ["other"], "no path of the owner's machine"
+
+
+def test_a_ledger_beside_the_data_is_found_by_who_never_used_it(
+    agt: Agt, listed: Path, tmp_path: Path
+) -> None:
+    LIST.unlink()
+    table = AdmittedTable("people", "d" * 32, paths=(str(tmp_path / "data/people.csv"),))
+    with Ledger.create(Path("ledgers/beside.ledger"), people(), tables=[table]):
+        found = find_ledgers_elsewhere(Path("elsewhere"), table)
+    assert [path.name for path in found] == ["beside.ledger"]
+
+
+def test_two_copies_of_a_ledger_do_not_both_spend_its_budget(
+    agt: Agt, listed: Path, tmp_path: Path
+) -> None:
+    """A copy that is only older is no harm; one that was used stops the other."""
+    Path("copy").mkdir()
+    shutil.copy("ledgers/people.ledger", "copy/people.ledger")
+    predict(agt, listed, "ledger=people", "mechanism.eps=0.02").ended(0)
+    predict(agt, listed, "ledger=copy/people.ledger", "mechanism.eps=0.03").ended(3, "people")
+    Path("ledgers").rename("archive")
+    predict(agt, listed, "ledger=copy/people.ledger", "mechanism.eps=0.03").ended(0)
+    Path("archive").rename("ledgers")
+    predict(agt, listed, "ledger=people", "mechanism.eps=0.04").ended(3, "copy/people.ledger")
+    agt("ledger", "show", "people").ended(3, "copy/people.ledger")
 
 
 def test_a_list_that_cannot_be_written_is_said(

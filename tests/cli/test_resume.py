@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from agt import provenance
+from agt.data import encoding
 from agt.errors import ConfigError
 from agt.training.checkpoint import CheckpointFolder
 from agt_cli.cli import main
@@ -29,7 +30,8 @@ TIMES = {
     *("report.md", "report.html", "manifest.json", "spent.json"),
 }
 OFTEN = "compute.checkpoint_seconds=1e-6"
-BOXES = (*TINY, OFTEN, "training.epochs=6", "training.momentum=0.9", "training.chosen_on=public")
+LONGER = [word.replace("training.epochs=1", "training.epochs=6") for word in TINY]
+BOXES = (*LONGER, OFTEN, "training.momentum=0.9", "training.chosen_on=public")
 HEAD = (
     "dataset=digits",
     "training=generic",
@@ -324,12 +326,17 @@ def test_another_version_another_machine_another_thread_other_settings(
     assert agt("train", f"resume={run}", "-q").code == 0, "none of them did any harm"
 
 
-def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
+@pytest.mark.parametrize("held", ["array", "codes"])
+def test_changed_data_is_refused(
+    held: str, agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is held as codes is known by its mark, before its digest is computed."""
+    monkeypatch.setattr(encoding, "ARRAY_BYTES", 0 if held == "codes" else 2**40)
     frame = pd.DataFrame(
         {"a": [i % 17 for i in range(80)], "y": ["yes" if i % 17 > 8 else "no" for i in range(80)]}
     )
     frame.to_csv("rows.csv", index=False)
-    table = (
+    settings = (
         "dataset=table",
         "dataset.path=rows.csv",
         "dataset.label=y",
@@ -337,13 +344,16 @@ def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
         "data_dir=.",
     )
     more = ("certificate=box", "training=generic", "training.epochs=6", "kgrid.max=2", OFTEN)
-    run = stopped(agt, stop, *table, *more)
+    run = stopped(agt, stop, *settings, *more)
+    named = str(told(run, "env.json")["data_digest"])
+    assert named.startswith("codes:") == (held == "codes")
     frame.iloc[:-1].to_csv("rows.csv", index=False)
     agt("train", f"resume={run}").ended(2, "data_digest was")
     frame.to_csv("rows.csv", index=False)
     Path("moved").mkdir()
     Path("rows.csv").rename("moved/rows.csv")
     agt("train", f"resume={run}", "data_dir=moved", "-q").ended(0)
+    assert re.fullmatch("[0-9a-f]{32}", str(told(run, "env.json")["data_digest"]))
 
 
 # -- private noise: one draw, one release

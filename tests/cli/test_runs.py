@@ -142,3 +142,52 @@ def test_readers_take_the_digest_of_the_run_that_they_may_read(
         == f"sha256:{own}"
     )
     agt(command, f"run={trained}", f"digest={given}", *READERS[command]).ended(2, words)
+
+
+OWN_FILES = {"config.yaml": "mine: 1\n", "env.json": "{}", "report.md": "my notes\n"}
+
+
+@pytest.mark.parametrize("name", OWN_FILES)
+@pytest.mark.parametrize("command", ["train", "certify", "predict", "unlearn", "plan"])
+def test_a_folder_with_files_of_the_users_own_is_refused_and_left_as_it_was(
+    agt: Agt, trained: Path, command: str, name: str
+) -> None:
+    """Whatever a record would write there would replace them, and a refused one would delete it."""
+    own = Path("own")
+    own.mkdir()
+    (own / name).write_text(OWN_FILES[name])
+    Path("ids.txt").write_text("nobody\n")
+    settings = {
+        "train": TINY,
+        "unlearn": (f"run={trained}", "ids=ids.txt"),
+    }
+    more = settings.get(command, (f"run={trained}",))
+    if command == "predict":
+        more = (*more, "mechanism.eps=0.1", "force=true")
+    agt(command, *more, f"hydra.run.dir={own}", "-q").ended(2, name)
+    assert [(path.name, path.read_text()) for path in own.iterdir()] == [(name, OWN_FILES[name])]
+
+
+def test_a_refused_erasure_leaves_an_empty_folder_of_the_users_own(agt: Agt, trained: Path) -> None:
+    Path("own").mkdir()
+    Path("ids.txt").write_text("nobody\n")
+    agt("unlearn", f"run={trained}", "ids=ids.txt", "hydra.run.dir=own", "-q").ended(2, "ids.txt")
+    assert list(Path("own").iterdir()) == []
+    agt("unlearn", f"run={trained}", "ids=ids.txt", "hydra.run.dir=new", "-q").ended(2, "ids.txt")
+    assert not Path("new").exists()
+
+
+def test_a_run_begins_in_a_folder_in_which_a_killed_one_left_only_its_lock(agt: Agt) -> None:
+    Path("left").mkdir()
+    Path("left/lock").touch()
+    agt("train", *TINY, "hydra.run.dir=left", "-q").ended(0)
+
+
+def test_a_sweep_does_not_overwrite_a_table_of_the_users_own(agt: Agt) -> None:
+    own = Path("own/sweep.csv")
+    own.parent.mkdir()
+    own.write_text("a,b\n1,2\n")
+    sweep = ("train", "-m", *TINY, "training.seed=0,1", "hydra.sweep.dir=own", "-q")
+    agt(*sweep).ended(2, str(own))
+    assert own.read_text() == "a,b\n1,2\n"
+    assert [path.name for path in own.parent.iterdir()] == ["sweep.csv"]

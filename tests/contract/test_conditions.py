@@ -17,7 +17,7 @@ from records import as_fact_with_text
 import agt
 import agt_cli
 from agt.certificates.conditions import Condition, symmetric_fact
-from agt.data.labelled import Declared, dataset_of
+from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
 from agt.facts import Fact
 from agt.models.box import box_facts
@@ -92,7 +92,7 @@ def test_a_dataset_rests_on_the_facts_that_are_listed(name: str, tmp_path: Path)
 
 def test_arrays_of_which_nothing_is_declared_rest_on_nothing_that_is_held() -> None:
     example = test_models.EXAMPLES["box"]
-    dataset, _ = dataset_of(example.x, example.y, Declared(), units=example.y)
+    dataset, _ = dataset_from_arrays(example.x, example.y, Declared(), units=example.y)
     assert listed((*dataset.selection.facts, *dataset.preprocessing.facts)) == LISTED["undeclared"]
 
 

@@ -26,7 +26,7 @@ from agt.errors import ConfigError
 from agt.facts import evidence, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.judging import claim
+from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.mechanism import MECHANISMS, Epsilon, Mechanism, Need
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
@@ -270,7 +270,9 @@ def bad_evidence_is_refused(kind: Kind) -> None:
 
 def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
     mechanism, relation = usual(kind), RelationConfig("add_remove")
-    assert claim(HELD, relation, mechanism).text.startswith(f"{mechanism.guarantee} per query")
+    assert judge_claim(HELD, relation, mechanism).text.startswith(
+        f"{mechanism.guarantee} per query"
+    )
     for letter in "abcdefg":
         less = tuple(
             replace(c, evidence=evidence(not_held("own_words", text="it does not")))
@@ -279,10 +281,10 @@ def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
             for c in HELD
         )
         if letter not in REQUIRED_CONDITIONS[kind.needs]:
-            assert claim(less, relation, mechanism).proved, letter
+            assert judge_claim(less, relation, mechanism).proved, letter
             continue
         with pytest.raises(ConfigError, match=f"condition {letter}"):
-            claim(less, relation, mechanism)
+            judge_claim(less, relation, mechanism)
 
 
 def claims_need_a_relation_that_the_evidence_covers(kind: Kind) -> None:
@@ -291,10 +293,10 @@ def claims_need_a_relation_that_the_evidence_covers(kind: Kind) -> None:
         radius = 0.1 if ENTRIES[name].takes_radius else None
         config, mechanism = RelationConfig(name, radius=radius), usual(kind)  # type: ignore[arg-type]
         if not relation.reason_not_releasable:
-            assert claim(HELD, config, mechanism).proved
+            assert judge_claim(HELD, config, mechanism).proved
             continue
         with pytest.raises(ConfigError, match=f"relation={name}"):
-            claim(HELD, config, mechanism)
+            judge_claim(HELD, config, mechanism)
 
 
 CHECKS = (

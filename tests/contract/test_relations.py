@@ -22,7 +22,7 @@ from agt.relations.mean import MeanRelation
 from agt.relations.names import ENTRIES
 from agt.relations.relation import BoundSums, Edit as RelationEdit, Relation
 from agt.relations.remove import Remove
-from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
+from agt.settings import MAX_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt.training.loop import TrainingRun
@@ -255,9 +255,7 @@ def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhe
 ) -> None:
     radius = 0.25 if ENTRIES[name].takes_radius else None
     assert RelationConfig(name, radius=radius).radius == radius
-    assert ("0.25" in RELATIONS[name].describe_edits_within_k(1, 0.25)) == ENTRIES[
-        name
-    ].takes_radius
+    assert ("0.25" in RELATIONS[name].describe_neighbours(1, 0.25)) == ENTRIES[name].takes_radius
     with pytest.raises(ConfigError, match=r"relation\.radius"):
         RelationConfig(name, radius=None if radius else 0.25)
 
@@ -330,12 +328,12 @@ def test_larger_means_are_never_smaller_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["add_remove", "remove", "substitute"])
-@pytest.mark.parametrize("r", [MOST_ROWS - 1, MOST_ROWS])
+@pytest.mark.parametrize("r", [MAX_ROWS - 1, MAX_ROWS])
 def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) -> None:
     """A batch of 2^30 records at the clip level, 2^30 rows at stake: the numerators are those of
     whole numbers.
     """
-    rule, batch = RELATIONS[name], MOST_ROWS
+    rule, batch = RELATIONS[name], MAX_ROWS
     for bound in (QUANTA, QUANTA - 1, -QUANTA):
         total, kept = batch * bound, min(r, batch) * bound
         extremes = (max(kept, 0), min(kept, 0)) if rule.caps_at_zero else (kept, kept)
@@ -374,9 +372,9 @@ def test_numbers_beyond_53_bits_keep_their_order() -> None:
 
 def test_more_rows_at_stake_than_sums_are_proved_for_are_refused() -> None:
     rows_at_stake = RELATIONS["add_remove"].rows_at_stake
-    assert rows_at_stake((0, 2**10), 2**20) == [0, MOST_ROWS]
+    assert rows_at_stake((0, 2**10), 2**20) == [0, MAX_ROWS]
     for ks, unit_rows in (
-        ((0, 1), MOST_ROWS + 1),
+        ((0, 1), MAX_ROWS + 1),
         ((2**10 + 1,), 2**20),
         ((1, 2), 2**34),
         ((10**30,), 10**30),

@@ -23,7 +23,7 @@ import agt
 import agt_audit
 import agt_cli
 from agt.api import fit, load
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.errors import AgtError, ConfigError
 from agt.facts import evidence, not_held
 from agt.fitted import Fitted

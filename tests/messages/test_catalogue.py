@@ -113,7 +113,7 @@ train model.hidden=3 | 2 | model.hidden: expected a list, got 3: give model.hidd
 train model.hidden=[0] | 2 | model.hidden.0:
 train model.hidden=[1000000000] | 2 | model.hidden.0: | 16777216
 train model.activation=gleu | 2 | did you mean 'gelu'
-train model=custom model._target_=no.such | 2 | model._target_: cannot import 'no.such'
+train model=custom model._target_=no.such | 2 | model._target_=no.such | There is no module no
 train kgrid.max=-1 | 2 | kgrid.max:
 train kgrid.max=1000000 | 2 | kgrid: max=1000000 | 65537
 train kgrid.max=1.5 | 2 | kgrid.max: expected a whole number
@@ -540,10 +540,10 @@ data inspect @ok.csv label=z | 2 | no column 'z', but the setting label names it
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
 data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict | No dataset configuration was written | give label=NAME (likely: 'a', 'b')
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
-start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
-start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
-start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | id=COLUMN or none
-start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=COLUMN (y?)
+start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | purpose=both eps=1
+start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=both eps=2
+start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=y id=none
+start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=y id=none | 'y' is proposed, because
 start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', but the setting label names it
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
@@ -655,7 +655,7 @@ data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
 data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: there is no column or key 'text'
 data prepare amex | 4 | train_data.csv does not exist | kaggle
 start @no.csv | 4 | no.csv
-start @ok.csv | 2 | this terminal is not interactive | public=yes, no or some of | answers=FILE.yaml
+start @ok.csv | 2 | this terminal is not interactive | public=no | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
 start @twices.csv | 4 | twices.csv does not exist | did you mean | twice.csv'?
 data inspect @empty.csv | 2 | empty.csv

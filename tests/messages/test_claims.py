@@ -8,7 +8,7 @@ from conditions import HELD, without
 from agt import sentences
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Claim
-from agt.mechanisms.judging import claim
+from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.published import SmoothCauchy
@@ -20,46 +20,46 @@ RESPONSE = RandomizedResponse(eps=0.1)
 
 CLAIMS = [
     (
-        claim(HELD, ADD_REMOVE, RESPONSE),
+        judge_claim(HELD, ADD_REMOVE, RESPONSE),
         "0.1-differentially private per query for add_remove neighbours (one record added or "
         "removed)",
     ),
     (
-        claim(HELD, RelationConfig("add_remove", 3), GaussianMargin(mu=0.07)),
+        judge_claim(HELD, RelationConfig("add_remove", 3), GaussianMargin(mu=0.07)),
         "0.07-Gaussian differentially private per query for add_remove neighbours "
         "(one unit of up to 3 records added or removed)",
     ),
     (
-        claim(HELD, RelationConfig("substitute"), RESPONSE),
+        judge_claim(HELD, RelationConfig("substitute"), RESPONSE),
         "one record replaced by another",
     ),
     (
-        claim(HELD, RelationConfig("paper_privacy"), RESPONSE),
+        judge_claim(HELD, RelationConfig("paper_privacy"), RESPONSE),
         "one record removed and, at the same time, one added",
     ),
     (
-        claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
+        judge_claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
         "NO PROOF OF PRIVACY, because conditions a, c are not met",
     ),
     (
-        claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
+        judge_claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
         "condition b is not met",
     ),
     (
-        claim(without("c"), ADD_REMOVE, RandomizedResponse(eps=20.0), "paper"),
+        judge_claim(without("c"), ADD_REMOVE, RandomizedResponse(eps=20.0), "paper"),
         "NO PROOF OF PRIVACY, because condition c is not met. The mechanism's paper claims: "
         "20-differentially private per query",
     ),
     (
-        claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
+        judge_claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
         "Although this release does not require a proof, its guarantee is proved",
     ),
     (
-        claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),
+        judge_claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),
         "NO PROOF OF PRIVACY, because the published stable distance",
     ),
     (
-        claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER),
+        judge_claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER),
         "50-differentially private for the single published number for add_remove neighbours",
     ),
 ]
@@ -71,7 +71,7 @@ def test_claims_say_what_is_proved(made: Claim, sentence: str) -> None:
 
 
 def test_a_simulation_says_of_each_line_what_it_would_be() -> None:
-    words = replace(claim(HELD, ADD_REMOVE, RESPONSE), simulated=True).lines()
+    words = replace(judge_claim(HELD, ADD_REMOVE, RESPONSE), simulated=True).lines()
     assert words[0].startswith("SIMULATION")
     assert all(line.startswith("without a seed, this would hold: ") for line in words[1:])
 
@@ -82,13 +82,13 @@ def test_a_claim_without_recorded_reasons_says_that_nothing_is_proved() -> None:
 
 
 def test_what_is_spent() -> None:
-    one_number = claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER)
+    one_number = judge_claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER)
     assert one_number.total_sentences == ["in all: 50-differentially private"]
 
 
 @pytest.mark.parametrize("letter", "abcdefg")
 def test_a_refusal_says_which_condition_does_not_hold_and_why(letter: str) -> None:
     with pytest.raises(ConfigError) as error:
-        claim(without(letter), ADD_REMOVE, RESPONSE)
+        judge_claim(without(letter), ADD_REMOVE, RESPONSE)
     sentence = f"condition {letter} (name of {letter}) is not met: why not {letter}"
     assert sentence in str(error.value)

@@ -7,8 +7,8 @@ from agt.relations import RELATIONS
 
 @pytest.mark.parametrize("name", RELATIONS)
 def test_its_words_say_what_one_k_is(name: str) -> None:
-    assert "up to k records" in RELATIONS[name].describe_edits_within_k(1)
-    assert "up to k units of at most 3 records each" in RELATIONS[name].describe_edits_within_k(3)
+    assert "up to k records" in RELATIONS[name].describe_neighbours(1)
+    assert "up to k units of at most 3 records each" in RELATIONS[name].describe_neighbours(3)
     assert "one record " in RELATIONS[name].describe_edit(1)
     assert "one unit of up to 3 records " in RELATIONS[name].describe_edit(3)
 
@@ -28,6 +28,6 @@ def test_flip_says_that_features_are_not_protected() -> None:
 
 
 def test_a_ball_of_labels_or_features_says_what_changes() -> None:
-    assert "with changed labels" in RELATIONS["flip"].describe_edits_within_k(1)
-    ball = RELATIONS["perturb"].describe_edits_within_k(1, radius=0.05)
+    assert "with changed labels" in RELATIONS["flip"].describe_neighbours(1)
+    ball = RELATIONS["perturb"].describe_neighbours(1, radius=0.05)
     assert "with changed features, each feature by at most 0.05" in ball

@@ -12,7 +12,7 @@ import pytest
 
 from agt.api import fit
 from agt.certificates.votes import certified_vote
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.errors import UnsoundError
 from agt.facts import declared, not_held
 from agt.fitted import Fitted

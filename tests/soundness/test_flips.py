@@ -19,7 +19,7 @@ import agt
 from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
-from agt.data.labelled import Declared, dataset_of
+from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.data.records import Records
 from agt.data.table import Table
 from agt.errors import ConfigError, UnsoundError
@@ -244,7 +244,7 @@ def test_a_flip_renames_nobody_and_leaves_all_other_members_as_they_were() -> No
         assert np.array_equal(mine.problem.dataset.train.ids, theirs.problem.dataset.train.ids)
         changed = (mine.weight != theirs.weight).flatten(1).any(dim=1)
         assert int(changed.sum()) == 1
-    with_labels, _ = dataset_of(x, y, declared)
+    with_labels, _ = dataset_from_arrays(x, y, declared)
     assert not np.array_equal(with_labels.train.ids, mine.problem.dataset.train.ids)
 
 
@@ -252,7 +252,10 @@ def test_arrays_are_named_without_labels() -> None:
     x, y, _ = universe(9, 3)
     x[4] = x[2]
     declared = agt.Declared(classes=[0, 1, 2], size=9)
-    read = [dataset_of(x, labels, declared, label_free=True)[0] for labels in (y, y[::-1], y * 0)]
+    read = [
+        dataset_from_arrays(x, labels, declared, label_free=True)[0]
+        for labels in (y, y[::-1], y * 0)
+    ]
     assert all(read[0].same_records(other) for other in read)
     assert len(set(read[0].train.ids.tolist())) == 9
 
@@ -297,7 +300,8 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
     """
     x, y = np.zeros((6, 1)), np.array([0, 1, 0, 1, 0, 1])
     (many, _), (few, _) = (
-        dataset_of(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True) for at in (0, 1)
+        dataset_from_arrays(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True)
+        for at in (0, 1)
     )
     ids = dict(zip(many.train.ids, many.train.labels, strict=True))
     assert all(

@@ -14,7 +14,7 @@ import torch
 from joblib import parallel_config
 
 from agt.api import fit
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.data.records import UNANSWERED
 from agt.errors import CheckError
 from agt.fitted import Fitted

@@ -20,7 +20,7 @@ from agt.bounds.layer_rule import Gradient
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.kernels.select import load_kernel
-from agt.mechanisms.judging import claim
+from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS
@@ -295,7 +295,7 @@ def test_nothing_is_released_by_it() -> None:
     assert [c.letter for c in model.conditions if not c.held] == ["d"]
     for accounting in ("rigorous", "paper"):
         with pytest.raises(ConfigError, match="relation=perturb"):
-            claim(
+            judge_claim(
                 model.conditions,
                 model.problem.settings.relation,
                 RandomizedResponse(eps=1.0),

@@ -18,12 +18,14 @@ from torch import nn
 import agt
 from agt.data.digests import fingerprint
 from agt.errors import DataError
+from agt.fit_problem import NETWORK_FORM
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.heads import describe_layers, from_layers
 from agt.training.loop import Progress
 from agt_audit.neighbours import neighbour_of, without
 from agt_audit.shadows import Pool
+from agt_cli.networks import FORM
 
 RNG = np.random.default_rng(7)
 Y = np.arange(60) % 2
@@ -172,6 +174,13 @@ NETWORKS = [
         "layer 1 (LayerNorm)",
     ),
     (nn.Sequential(nn.Linear(3, 5)), "loss=cross_entropy"),
+    (nn.Sequential(nn.Linear(3, 1)), "nn.Linear(3, 2) as the last layer, or give loss=binary_cro"),
+    (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "leave out what follows the last nn.Linear"),
+    (nn.Linear(3, 2), "nn.Sequential(Linear(in_features=3, out_features=2"),
+    (nn.Sequential, "network=Sequential()"),
+    (lambda: OWN, "network=make_net()"),
+    ("my_net.make_net", "and not its name"),
+    (64, "network=(64,)"),
     (nn.Sequential(nn.Linear(4, 2)), "(3,)"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [
@@ -183,8 +192,8 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"network": OWN, "certificate": "erm"}, "certificate=erm"),
     ({"members": 2, "declared": None}, "declared=agt.Declared(size="),
     ({"chosen_on": "public"}, "declared=agt.Declared(settings=True)"),
-    ({"network": (4,)}, "epochs=, lr=, clip="),
-    ({"network": OWN, "epochs": 4}, "lr=, clip="),
+    ({"network": (4,)}, "agt.fit(x, y, network=(4,), epochs=4, lr=1, clip=0.1, ks=5)"),
+    ({"network": OWN, "epochs": 7}, "agt.fit(x, y, network=network, epochs=7, lr=1, clip=0.1, ks"),
     ({"network": (4,), "activation": "swish"}, "activation: unknown value 'swish'"),
     ({"ks": -1}, "ks"),
     ({"ks": True}, "ks: expected a number"),
@@ -226,6 +235,15 @@ def test_what_cannot_be_trained_is_refused_by_name_and_row(
         fit(**settings)
 
 
+def test_the_line_for_a_network_trains_and_has_the_numbers_of_the_command_line() -> None:
+    typed_names = {"clip": "clip_elementwise"}
+    words = {
+        f"training.{typed_names.get(name, name)}={value}" for name, value in NETWORK_FORM.items()
+    }
+    assert words == {*FORM.values()}
+    assert fit(network=(4,), **NETWORK_FORM, ks=5).certify(X).labels.shape == (60,)
+
+
 @pytest.mark.parametrize(
     "said",
     [{"size": 0}, {"size": 60.0}, {"size": True}, {"size": 2**31}, {"features": "no"}, {"ids": 1}],
@@ -233,6 +251,44 @@ def test_what_cannot_be_trained_is_refused_by_name_and_row(
 def test_a_declaration_that_says_nothing_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises(agt.ConfigError, match=rf"declared\.{next(iter(said))}="):
         agt.Declared(**said)
+
+
+def test_distances_that_the_grid_cuts_off_are_marked_as_censored() -> None:
+    short = fit(network=(4,), ks=1, **STEPS).certify(X)
+    longer = fit(network=(4,), ks=6, **STEPS).certify(X)
+    assert np.array_equal(short.censored, short.stable_distance == 1)
+    assert longer.stable_distance[short.censored].max() > 1, "no distance is cut off at 1"
+    assert "are at least 1, the end of the grid (censored)" in repr(short)
+    assert not fit().certify(X).censored.any(), "a formula knows every k"
+
+
+@pytest.mark.parametrize(("training_scale", "warns"), [(1.0, True), (100.0, False)])
+def test_a_loaded_model_warns_of_large_queries_only_if_its_training_records_were_smaller(
+    training_scale: float, warns: bool, tmp_path: Path
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agt.Doubtful)
+        digest = fit(x=X * training_scale).save(tmp_path / "model")
+    model = agt.load(tmp_path / "model", digest)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.predict(QUERIES * 100)
+    assert ["as the training records were scaled" in str(each.message) for each in caught] == (
+        [True] if warns else []
+    )
+
+
+def test_a_model_that_an_earlier_version_saved_warns_of_large_queries_with_the_exception(
+    tmp_path: Path,
+) -> None:
+    fit().save(tmp_path / "model")
+    description = tmp_path / "model" / "model.json"
+    content = json.loads(description.read_text())
+    del content["large_features"]
+    description.write_text(json.dumps(content))
+    reseal(tmp_path / "model")
+    with pytest.warns(agt.Doubtful, match="unless the training records were as large"):
+        agt.load(tmp_path / "model").predict(QUERIES * 100)
 
 
 def test_progress_is_told_to_whoever_asks() -> None:

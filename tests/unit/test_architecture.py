@@ -64,7 +64,7 @@ ROOMS = (
             "agt_cli.completion",
         ),
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
-        *("agt_cli.networks", "agt_cli.renamed", "agt_cli.command_settings"),
+        *("agt_cli.networks", "agt_cli.own_network", "agt_cli.renamed", "agt_cli.command_settings"),
         "agt_cli.ledger_files",
         "agt_cli.typed_ranges",
     ),

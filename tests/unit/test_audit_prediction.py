@@ -9,7 +9,7 @@ import pytest
 
 from agt.api import fit
 from agt.data.ids import CONTENT
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.labelling import Labelling
@@ -17,8 +17,8 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
-from agt_audit.estimates import Claimed, Mistakes
-from agt_audit.events import LabelEvent, event_of, event_of_sum
+from agt_audit.estimates import Claimed, Mistakes, label_event
+from agt_audit.events import AnswerEvent, event_of, event_of_sum
 from agt_audit.neighbours import retrained, without
 from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import (
@@ -45,13 +45,13 @@ def response(eps: float, labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("labels", [2, 5])
 def test_an_event_loses_what_the_mechanism_does(labels: int) -> None:
     event = event_of(*response(1.5, labels))
-    assert event.labels == (0,)
+    assert event.one.holds(np.arange(labels)).tolist() == [True, *[False] * (labels - 1)]
     assert event.loss(ONE) == pytest.approx(1.5)
     assert event_of(*response(0.0, labels)).loss(ONE) == 0
 
 
 def test_mistakes_are_counted_by_trial() -> None:
-    event = LabelEvent((1,), answers=2, minimum=2, alarm=0.1, hit=0.5)
+    event = AnswerEvent(label_event((1,)), alarm=0.1, hit=0.5, answers=2, minimum=2)
     mistakes = event.mistakes(np.array([1, 1, 1, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0, 0, 1]))
     assert mistakes == Mistakes(alarms=1, trials_without=3, misses=1, trials_with=3)
 

@@ -13,7 +13,7 @@ import pytest
 from synthetic import ball
 
 from agt.api import fit
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.measurement import Measurement, TableValues

@@ -55,7 +55,7 @@ def test_what_is_not_claimed_is_reported() -> None:
     finding = gaussians(5.0, void, rng)
     assert finding.outcome is Outcome.REPORTED
     assert "simulation" in finding.meaning
-    flawed = MeanModel(0, reused=True)
+    flawed = MeanModel(0, lambda rows: rows[:0])
     oblivious = replace(CLOSE, adaptive=False)
     findings, trials = audit_unlearning(
         "loss", flawed.begin, flawed.retrained, [looking()], lambda: oblivious, DRAWS

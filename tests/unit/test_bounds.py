@@ -241,7 +241,7 @@ def linear() -> nn.Linear:
     ("head", "message"),
     [
         (nn.Sequential(linear(), nn.Mish()), r"layer 1 .Mish\)"),
-        (nn.Sequential(linear(), nn.ReLU6(), linear()), r"\(ReLU6\).*'ReLU'"),
+        (nn.Sequential(linear(), nn.ReLU6(), linear()), r"\(ReLU6\)\. Use nn\.ReLU"),
         (nn.Sequential(Doubled(2, 2)), "cannot compute bounds through layer"),
         (nn.Sequential(nn.Sequential(linear())), "cannot compute bounds through layer"),
         (
@@ -277,6 +277,45 @@ def linear() -> nn.Linear:
 )
 def test_a_layer_without_a_rule_is_refused(head: nn.Sequential, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
+        rules_for(head)
+
+
+@pytest.mark.parametrize(
+    ("layer", "instead"),
+    [
+        (nn.Softmax(1), "the loss contains it"),
+        (nn.BatchNorm1d(2), "public constants"),
+        (nn.LayerNorm(2), "public constants"),
+        (nn.Dropout(), "weight_decay"),
+        (nn.SiLU(), "nn.ReLU"),
+        (nn.ELU(), "nn.ReLU"),
+        (nn.MaxPool2d(2), "nn.AvgPool2d"),
+        (nn.AdaptiveAvgPool2d(1), "nn.AvgPool2d"),
+        (nn.Embedding(2, 2), "categories"),
+        (nn.LSTM(2, 2), "encoder"),
+        (nn.MultiheadAttention(2, 1), "encoder"),
+        (nn.Conv1d(1, 1, 1), "nn.Conv2d"),
+        (nn.Identity(), "changes nothing"),
+        (nn.LazyLinear(2), "nn.Linear"),
+        (Doubled(2, 2), "nn.Linear itself"),
+        (nn.PixelShuffle(2), "layers that have a rule"),
+    ],
+)
+def test_a_layer_without_a_rule_is_refused_with_what_to_use_instead(
+    layer: nn.Module, instead: str
+) -> None:
+    with pytest.raises(ConfigError, match=instead):
+        rules_for(nn.Sequential(linear(), layer))
+
+
+def test_softmax_between_layers_is_no_output_that_the_loss_contains() -> None:
+    with pytest.raises(ConfigError, match=r"nn\.ReLU"):
+        rules_for(nn.Sequential(linear(), nn.Softmax(1), linear()))
+
+
+def test_all_layers_without_a_rule_are_named_at_once() -> None:
+    head = nn.Sequential(linear(), nn.BatchNorm1d(2), nn.Dropout(), linear(), nn.Dropout())
+    with pytest.raises(ConfigError, match=r"layer 1 .*layer 2 .* and layer 4 "):
         rules_for(head)
 
 

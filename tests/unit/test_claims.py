@@ -220,6 +220,7 @@ def test_what_must_stay_at_home_has_no_entry() -> None:
                 "curve",
                 "first_entry",
                 "ledger",
+                "elsewhere",
             ),
         },
         "LedgerState": {"tables", "moved", "declared", "second_head"},

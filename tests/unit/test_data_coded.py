@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from agt.certificates.stability import certify_linear, labels_from_codes
-from agt.data import table
+from agt.data import encoding as encoding_module
 from agt.data.arrays import Mapped, as_array
 from agt.data.coded import CodedFeatures, Lookup, RowLookup
 from agt.data.dataset import Dataset
+from agt.data.encoding import Encoding
 from agt.data.records import DataError, Records, records
-from agt.data.table import Encoding, Table
+from agt.data.table import Table
 from agt.data.target import ClassTarget
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
@@ -49,8 +50,8 @@ def both(missing: bool, rows: int = 600) -> tuple[np.ndarray, CodedFeatures]:
     encoding = Encoding(LIMITS, LISTED, bins=20, indicator=missing)
     numbers, words = content(rows, missing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "ARRAY_BYTES", 0)
-        coded = encoding.of_many(numbers, words)
+        patch.setattr(encoding_module, "ARRAY_BYTES", 0)
+        coded = encoding.encode_compactly(numbers, words)
     assert isinstance(coded, CodedFeatures)
     return encoding(numbers, words), coded
 
@@ -147,15 +148,15 @@ def test_nothing_is_written_into_codes(write: Callable[[Any], object]) -> None:
 def test_a_table_that_a_byte_does_not_tell_is_an_array(
     encoding: Encoding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "ARRAY_BYTES", 0)
+    monkeypatch.setattr(encoding_module, "ARRAY_BYTES", 0)
     numbers, words = content(20, missing=True)
     words = words[:, : len(encoding.listed)]
-    assert isinstance(encoding.of_many(numbers, words), np.ndarray)
+    assert isinstance(encoding.encode_compactly(numbers, words), np.ndarray)
 
 
 def test_a_small_table_is_an_array() -> None:
     encoding = Encoding(LIMITS, LISTED, bins=20)
-    assert isinstance(encoding.of_many(*content(20, missing=False)), np.ndarray)
+    assert isinstance(encoding.encode_compactly(*content(20, missing=False)), np.ndarray)
 
 
 @pytest.mark.parametrize("radius", [None, 0.5, 100.0])
@@ -292,9 +293,9 @@ def loaded_both_ways(
         bins=20,
         missing="indicator" if missing else "error",
     )
-    monkeypatch.setattr(table, "ARRAY_BYTES", 2**40)
+    monkeypatch.setattr(encoding_module, "ARRAY_BYTES", 2**40)
     held_as_array = source.load()
-    monkeypatch.setattr(table, "ARRAY_BYTES", 0)
+    monkeypatch.setattr(encoding_module, "ARRAY_BYTES", 0)
     held_as_codes = source.load()
     assert isinstance(held_as_array.train.features, np.ndarray)
     assert isinstance(held_as_codes.train.features, CodedFeatures)

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.embeddings import Embeddings, public_digest
-from agt.data.labelled import Declared, class_indices, dataset_of
+from agt.data.in_memory import Declared, dataset_from_arrays
+from agt.data.labelled import class_indices
 from agt.data.records import UNLABELLED
 from agt.errors import DataError
 from agt.facts import Standing
@@ -99,7 +100,7 @@ def test_ids_do_not_depend_on_the_precision_that_another_record_brings(
             .load()
             .train
         )
-        train = dataset_of(x, y, Declared())[0].train if memory else train
+        train = dataset_from_arrays(x, y, Declared())[0].train if memory else train
         kept.append(set(train.ids.tolist()))
     assert wider.dtype == np.float64
     assert kept[0] == kept[1]

@@ -65,23 +65,26 @@ def test_rows_may_be_deleted_or_not(
     deleted = load_without_erased(
         table(settings, without=tuple(with_rows.erased.ids)), gone(*names)
     )
-    assert deleted.rest.digest == with_rows.rest.digest
-    assert deleted.rest.settled == with_rows.rest.settled
+    assert deleted.remaining.digest == with_rows.remaining.digest
+    assert deleted.remaining.settled == with_rows.remaining.settled
     assert not len(deleted.erased)
-    assert (len(with_rows.rest.train), len(with_rows.rest.test)) == (30 - len(with_rows.erased), 10)
-    assert not set(with_rows.rest.train.ids) & {*names}
+    assert (len(with_rows.remaining.train), len(with_rows.remaining.test)) == (
+        30 - len(with_rows.erased),
+        10,
+    )
+    assert not set(with_rows.remaining.train.ids) & {*names}
 
 
 def test_a_range_read_off_the_records_is_read_off_those_that_stay(
     table: Callable[..., Table],
 ) -> None:
     parted = load_without_erased(table(FOUND), gone("p00"))
-    assert parted.rest.settled["ranges"] == {"age": (21.0, 58.0)}
+    assert parted.remaining.settled["ranges"] == {"age": (21.0, 58.0)}
     assert parted.untouched.standing is Standing.VOID
     assert parted.untouched.code == "erased_decided_constants"
     filtered = table(FOUND).load()
     kept = replace(filtered, train=filtered.train.take(filtered.train.ids != "p00"))
-    assert kept.digest != parted.rest.digest  # what taking rows out afterwards would give
+    assert kept.digest != parted.remaining.digest  # what taking rows out afterwards would give
 
 
 def test_untouched_where_constants_were_compared(table: Callable[..., Table]) -> None:
@@ -108,7 +111,7 @@ def test_what_was_marked_as_read_off_the_records_is_never_untouched(
     deleted = load_without_erased(
         table({**STATED, "from_data": ("age",)}, without=("p01",)), gone("p01")
     )
-    assert deleted.rest.digest == parted.rest.digest  # the range itself is written down
+    assert deleted.remaining.digest == parted.remaining.digest  # the range itself is written down
 
 
 def test_a_class_that_goes_with_its_last_record(table: Callable[..., Table]) -> None:
@@ -116,9 +119,9 @@ def test_a_class_that_goes_with_its_last_record(table: Callable[..., Table]) -> 
     parted = load_without_erased(
         table(FOUND, people=people), gone("p39")
     )  # the only one that is very rich
-    assert parted.rest.classes == ("no", "yes")
+    assert parted.remaining.classes == ("no", "yes")
     assert parted.untouched.standing is Standing.VOID
-    assert load_without_erased(table(STATED, people=people), gone("p39")).rest.classes == (
+    assert load_without_erased(table(STATED, people=people), gone("p39")).remaining.classes == (
         "no",
         "yes",
         "very",
@@ -143,16 +146,16 @@ def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
         match=r"\b1\b.*\b2\b.*\bid\b",
     ):
         load_without_erased(source, gone(copies[0]))
-    last = load_without_erased(source, gone(*copies[2:])).rest
+    last = load_without_erased(source, gone(*copies[2:])).remaining
     people.drop(index=[5, 6]).to_csv(path, index=False)
-    assert load_without_erased(source, gone(*copies[2:])).rest.digest == last.digest
+    assert load_without_erased(source, gone(*copies[2:])).remaining.digest == last.digest
     assert {*copies[:2]} <= {*last.train.ids}
     people = pd.DataFrame(rows, columns=["age", "rich"]).assign(part=["train"] * 8 + ["test"] * 2)
     people.to_csv(path, index=False)
     of_both = source.load().train.ids[3]  # rows 4 and 9 are the same, and the second is for testing
-    rest = load_without_erased(source, gone(of_both)).rest
+    rest = load_without_erased(source, gone(of_both)).remaining
     people.drop(index=[3]).to_csv(path, index=False)
-    assert load_without_erased(source, gone(of_both)).rest.digest == rest.digest
+    assert load_without_erased(source, gone(of_both)).remaining.digest == rest.digest
 
 
 def test_vectors_whose_center_is_public(tmp_path: Path) -> None:
@@ -176,7 +179,7 @@ def test_vectors_whose_center_is_public(tmp_path: Path) -> None:
     }
     np.savez(path, **arrays)
     source = Embeddings(**settings, public_scaling=True)
-    both = [load_without_erased(source, gone("101")).rest.digest]
+    both = [load_without_erased(source, gone("101")).remaining.digest]
     # nobody said whose mean it is
     assert (
         load_without_erased(Embeddings(**settings), gone("101")).untouched.standing is Standing.VOID
@@ -187,7 +190,7 @@ def test_vectors_whose_center_is_public(tmp_path: Path) -> None:
             name: np.delete(array, 1, 0) if name != "c" else array for name, array in arrays.items()
         },
     )
-    both.append(load_without_erased(source, gone("101")).rest.digest)
+    both.append(load_without_erased(source, gone("101")).remaining.digest)
     assert both[0] == both[1] == source.load().digest
     assert load_without_erased(source, gone("101")).untouched.standing is Standing.DECLARED
 
@@ -197,9 +200,9 @@ def test_a_source_that_knows_nothing_of_it() -> None:
     loaded = source.load()
     parted = load_without_erased(source, gone(loaded.train.ids[3]))
     assert parted.untouched.standing is Standing.PROVED
-    assert len(parted.rest.train) == 19
-    assert parted.rest.plane is not None
-    assert len(parted.rest.plane.points) == 19
+    assert len(parted.remaining.train) == 19
+    assert parted.remaining.plane is not None
+    assert len(parted.remaining.plane.points) == 19
 
     class Derived(Blobs):
         def load(self) -> Dataset:

@@ -155,6 +155,15 @@ def test_large_rows_are_hashed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     assert content_ids(content, labels).tolist() == content_ids_by_row(content, labels).tolist()
 
 
+@pytest.mark.parametrize("copies", [2, 3, 4])
+def test_each_copy_has_an_id_of_its_own(copies: int) -> None:
+    rows = np.repeat(np.arange(5.0), copies)[:, None]
+    found = ids.content_ids(rows, np.zeros(len(rows)))
+    assert len({*found}) == len(rows)
+    families = ids.content_ids(rows, np.zeros(len(rows)), numbered=False)
+    assert {*families} == {*found[::copies]}, "the first keeps the family's"
+
+
 def test_copies_are_told_apart_by_their_whole_digest() -> None:
     digests = np.zeros((4, ids.DIGEST_BYTES), dtype=np.uint8)
     digests[1, -1] = 1  # begins like the others

@@ -374,7 +374,7 @@ def test_no_column_is_an_id_until_somebody_says_so(
     node = parse_yaml(dataset_yaml(inspection, "t").encode(), "t.yaml")
     assert (inspection.id, node["id"], "id_permanent" in node) == (None, None, False)
     assert [column.name for column in inspection.columns if column.possible_id] == [name] * possible
-    assert (name in questions(inspection)["id"][0]) or not possible, "it only puts the question"
+    assert (name in questions(inspection)["id"].text) or not possible, "it only puts the question"
     assert not any(column.categorical for column in inspection.features), (
         "nor are its values listed"
     )

@@ -18,9 +18,10 @@ from hypothesis import given, strategies as st
 
 from agt.data.dataset import Dataset, with_notes
 from agt.data.embeddings import Embeddings
+from agt.data.encoding import HALVINGS, Encoding
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED
-from agt.data.table import HALVINGS, Encoding, Table
+from agt.data.table import Table
 from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import validate
 
@@ -664,3 +665,21 @@ def test_queries_whose_label_is_missing_by_a_declared_word_have_none(tmp_path: P
     (tmp_path / "new.csv").write_text(numbers.replace("south,2", "south,?"))
     labels = source.load_queries(Path("new.csv")).labels
     assert np.isnan(labels).tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("written", ["%Y-%m-%d", "%d.%m.%Y"])
+def test_dates_outside_of_the_range_are_shown_as_dates(tmp_path: Path, written: str) -> None:
+    days = pd.date_range("2020-01-01", periods=ROWS)
+    frame = pd.DataFrame({"since": days.strftime(written), "y": ["no", "yes"] * (ROWS // 2)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    formats = {} if written == "%Y-%m-%d" else {"since": written}
+    numeric = {"since": ["2019-01-01", "2020-01-11"]}
+    source = table(tmp_path, numeric=numeric, formats=formats, split=None)
+    (note,) = source.load().notes
+    assert "[2019-01-01, 2020-01-11]" in note
+    assert "2020-01-01 to 2020-02-09" in note
+    (outside,) = source.load_queries(Path("t.csv")).outside
+    assert (outside.declared, outside.seen) == (
+        "[2019-01-01, 2020-01-11]",
+        "2020-01-01 to 2020-02-09",
+    )

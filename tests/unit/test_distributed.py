@@ -239,7 +239,7 @@ def test_a_job_whose_torchrun_was_killed_at_the_start_ends_soon(
         }
         for name, value in {**place, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("agt.distributed.REACH", 0.5)
+        monkeypatch.setattr("agt.distributed.TORCHRUN_WAIT_SECONDS", 0.5)
         with (
             pytest.raises(PeerLost, match=r"torchrun.*127\.0\.0\.1:\d+"),
             together(timeout=20),

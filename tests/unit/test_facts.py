@@ -11,7 +11,7 @@ import pytest
 
 from agt.certificates.conditions import Condition, declarations, weaker_conditions
 from agt.data.ids import counts_rows
-from agt.data.labelled import Declared, dataset_of
+from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.data.meanings import classes_fact, id_facts, split_fact
 from agt.facts import (
     Declaration,
@@ -286,7 +286,9 @@ def test_ids_of_a_program_that_count_rows_are_said_to_and_are_declared_in_words_
         np.arange(20) % 2,
         np.random.default_rng(0).permutation(20),
     )
-    dataset, _ = dataset_of(x, y, Declared(classes=(0, 1), features=True, ids=said), ids=ids)
+    dataset, _ = dataset_from_arrays(
+        x, y, Declared(classes=(0, 1), features=True, ids=said), ids=ids
+    )
     assert dataset.selection.held is said
     assert ("names_count_rows" in [fact.code for fact in dataset.selection.facts]) is not said
 

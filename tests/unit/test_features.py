@@ -37,7 +37,7 @@ from agt.models.features import (
 )
 from agt.models.kinds import certificate_config
 from agt.numeric import UNIT
-from agt.settings import USUAL_COUNTS, FeaturesConfig, validate
+from agt.settings import DEFAULT_FEATURE_COUNTS, FeaturesConfig, validate
 from agt_cli import config_files, help_pages
 from agt_cli.choices import hash_parts
 from agt_cli.commands.tune import TuningData, neighbours, read_candidates
@@ -462,7 +462,7 @@ def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", USUAL_COUNTS)
+@pytest.mark.parametrize("name", DEFAULT_FEATURE_COUNTS)
 def test_a_map_is_asked_for_by_its_name(name: str) -> None:
     declared = ["certificate.features.public=test"] if name == "landmarks" else []
     line = [
@@ -476,7 +476,7 @@ def test_a_map_is_asked_for_by_its_name(name: str) -> None:
     assert name in config_files.options_of_group("certificate/features")
     assert f"  {name}" in help_pages.command_help("train").partition("certificate/features=:")[2]
     assert made.features.map == name  # type: ignore[union-attr]
-    assert made.features.count == USUAL_COUNTS[name]  # type: ignore[union-attr]
+    assert made.features.count == DEFAULT_FEATURE_COUNTS[name]  # type: ignore[union-attr]
 
 
 def test_arrays_take_the_same_maps(tmp_path: Any) -> None:

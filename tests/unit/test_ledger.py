@@ -22,11 +22,11 @@ from agt import sentences
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Debit
 from agt.ledger.chain import START, Entry, Head
+from agt.ledger.descriptions import clock_warnings
 from agt.ledger.head_file import HeadFile
 from agt.ledger.ledger import Exhausted, Ledger, similar_table_warnings
 from agt.ledger.tables import AdmittedTable, hash_names, sample_names
 from agt.ledger.unit import SINGLE_RECORDS, Unit
-from agt.ledger.words import clock_warnings
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.guarantees import GaussianDP, PureDP
 from agt.relations import RELATIONS
@@ -111,7 +111,7 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
         assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, (
             "admitting twice is admitting once"
         )
-        (line, _) = ledger.claim_sentences()
+        (line, *_) = ledger.claim_sentences()
         assert "customers, accounts" in line
         assert "e" * 8 not in line, "claims hold no digests of data"
 
@@ -165,7 +165,7 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         assert ledger.book.last.number == 2
         ledger.admit(other, "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
-        (line, _) = ledger.claim_sentences()
+        (line, *_) = ledger.claim_sentences()
         assert ledger.book.last.body["declared"] == line, "the chain holds what claims say"
         counted = [(table.name, table.rows) for table in ledger.ledger_state_at(4).tables]
         assert counted == [("visits", 4), ("accounts", 1), ("more", 2)]

@@ -222,6 +222,24 @@ def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_
             Ledger.open(path, given)
 
 
+@pytest.mark.parametrize("moves", [1, 2])
+def test_a_forged_checkpoint_is_not_believed_where_a_head_file_was_added_later(
+    tmp_path: Path, moves: int
+) -> None:
+    path = busy(tmp_path)
+    with Ledger.open(path) as ledger:
+        for number in range(moves):
+            ledger.move_head(tmp_path / f"late{number}.head")
+        for _ in range(8):  # so that a checkpoint follows the move
+            ledger.debit(charge(), 1)
+    with Ledger.open(path) as ledger:
+        assert sum(ledger.book.kind_counts.values()) < 10, "honest checkpoints are believed"
+    forged(path)
+    for given in (None, tmp_path / f"late{moves - 1}.head"):
+        with pytest.raises(CheckError, match=r"entry \d+"):
+            Ledger.open(path, given)
+
+
 def text_of(path: Path, number: int) -> str:
     with closing(sqlite3.connect(path)) as connection:
         text, hash = connection.execute(

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledgers import charge, new
@@ -22,6 +23,7 @@ from agt.errors import AgtError, CheckError
 from agt.ledger import ledger as ledgers, store
 from agt.ledger.ledger import Ledger, check_no_other_ledger
 from agt.ledger.tables import AdmittedTable
+from agt.store.reading import open_plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 HOSTILE: dict[str, Callable[[Path], object]] = {
@@ -89,6 +91,26 @@ def test_no_more_is_copied_than_a_ledger_has(tmp_path: Path, temporary: Path) ->
         os.truncate(sparse, size)
     Ledger.open(path, writing=False).close()
     assert not list(temporary.glob("*/*"))
+
+
+def test_a_log_that_is_removed_while_it_is_copied_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the last process that writes a ledger removes its log when it closes the file."""
+    with new(tmp_path) as ledger:
+        path = ledger.path
+    log = Path(f"{path}-wal")
+    log.touch()
+
+    def open_after_removal(original: Path, limit: int) -> Any:
+        if original == log:
+            log.unlink()
+        return open_plain(original, limit)
+
+    monkeypatch.setattr(store, "open_plain", open_after_removal)
+    with Ledger.open(path, writing=False) as copy:
+        assert copy.book.last.number == 2
+    assert not log.exists()
 
 
 def test_copies_lie_in_a_folder_of_one_user_alone(tmp_path: Path, temporary: Path) -> None:

@@ -15,9 +15,9 @@ import pytest
 from ledgers import charge, keys, new, people
 
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger import place as place_module, store as store_module
+from agt.ledger import file_checks, store as store_module
+from agt.ledger.file_checks import file_system
 from agt.ledger.ledger import Ledger
-from agt.ledger.place import file_system
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -354,7 +354,7 @@ MOUNTINFO = """22 27 0:21 / /proc rw,relatime - proc proc rw
 def test_network_disks_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTINFO.format(folder=tmp_path))
-    monkeypatch.setattr(place_module, "MOUNTS", mounts)
+    monkeypatch.setattr(file_checks, "MOUNTS", mounts)
     kinds = {
         "far": "nfs4",
         "far/near": "xfs",
@@ -375,7 +375,7 @@ def test_network_disks_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.M
             Ledger.open(folder / "loans.ledger")
         with Ledger.open(folder / "loans.ledger", writing=False) as ledger:
             assert ledger.verify().last.number == 8, "a backup there can be looked at"
-    monkeypatch.setattr(place_module, "MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(file_checks, "MOUNTS", tmp_path / "none")
     assert file_system(tmp_path) == ""
 
 

@@ -10,7 +10,7 @@ from synthetic import SYMMETRIC
 from agt.certificates.box import count_grid_steps
 from agt.errors import ConfigError
 from agt.mechanisms.argmax import NoisyArgmax
-from agt.mechanisms.judging import claim
+from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.published import GlobalSensitivity, SmoothCauchy
@@ -23,7 +23,7 @@ MECHANISM = RandomizedResponse(eps=0.1)
 def test_claims() -> None:
     for relation in (ADD_REMOVE, RelationConfig("add_remove", 3), RelationConfig("paper_privacy")):
         for mechanism in (MECHANISM, GaussianMargin(mu=0.07)):
-            made = claim(HELD, relation, mechanism)
+            made = judge_claim(HELD, relation, mechanism)
             assert made.proved
             assert (made.guarantee, made.relation) == (mechanism.guarantee, relation)
 
@@ -31,7 +31,7 @@ def test_claims() -> None:
 @pytest.mark.parametrize("letter", "abcdefg")
 def test_rigorous_refuses_each_condition(letter: str) -> None:
     with pytest.raises(ConfigError) as error:
-        claim(without(letter), ADD_REMOVE, MECHANISM)
+        judge_claim(without(letter), ADD_REMOVE, MECHANISM)
     text = str(error.value)
     assert re.search(rf"condition {letter}\b.*\bname of {letter}\b.*\bwhy not {letter}\b", text)
     assert "unproved=allow" in text
@@ -41,20 +41,20 @@ def test_rigorous_refuses_each_condition(letter: str) -> None:
 def test_a_refusal_names_every_condition_that_is_not_met() -> None:
     for output in (Output.LABELS, Output.WEIGHTS):
         with pytest.raises(ConfigError, match=r"(?s)condition c\b.*\be\b"):
-            claim(without("c", "e"), ADD_REMOVE, MECHANISM, output=output)
+            judge_claim(without("c", "e"), ADD_REMOVE, MECHANISM, output=output)
 
 
 def test_a_condition_that_nobody_assessed_does_not_hold() -> None:
     with pytest.raises(ConfigError, match="condition f"):
-        claim([c for c in HELD if c.letter != "f"], ADD_REMOVE, MECHANISM)
+        judge_claim([c for c in HELD if c.letter != "f"], ADD_REMOVE, MECHANISM)
     with pytest.raises(ConfigError, match="condition a"):
-        claim([], ADD_REMOVE, MECHANISM)
+        judge_claim([], ADD_REMOVE, MECHANISM)
 
 
 def test_index_counting_replaces_the_dense_grid_alone() -> None:
-    assert claim(without("a"), ADD_REMOVE, MECHANISM, counting="index").proved
+    assert judge_claim(without("a"), ADD_REMOVE, MECHANISM, counting="index").proved
     with pytest.raises(ConfigError, match="condition c"):
-        claim(without("a", "c"), ADD_REMOVE, MECHANISM, counting="index")
+        judge_claim(without("a", "c"), ADD_REMOVE, MECHANISM, counting="index")
 
 
 @pytest.mark.parametrize("relation", ["remove", "paper_unlearning"])
@@ -62,19 +62,19 @@ def test_index_counting_replaces_the_dense_grid_alone() -> None:
 @pytest.mark.parametrize("mechanism", [MECHANISM, GlobalSensitivity(eps=1.0), NoisyArgmax(eps=1.0)])
 def test_one_sided_relations_never(relation: str, accounting: str, mechanism) -> None:
     with pytest.raises(ConfigError, match="condition g"):
-        claim(HELD, RelationConfig(relation), mechanism, accounting)
+        judge_claim(HELD, RelationConfig(relation), mechanism, accounting)
 
 
 def test_paper_says_that_there_is_no_proof() -> None:
-    found = claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
+    found = judge_claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
     assert not found.proved
     assert found.reasons == ("a", "c")
-    one = claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
+    one = judge_claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
     assert (one.proved, one.reasons) == (False, ("b",))
 
 
 def test_paper_where_everything_holds_is_proved_and_says_so() -> None:
-    found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
+    found = judge_claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
     assert found.proved
     assert not found.reasons
     assert found.accounting == "paper"
@@ -82,13 +82,13 @@ def test_paper_where_everything_holds_is_proved_and_says_so() -> None:
 
 @pytest.mark.parametrize("relation", SYMMETRIC)
 def test_the_certified_vote_takes_every_symmetric_relation(relation: str) -> None:
-    assert claim(HELD, RelationConfig(relation), MECHANISM, voting="certified").proved
+    assert judge_claim(HELD, RelationConfig(relation), MECHANISM, voting="certified").proved
 
 
 def test_published_ensembles_are_no_proof() -> None:
     with pytest.raises(ConfigError, match="unproved=refuse"):
-        claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), voting="published")
-    found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published")
+        judge_claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), voting="published")
+    found = judge_claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published")
     assert not found.proved
     assert found.reasons == ("published_vote",)
 

@@ -17,7 +17,7 @@ from scipy.special import expit
 from synthetic import ball
 
 from agt.api import fit, load
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.errors import ConfigError
 from agt.mechanisms import objective
 from agt.mechanisms.guarantees import ApproximateDP

@@ -13,7 +13,7 @@ from releasing import drawn_weights, judged_weights
 from synthetic import ball
 
 from agt.api import fit
-from agt.data.labelled import Declared
+from agt.data.in_memory import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.planning import weights_options
 from agt.mechanisms.statistics import (

@@ -14,9 +14,11 @@ from agt.settings import TrainingConfig
 from agt_cli.networks import (
     NETWORK_CERTIFICATE,
     REQUIRED_TRAINING_SETTINGS,
-    missing_path,
+    check_code_as_option,
     missing_settings,
 )
+from agt_cli.own_network import OwnNetwork, is_code
+from agt_cli.process import recorded_command_line, typed_words
 
 HEAD = "agt.models.heads.HeadConfig"
 RECIPE = {"lr": "recipe", "epochs": "recipe", "clip": 1.0, "batch": {"count": "recipe"}}
@@ -32,7 +34,7 @@ def words(model: dict[str, Any], certificate: str = "box", **training: Any) -> l
     )
 
 
-ALL = ["training.epochs=NUMBER", "training.lr=NUMBER", "training.clip_elementwise=NUMBER"]
+ALL = ["training.epochs=4", "training.lr=1", "training.clip_elementwise=0.1"]
 
 
 @pytest.mark.parametrize("model", [{"_target_": HEAD, "hidden": [64]}, {"_target_": "net.make"}])
@@ -59,16 +61,125 @@ def test_what_is_named_is_what_the_certificate_of_a_network_asks_for() -> None:
     assert certificate.missing_training_settings(network, {}) == REQUIRED_TRAINING_SETTINGS
 
 
-def test_a_network_in_the_present_folder_is_looked_for_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "net_of_mine.py").write_text("")
+NET = """
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 2))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 2))
+
+    def forward(self, x):
+        return self.body(x)
+
+def build(width=3, *, outputs=2):
+    return nn.Sequential(nn.Linear(width, outputs))
+
+def needs(width, hidden, outputs=2):
+    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+"""
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a folder with ``net_of_mine.py``, and the same in the folder ``inner``."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/deep_net.py").write_text(NET)
+    (tmp_path / "net_of_mine.py").write_text(NET)
+    (tmp_path / "one_net.py").write_text("def make(): ...")
+    (tmp_path / "broken_net.py").write_text("def make(:")
+    (tmp_path / "open_net.py").write_text("from net_of_mine import *")
     monkeypatch.chdir(tmp_path)
-    assert "PYTHONPATH=." in missing_path({"_target_": "net_of_mine.make"})
-    assert missing_path({"_target_": "net_that_is_elsewhere.make"}) == ""
-    assert missing_path({"_target_": HEAD}) == ""
-    monkeypatch.syspath_prepend(tmp_path)
-    assert missing_path({"_target_": "net_of_mine.make"}) == ""
+    return tmp_path
+
+
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize(
+    ("typed", "target", "folder"),
+    [
+        ("net_of_mine.build", "net_of_mine.build", "."),
+        ("net_of_mine:build", "net_of_mine.build", "."),
+        ("net_of_mine.py:build", "net_of_mine.build", "."),
+        ("./net_of_mine.py:build", "net_of_mine.build", "."),
+        ("inner/deep_net.py:build", "deep_net.build", "inner"),
+        ("one_net", "one_net.make", "."),
+        ("one_net.py", "one_net.make", "."),
+        ("net_of_mine", "net_of_mine.FUNCTION", "."),
+        ("net_of_mine.biuld", "net_of_mine.build", "."),
+        ("net_of_mine.net", "net_of_mine.make_net", "."),
+        ("net_of_mine.Net", "net_of_mine.make_net", "."),
+        ("nowhere.make", "nowhere.make", ""),
+    ],
+)
+def test_the_name_and_the_folder_to_type_follow_from_what_was_typed(
+    typed: str, target: str, folder: str
+) -> None:
+    own = OwnNetwork(typed)
+    assert own.target == target
+    assert own.search_folder == folder
+
+
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("nowhere.make", "There is no module nowhere"),
+        ("net_of_mine.build", "PYTHONPATH"),
+        ("inner/deep_net.py:build", "the folder inner"),
+        ("net_of_mine.py:build", "a point between"),
+        ("net_of_mine", "functions: build, needs"),
+        ("net_of_mine.biuld", "did you mean 'build'"),
+        ("net_of_mine.net", "def make_net(): return nn.Sequential(nn.Linear(3, 2))"),
+        ("net_of_mine.Net", "def make_net(): return Net().body"),
+        ("net_of_mine.needs", "width and hidden"),
+        ("broken_net.make", "broken_net.py, line 1"),
+        ("net-of-mine.make", "rename the file"),
+    ],
+)
+def test_what_is_wrong_with_the_function_of_a_network_is_said_without_importing_it(
+    typed: str, named: str
+) -> None:
+    assert named in ". ".join(OwnNetwork(typed).problems())
+
+
+def test_a_function_that_python_finds_has_no_problem(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(own_folder)
+    for typed in ("net_of_mine.build", "open_net.whatever", "torch.nn.Linear", "math.pi"):
+        assert [*OwnNetwork(typed).problems()] == []
+    assert [*OwnNetwork("net_of_mine.needs", frozenset(("width", "hidden"))).problems()] == []
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_a_file_that_an_installed_module_hides_needs_its_folder() -> None:
+    Path("colorsys.py").write_text("def make(): ...")
+    assert OwnNetwork("colorsys.make").search_folder == "."
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_the_line_to_type_has_everything_that_was_typed_and_everything_that_is_missing() -> None:
+    with (
+        recorded_command_line(
+            ("agt train", "dataset=mine", "model=net_of_mine.py:needs", "kgrid.max=2")
+        ),
+        pytest.raises(ConfigError) as error,
+    ):
+        check_code_as_option("model=net_of_mine.py:needs", typed_words()[1:])
+    line = str(error.value).partition("Type: ")[2]
+    assert line.startswith(
+        "PYTHONPATH=. agt train dataset=mine kgrid.max=2 model=custom "
+        "model._target_=net_of_mine.needs certificate=box training=generic "
+        "training.epochs=4 training.lr=1 training.clip_elementwise=0.1 "
+        "+model.width=VALUE +model.hidden=VALUE "
+    )
+
+
+@pytest.mark.parametrize("value", ["mlp", "my_linear", "small-cnn", "3", "0.5", "[4]"])
+def test_names_of_models_are_not_taken_for_code(value: str) -> None:
+    assert not is_code(value)
 
 
 class Wrapped(nn.Module):
@@ -101,13 +212,51 @@ def test_a_module_around_one_sequential_is_refused_with_its_name() -> None:
     assert "body" not in str(error.value), "its bounds would be those of another network"
 
 
+CROSS_ENTROPY = TrainingConfig("cross_entropy", 3, 0.5, 0.5)
+
+
 @pytest.mark.parametrize(
-    ("widths", "named"),
-    [((5, 8, 8, 2), "its first layer must take 4 features"), ((4, 8, 9, 2), "its layer 2, Linear")],
+    ("layers", "shape", "named"),
+    [
+        (
+            (nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)),
+            (4,),
+            r"layer 0 takes 5 inputs, but gets 4 features .*write nn\.Linear\(4, 8\)",
+        ),
+        (
+            (nn.Linear(4, 8), nn.ReLU(), nn.Linear(9, 2)),
+            (4,),
+            r"layer 2 takes 9 inputs, but gets 8 numbers: write nn\.Linear\(8, 2\)",
+        ),
+        (
+            (nn.Flatten(), nn.Linear(8, 2)),
+            (1, 3, 3),
+            r"layer 1 takes 8 inputs, but gets 9 features .*write nn\.Linear\(9, 2\)",
+        ),
+        (
+            (nn.Linear(9, 2),),
+            (1, 3, 3),
+            r"layer 0 takes 9 inputs, .*write nn\.Flatten\(\), nn\.Linear\(9, 2\)",
+        ),
+        (
+            (nn.Conv2d(3, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
+            (1, 3, 3),
+            r"layer 0 takes images of 3 channels, .*write nn\.Conv2d\(1, 2, \(2, 2\)\)",
+        ),
+        (
+            (nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
+            (9,),
+            r"layer 0 takes images, but gets values of shape \(9,\): put nn\.Flatten\(\), nn\.Unf",
+        ),
+        (
+            (nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(8, 2)),
+            (1, 3, 3),
+            r"layer 0 \(Conv2d.*\) does not take values of shape \(1, 3, 3\) \(.*[Kk]ernel",
+        ),
+    ],
 )
-def test_the_layer_that_does_not_fit_is_named(widths: tuple[int, ...], named: str) -> None:
-    taken, inner, given, outputs = widths
-    network = nn.Sequential(nn.Linear(taken, inner), nn.ReLU(), nn.Linear(given, outputs))
-    training = TrainingConfig("cross_entropy", 3, 0.5, 0.5)
+def test_the_layer_that_does_not_fit_is_named_with_what_to_write(
+    layers: tuple[nn.Module, ...], shape: tuple[int, ...], named: str
+) -> None:
     with pytest.raises(ConfigError, match=named):
-        CustomNetwork.from_network(network).build((4,), 2, training)
+        CustomNetwork.from_network(nn.Sequential(*layers)).build(shape, 2, CROSS_ENTROPY)

@@ -34,6 +34,7 @@ def fit(**parameters: Any) -> Any:
         (fit, "learning_rate", "lr"),
         (fit, "n_members", "members"),
         (fit, "hidden", "network"),
+        (fit, "model", "network"),
         (fit, "declared_size", "declared"),
         (fit, "momentun", "momentum"),
     ],
@@ -45,6 +46,12 @@ def test_an_unknown_parameter_is_answered_with_the_one_that_was_meant(
         call(**{given: 1})
     assert isinstance(caught.value, agt.ConfigError)
     assert f"'{meant}'" in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["network", "hidden", "model"])
+def test_a_network_for_private_weights_is_answered_with_what_trains_one(given: str) -> None:
+    with pytest.raises(agt.ConfigError, match=r"agt\.fit\(x, y, network=\.\.\.\)"):
+        agt.PrivateClassifier(**{given: (64,)})
 
 
 @pytest.mark.parametrize("call", [fit, agt.CertifiedClassifier, agt.CertifiedRegressor])

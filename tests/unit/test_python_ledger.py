@@ -467,7 +467,39 @@ def test_a_ledger_of_another_folder_that_counts_the_same_people_is_named(
         warnings.simplefilter("error")
         model.release(X[:1], RESPONSE, ledger=ledgers[0])
     with pytest.warns(agt.PrivacySumWarning, match=str(ledgers[0].path)):
-        model.release(X[:1], RESPONSE, ledger=ledgers[1])
+        release = model.release(X[:1], RESPONSE, ledger=ledgers[1])
+    with OpenLedger.open(ledgers[0].path, writing=False) as other:
+        first_entry = other.book.first_entry
+    account = release.claim.account
+    assert account is not None
+    assert account.elsewhere == (first_entry,)
+    assert any(first_entry in sentence for sentence in release.words)
+
+
+def test_two_copies_of_a_ledger_do_not_both_spend_its_budget(
+    ledger: agt.Ledger, tmp_path: Path, model: agt.Fitted
+) -> None:
+    model.release(X[:1], RESPONSE, ledger=ledger)
+    copy_path = tmp_path / "copy" / "people.ledger"
+    copy_path.parent.mkdir()
+    copy_path.write_bytes(ledger.path.read_bytes())
+    model.release(X[1:2], RESPONSE, ledger=ledger)
+    with pytest.raises(CheckError, match=str(ledger.path)):
+        model.release(X[1:2], RESPONSE, ledger=copy_path)
+
+
+def test_a_copy_from_before_the_head_file_was_added_pays_for_nothing(
+    ledger: agt.Ledger, tmp_path: Path, model: agt.Fitted
+) -> None:
+    model.release(X[:1], RESPONSE, ledger=ledger)
+    older = ledger.path.read_bytes()
+    with OpenLedger.open(ledger.path) as opened:
+        opened.move_head(tmp_path / "late.head")
+    model.release(X[1:2], RESPONSE, ledger=ledger)
+    ledger.path.write_bytes(older)
+    with pytest.raises(CheckError, match=r"late\.head"):
+        model.release(X[2:3], RESPONSE, ledger=ledger)
+    assert debits(ledger) == [1]
 
 
 def test_a_ledger_that_was_edited_or_is_not_there_is_refused(

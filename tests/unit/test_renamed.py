@@ -8,6 +8,7 @@ from agt_cli.help_pages import command_help
 from agt_cli.renamed import (
     RENAMED_SETTINGS,
     CommandNames,
+    check_given_once,
     with_new_name,
     with_new_names,
     with_old_names,
@@ -35,6 +36,38 @@ def test_a_new_name_with_an_unknown_value_is_refused() -> None:
 
 def test_words_that_are_no_settings_stay_as_they_are() -> None:
     assert with_old_names("unlearn", ["-m", "fresh"]) == ["-m", "fresh"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("training.epochs=3", "training.epochs=5"),
+        ("training.epochs=3", "++training.epochs=3"),
+        ("training.decay=1", "training.lr_decay=2"),
+        ("eps=1", "epsilon=2"),
+        ("dataset=blobs", "dataset=digits"),
+    ],
+)
+def test_two_values_of_one_setting_are_refused_by_the_names_that_were_typed(
+    first: str, second: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_given_once("train", [first, "-q", second])
+    assert first in str(error.value)
+    assert second in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "training.seed=0,1"],
+        ["~noise", "+noise={epsilon: 1}"],
+        ["certificate=stability", "certificate/features=landmarks"],
+        ["--cfg=job", "--cfg=job"],
+    ],
+)
+def test_a_sweep_and_a_setting_that_is_removed_first_are_each_given_once(words: list[str]) -> None:
+    check_given_once("train", words)
 
 
 def test_a_name_of_another_command_stays_as_it_is() -> None:

@@ -153,7 +153,7 @@ def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: 
         )
     )
     for profile, claim in (("paper", "privacy"), ("ours", "unlearning")):
-        assert balls[profile + claim] == RELATIONS[f"paper_{claim}"].describe_edits_within_k()
+        assert balls[profile + claim] == RELATIONS[f"paper_{claim}"].describe_neighbours()
     assert (tmp_path / "r" / "figures" / "figure.pdf").is_file()
 
 

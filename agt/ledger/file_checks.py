@@ -1,18 +1,18 @@
-"""Checks of a ledger's path, and locks that keep other processes out while one writes."""
+"""Checks of a ledger's file: one regular file with one name, on a local file system."""
 
-import fcntl
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from agt.errors import Busy, CheckError, ConfigError
+from agt.errors import CheckError, ConfigError
 from agt.messages import Message
 from agt.store.reading import file_kind
 
+SUFFIX = ".ledger"
+"""The ending of the name of a ledger's file."""
+SQLITE_MAGIC = b"SQLite format 3\0"
+"""The first bytes of an SQLite file."""
 MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK_NAMES = """
     9p afpfs afs beegfs ceph cifs coda davfs davfs2 gcsfuse glusterfs gpfs grpcfuse juicefs lustre
@@ -24,6 +24,27 @@ NETWORK = frozenset(_NETWORK_NAMES.split())
 
 SQLite's locks need memory that processes share, which processes on two machines do not have.
 """
+
+
+def check_suffix(path: Path) -> None:
+    """Raise ConfigError unless the name of a new ledger ends in ``SUFFIX``."""
+    if path.suffix != SUFFIX:
+        raise ConfigError(
+            f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
+            "finds ledgers by this ending: choose such a name"
+        )
+
+
+def check_free(path: Path) -> None:
+    """Raise ConfigError if a file or a link already exists at the path of a new ledger."""
+    if path.exists() or path.is_symlink():
+        raise ConfigError(
+            Message(
+                "ledger={path}: this ledger already exists, and its budget cannot be "
+                "changed; {config:agt ledger show} {path} shows it",
+                path=path,
+            )
+        )
 
 
 def check_local(path: Path, remedy: str) -> None:
@@ -135,58 +156,3 @@ def same_disk(one: Path, other: Path) -> bool:
         return one.stat().st_dev == other.stat().st_dev
     except OSError:
         return False
-
-
-def acquire_lock(
-    handle: int, seconds: float, name: str, try_lock: Callable[[int], object] | None = None
-) -> None:
-    """Lock an open file or folder against other processes, until it is closed.
-
-    Args:
-        handle: the file descriptor of the file or folder.
-        seconds: how long to wait for the lock.
-        name: the file or folder, as the beginning of the message.
-        try_lock: called with ``handle`` until it returns: it locks the file, or raises
-            BlockingIOError or PermissionError if another process has a conflicting lock. None: an
-            exclusive lock of the whole file.
-
-    Raises:
-        Busy: another process held the lock for all of this time.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if try_lock is not None:
-                try_lock(handle)
-            else:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except (BlockingIOError, PermissionError):  # fcntl raises the second on some systems
-            if time.monotonic() > deadline:
-                raise Busy(
-                    f"{name}: another process has locked this file for {seconds:g} s, so nothing "
-                    "was written: check whether a suspended process still uses the ledger (the "
-                    "command fuser -v lists such processes)"
-                ) from None
-            time.sleep(0.001)
-
-
-@contextmanager
-def locked_folder(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Lock a folder for a block, against other processes that lock it with this function.
-
-    It is locked while a ledger or a copy is created there, and while a table is admitted.
-
-    Args:
-        folder: the folder.
-        seconds: how long to wait for the lock.
-
-    Raises:
-        Busy: another process held the lock for all of this time.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        acquire_lock(handle, seconds, f"ledger: {folder}")
-        yield
-    finally:
-        os.close(handle)

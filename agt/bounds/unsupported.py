@@ -1,0 +1,82 @@
+"""What to write instead of a layer that has no bound rule, by the name of its class in PyTorch."""
+
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+_LOSS_HAS_SOFTMAX = (
+    "Leave this out, because the loss contains it, so that the last layer must give plain scores"
+)
+_NORMALISES_BATCH = (
+    "Leave this out, because its mean and variance depend on all records of a batch, so that each "
+    "record would change the others. Scale the features by public constants instead"
+)
+_NORMALISES_RECORD = "Leave this out, and scale the features by public constants instead"
+_DROPS = (
+    "Leave this out, because it is random. To keep the weights small, give "
+    "{config:training.weight_decay}"
+)
+_ACTIVATION = "Use nn.ReLU(), nn.LeakyReLU(), nn.GELU() or nn.Softplus()"
+_POOLING = "Use nn.AvgPool2d(SIZE)"
+_SEQUENCE = (
+    "Compute features with a frozen public encoder beforehand, and train a linear head on them"
+)
+_CONVOLUTION = (
+    "Use nn.Conv2d, for other records than images after nn.Unflatten(1, (CHANNELS, HEIGHT, WIDTH))"
+)
+_EMBEDDING = (
+    "Give categories as features of 0 and 1, one for each value (a table does this by itself), "
+    "and use nn.Linear"
+)
+_ADVICE: Mapping[str, tuple[str, ...]] = {
+    _LOSS_HAS_SOFTMAX: ("Softmax", "LogSoftmax", "Softmax2d", "Softmin", "LogSigmoid"),
+    _NORMALISES_BATCH: ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"),
+    _NORMALISES_RECORD: (
+        *("LayerNorm", "GroupNorm", "RMSNorm", "LocalResponseNorm"),
+        *("InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"),
+    ),
+    _DROPS: ("Dropout", "Dropout1d", "Dropout2d", "AlphaDropout", "FeatureAlphaDropout", "RReLU"),
+    _ACTIVATION: (
+        *("SiLU", "ELU", "SELU", "CELU", "Mish", "PReLU", "ReLU6", "Hardswish", "Hardtanh"),
+        *("Hardsigmoid", "Softsign", "Tanhshrink", "Softshrink", "Hardshrink", "Threshold", "GLU"),
+    ),
+    _POOLING: (
+        *("MaxPool2d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "LPPool2d", "FractionalMaxPool2d"),
+        *("MaxPool1d", "AvgPool1d", "AdaptiveAvgPool1d"),
+    ),
+    _SEQUENCE: (
+        *("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell", "MultiheadAttention"),
+        *("Transformer", "TransformerEncoder", "TransformerEncoderLayer", "TransformerDecoder"),
+    ),
+    _CONVOLUTION: ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "LazyConv2d"),
+    _EMBEDDING: ("Embedding", "EmbeddingBag"),
+    "Leave this out, because it changes nothing": ("Identity",),
+    "Write its layers into the outer nn.Sequential (nn.Sequential(*inner, ...))": ("Sequential",),
+    "Use nn.Linear(INPUTS, OUTPUTS), with the number of inputs": ("LazyLinear", "Bilinear"),
+}
+_ADVICE_OF_LAYER = {name: advice for advice, names in _ADVICE.items() for name in names}
+
+
+def advice_for(layer: nn.Module, known: Iterable[type[nn.Module]], *, is_last: bool) -> str:
+    """Return what to write instead of a layer without a bound rule, as a sentence.
+
+    Args:
+        layer: the layer.
+        known: the types of layers that have a rule.
+        is_last: whether it is the last layer of its network, whose outputs are the scores.
+
+    Returns:
+        The sentence without its full stop, as a template of ``agt.messages.Message``.
+    """
+    name = type(layer).__name__
+    if type(layer).__module__.startswith("torch.nn."):
+        advice = _ADVICE_OF_LAYER.get(name, "")
+        if advice == _LOSS_HAS_SOFTMAX and not is_last:
+            return _ACTIVATION
+        if advice:
+            return advice
+    for kind in known:
+        if isinstance(layer, kind):
+            return f"Use nn.{kind.__name__} itself, because a subclass may compute something else"
+    names = ", ".join(sorted(kind.__name__ for kind in known))
+    return f"Use layers that have a rule ({names})"

@@ -1,0 +1,282 @@
+"""The lists of ledgers, and of their head files, that this user has used on this machine.
+
+With them agt notices that another ledger was put in the place of one that it used before, or a copy
+from before the ledger had a head file.
+"""
+
+import json
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from agt.errors import AgtError, CheckError
+from agt.ledger.chain import Head
+from agt.ledger.ledger import (
+    Ledger,
+    MatchingTable,
+    find_matching_table,
+    ledgers_in,
+    similar_table_warnings,
+)
+from agt.ledger.tables import AdmittedTable
+
+LEDGERS_FOLDER = "ledgers"  # the folder in which the command line keeps ledgers
+LEDGERS_FILE = "ledgers"
+HEADS_FILE = "ledger_heads"
+
+
+def listed_ledgers() -> dict[str, str]:
+    """Return the listed ledgers as a mapping from their path to ``Book.first_entry``.
+
+    ``first_entry`` is empty if the list does not have it. Without a list, or with an unreadable
+    one, the mapping is empty.
+    """
+    return _read_list(LEDGERS_FILE)
+
+
+def _read_list(name: str) -> dict[str, str]:
+    """Return the content of a file of this user's lists.
+
+    A line of it is a JSON object, or only a key, as earlier versions wrote it (its value is then
+    empty). If several lines are about one key, the last JSON object counts.
+
+    Args:
+        name: the file's name.
+
+    Returns:
+        Empty if there is no such file, or if it cannot be read.
+    """
+    listed = dict[str, str]()
+    with suppress(OSError, RuntimeError):
+        text = _list_file(name).read_text(encoding="utf-8", errors="surrogateescape")
+        for line in text.splitlines():
+            with suppress(ValueError):  # a line that a power cut damaged
+                if line.startswith("{"):
+                    listed.update(json.loads(line))
+                else:
+                    listed.setdefault(line, "")
+    return listed
+
+
+def _list_file(name: str) -> Path:
+    """Return the path of a file of this user's lists, whether or not it exists.
+
+    It is in XDG_STATE_HOME (by default ``~/.local/state``).
+
+    Raises:
+        RuntimeError: the user has no home folder.
+    """
+    state_folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state_folder) / "agt" / name
+
+
+def _add_to_list(name: str, item: dict[str, str]) -> None:
+    """Append an item to a file of this user's lists, durably, unless the file has it already.
+
+    Raises:
+        OSError: the file cannot be written.
+        RuntimeError: the user has no home folder.
+    """
+    if item.items() <= _read_list(name).items():
+        return
+    path = _list_file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        # It begins a new line, because a power cut may have damaged the end of the last one.
+        file.write(f"\n{json.dumps(item)}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def check_same_ledger(path: Path, first_entry: str = "", declared: Collection[object] = ()) -> None:
+    """Raise CheckError if the list has another ledger at a path.
+
+    Args:
+        path: the path of a ledger.
+        first_entry: ``Book.first_entry`` of the ledger at this path; empty: it is about to be
+            created.
+        declared: ``Book.declared``. A listed ledger is no error if it is declared that the ledger
+            at this path replaces it.
+    """
+    listed = listed_ledgers().get(os.path.realpath(path))
+    if listed and listed != first_entry and listed not in declared:
+        command = "admit" if first_entry else "init"
+        raise CheckError(
+            f"ledger={path}: another ledger was in this place before (the hash of its first entry "
+            f"began with {listed}), so its budget could be spent again. Restore the earlier "
+            f"ledger. If you replaced it on purpose, declare that with agt ledger {command} "
+            f"replaces={listed}; the ledger and its claims record this permanently"
+        )
+
+
+def listed_head(first_entry: str) -> str:
+    """Return the path of the head file that a ledger named when it was listed last.
+
+    Args:
+        first_entry: ``Book.first_entry`` of the ledger.
+
+    Returns:
+        Empty if the ledger was never listed with a head file.
+    """
+    return _read_list(HEADS_FILE).get(first_entry, "")
+
+
+def check_as_listed(ledger: Ledger) -> None:
+    """Raise CheckError if a ledger is not the one that was listed at its path, or an older copy.
+
+    Other listed copies of this ledger are compared with it, as a head file would be: each must be
+    an older state of it. So two copies cannot both go on to spend one budget.
+
+    The entries of a ledger name every head file that it ever had. So a ledger that does not name
+    its listed head file is a copy from before that file was added, or was altered (Lemma 9 of
+    docs/proofs/ledger.md). That the head file is lost is no error if an entry declares it.
+
+    Args:
+        ledger: an open ledger.
+    """
+    book = ledger.book
+    check_same_ledger(ledger.path, book.first_entry, book.declared)
+    for copy, last_entry in _listed_copies(ledger.path, book.first_entry).items():
+        ledger.check_copy(copy, last_entry)
+    head = listed_head(book.first_entry)
+    is_named = any(path == head for _, path in book.heads)
+    is_declared_lost = any(move.lost for move in book.moved)
+    if head and not is_named and not is_declared_lost:
+        raise CheckError(
+            f"ledger={ledger.path}: this ledger had the head file {head} (which keeps a copy of "
+            "its last entry) when it was last used on this account, but its entries do not name "
+            "this file. So an older copy replaced the ledger, and a budget that was spent since "
+            "then could be spent again. Restore the newest copy of the ledger. If it is lost, "
+            "and the head file, too, declare that with agt ledger admit head=FILE lost=true; the "
+            "ledger and its claims record this permanently"
+        )
+
+
+def _listed_copies(path: Path, first_entry: str) -> dict[Path, Head]:
+    """Return the last entry of each listed copy of a ledger, by the path of the copy.
+
+    A file that is gone, cannot be opened or is another ledger by now is left out.
+
+    Args:
+        path: the ledger's path, which is left out, too.
+        first_entry: ``Book.first_entry`` of the ledger.
+    """
+    copies = dict[Path, Head]()
+    for listed_path, listed_entry in listed_ledgers().items():
+        copy = Path(listed_path)
+        if listed_entry != first_entry or copy == path.resolve() or not copy.is_file():
+            continue
+        with suppress(AgtError), Ledger.open(copy, writing=False, as_copy=True) as opened:
+            if opened.book.first_entry == first_entry:
+                copies[copy] = opened.book.last.head
+    return copies
+
+
+def put_on_list(ledger: Ledger) -> str | None:
+    """Add a ledger and its head file to the list, unless they are listed already.
+
+    The caller creates a ledger first, then lists it, and debits it last. So a process that is
+    killed in between leaves a ledger that is not listed and has spent nothing. If it were listed
+    first, the list could contain a ledger that was never created, and no other could be created at
+    its path.
+
+    Args:
+        ledger: an open ledger.
+
+    Returns:
+        None if the ledger is listed now; otherwise a warning for the owner, which says why the list
+        cannot be written.
+
+    Raises:
+        CheckError: another ledger is listed at this path, or the ledger is an older copy.
+    """
+    check_as_listed(ledger)
+    book = ledger.book
+    try:
+        _add_to_list(LEDGERS_FILE, {os.path.realpath(ledger.path): book.first_entry})
+        if book.head:
+            _add_to_list(HEADS_FILE, {book.first_entry: book.head})
+    except (OSError, RuntimeError) as error:
+        return (
+            f"the list of the ledgers that were used on this account cannot be written ({error}), "
+            "so agt would not notice if another ledger replaced this one: make the folder of "
+            "this list writable"
+        )
+    return None
+
+
+def find_ledgers_elsewhere(folder: Path, table: AdmittedTable) -> dict[Path, MatchingTable]:
+    """Return the ledgers in other folders that admitted the data or a file of a table.
+
+    Such ledgers are looked for on this user's list, and in the folders ``LEDGERS_FOLDER`` beside
+    and above the files of the table. One that cannot be opened is left out.
+
+    Args:
+        folder: the folder whose ledgers are left out, because they are compared otherwise.
+        table: the table.
+    """
+    own_folder = folder.resolve()
+    paths = set(map(Path, listed_ledgers()))
+    for file in table.paths:
+        data_folder = Path(file).resolve().parent
+        for parent in (data_folder, data_folder.parent):
+            with suppress(AgtError):
+                paths |= {path.resolve() for path in ledgers_in(parent / LEDGERS_FOLDER)}
+    found = dict[Path, MatchingTable]()
+    for path in sorted(paths):
+        if path.parent == own_folder or not path.is_file():
+            continue
+        with suppress(AgtError, OSError):
+            match = _find_same_source(path, _stamps_of(path), table)
+            if match is not None:
+                found[path] = match
+    return found
+
+
+def _stamps_of(path: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Return (bytes, time of the last change in ns) of a ledger and of its log; None: no such file.
+
+    Raises:
+        OSError: a file cannot be examined.
+    """
+    files = [path, Path(f"{path}-wal")]
+    states = [file.stat() if file.exists() else None for file in files]
+    return tuple(state and (state.st_size, state.st_mtime_ns) for state in states)
+
+
+@lru_cache(maxsize=256)
+def _find_same_source(
+    path: Path, stamps: tuple[tuple[int, int] | None, ...], table: AdmittedTable
+) -> MatchingTable | None:
+    """Return the first table of a ledger with the data or a file of a given table; None: no such.
+
+    It is cached, because a program may release in a loop, and each time the ledger is copied to be
+    read. ``stamps`` are in the cache's key, so that a ledger that changed is read again.
+
+    Raises:
+        AgtError: the ledger cannot be opened.
+    """
+    return find_matching_table(path, table, compare_names=False)
+
+
+def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:
+    """Return warnings about listed ledgers in other folders that may count the same people.
+
+    Ledgers that cannot be opened, because they are damaged or locked, are left out.
+
+    Args:
+        path: the ledger in use; ledgers in its folder are left out, because
+            ``ledger.check_no_other_ledger`` compares them.
+        table: the table that the ledger in use counts.
+
+    Returns:
+        A warning for each such table of such a ledger.
+    """
+    warnings = list[str]()
+    for other in map(Path, listed_ledgers()):
+        if other.parent != path.resolve().parent and other.is_file():
+            with suppress(AgtError):
+                warnings += similar_table_warnings(other, table)
+    return warnings

@@ -1,0 +1,327 @@
+"""What is wrong with the name of a network's function, by its file's text: nothing is imported.
+
+A network of the user's own is named by ``model._target_=MODULE.FUNCTION``. Importing its module
+loads PyTorch, which takes seconds, and runs the module. So everything that the name and the text of
+the module tell is said before.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+
+from agt.errors import nearest
+
+FUNCTION = "FUNCTION"
+"""What is written for the function's name where the name is not known."""
+_SHOWN_LENGTH = 200  # characters of the user's code, at most, that a message repeats
+_DEFINING = (ast.If, ast.Try, ast.With, ast.For, ast.While)
+"""Statements in which names may be defined that the top level of a module does not show."""
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A function that makes a network, as ``model._target_`` names it.
+
+    Attributes:
+        typed: the name as it was typed, such as ``nets/my_net.py:make_net``.
+        arguments: the names of the arguments that the settings give to the function.
+    """
+
+    typed: str
+    arguments: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_model(cls, model: Mapping[str, object]) -> "OwnNetwork":
+        """Return the network that the configuration's key ``model`` names.
+
+        Args:
+            model: the function's name as ``_target_``, and its arguments.
+        """
+        arguments = frozenset(map(str, model)) - {"_target_"}
+        return cls(str(model["_target_"]), arguments)
+
+    @cached_property
+    def _folder_and_names(self) -> tuple[str, tuple[str, ...]]:
+        """The folder before the module's name (empty: none), and the names between the points."""
+        folder, _, dotted = self.typed.replace(":", ".").rpartition("/")
+        names = [name for name in dotted.split(".") if name not in ("", "py")]
+        return folder, tuple(names)
+
+    @property
+    def module(self) -> str:
+        """The module's full name, such as ``my_net``."""
+        _, names = self._folder_and_names
+        return ".".join(names[:-1] or names)
+
+    @property
+    def function(self) -> str:
+        """The function's name; empty: only a module was named."""
+        _, names = self._folder_and_names
+        return names[-1] if len(names) > 1 else ""
+
+    @property
+    def target(self) -> str:
+        """The name to type, MODULE.FUNCTION, once what ``problems`` says is done."""
+        return f"{self.module}.{self._function_to_name}"
+
+    @property
+    def _function_to_name(self) -> str:
+        """The function that was named; where it cannot be used, the one to use instead."""
+        functions = self._functions
+        if self.function in functions or (self.function and self._may_be_defined):
+            return self.function
+        if self._statement is not None:
+            return self._function_to_add
+        close = get_close_matches(self.function, functions, n=1)
+        if close:
+            return close[0]
+        return functions[0] if len(functions) == 1 else FUNCTION
+
+    @cached_property
+    def search_folder(self) -> str:
+        """The folder that has to be in PYTHONPATH; empty: Python finds the module without it."""
+        folder, names = self._folder_and_names
+        near = _file_of_module(Path(folder), self.module)
+        if not names or near is None:
+            return ""
+        root = Path(folder, names[0])
+        roots = {root.resolve(), root.with_suffix(".py").resolve()}
+        if self._spec is not None and roots & set(_roots_of(self._spec)):
+            return ""
+        return folder or "."
+
+    @cached_property
+    def _spec(self) -> ModuleSpec | None:
+        """Where Python finds the first part of the module's name; None: it does not find it."""
+        _, names = self._folder_and_names
+        # ValueError: the module was made by other code, without a file.
+        with suppress(ValueError, ImportError):
+            return find_spec(names[0]) if names else None
+        return None
+
+    @cached_property
+    def file(self) -> Path | None:
+        """The module's file; None: there is none, or it is not known."""
+        folder, _ = self._folder_and_names
+        near = _file_of_module(Path(folder), self.module)
+        if near is not None or self._spec is None:
+            return near
+        for root in _roots_of(self._spec):
+            found = _file_of_module(root.parent, self.module)
+            if found is not None:
+                return found
+        return None
+
+    @cached_property
+    def _tree(self) -> ast.Module | SyntaxError:
+        """The syntax tree of the module's file, empty if there is no file; or why it has none."""
+        if self.file is None:
+            return ast.Module([], [])
+        try:
+            return ast.parse(self.file.read_bytes(), str(self.file))
+        except SyntaxError as error:
+            return error
+        except (OSError, ValueError):
+            return ast.Module([], [])
+
+    @cached_property
+    def _definitions(self) -> dict[str, ast.stmt]:
+        """Name -> the statement of the module that defines it."""
+        definitions: dict[str, ast.stmt] = {}
+        if isinstance(self._tree, SyntaxError):
+            return definitions
+        for statement in self._tree.body:
+            for name in _defined_names(statement):
+                definitions[name] = statement
+        return definitions
+
+    @property
+    def _functions(self) -> list[str]:
+        """The names of the functions that the module itself defines."""
+        return [
+            name
+            for name, statement in self._definitions.items()
+            if isinstance(statement, ast.FunctionDef) and not name.startswith("_")
+        ]
+
+    @property
+    def _statement(self) -> ast.stmt | None:
+        """The statement of the module that defines what was named; None: there is none."""
+        return self._definitions.get(self.function)
+
+    @property
+    def _may_be_defined(self) -> bool:
+        """Whether the text of the module leaves open what was named, or whether it is there."""
+        if isinstance(self._tree, SyntaxError) or self.file is None:
+            return True
+        statement = self._statement
+        if statement is None:
+            return _may_define_more(self._tree)
+        if isinstance(statement, ast.Assign):
+            return not _makes_sequential(statement.value)
+        return not (isinstance(statement, ast.ClassDef) and _has_forward(statement))
+
+    @property
+    def _function_to_add(self) -> str:
+        """The name of a function that the module does not have yet."""
+        return "make_net" if "make_net" not in self._definitions else "make_own_net"
+
+    @property
+    def missing_arguments(self) -> list[str]:
+        """The function's arguments that have no default and are not given."""
+        statement = self._definitions.get(self._function_to_name)
+        if not isinstance(statement, ast.FunctionDef):
+            return []
+        arguments = statement.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        required = positional[: len(positional) - len(arguments.defaults)]
+        required += [
+            argument
+            for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if default is None
+        ]
+        return [argument.arg for argument in required if argument.arg not in self.arguments]
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong with the name, the module and the function, a sentence each."""
+        _, names = self._folder_and_names
+        unusable = next((name for name in names if not name.isidentifier()), None)
+        if unusable is not None:
+            yield (
+                f"{unusable!r} cannot be part of a module's name in Python, because it is not made "
+                "of letters, digits and underscores: rename the file"
+            )
+            return
+        if self.function and self.typed != f"{self.module}.{self.function}":
+            yield "The module and the function are written with a point between them"
+        root = self.module.partition(".")[0]
+        if self.file is None and self._spec is None:
+            folder, _ = self._folder_and_names
+            files = [path.stem for path in Path(folder).glob("*.py")]
+            yield (
+                f"There is no module {self.module}, neither in this folder nor where Python looks "
+                f"for modules{nearest(root, files)}"
+            )
+        if self.search_folder:
+            place = "the present folder"
+            if self.search_folder != ".":
+                place = f"the folder {self.search_folder}"
+            yield f"Python does not look for {root} in {place}, unless PYTHONPATH names it"
+        yield from self._problems_of_function()
+
+    def _problems_of_function(self) -> Iterator[str]:
+        """Yield what is wrong with the function, by the text of its module."""
+        if isinstance(self._tree, SyntaxError):
+            yield f"{self.file}, line {self._tree.lineno}, is not valid Python ({self._tree.msg})"
+            return
+        statement = self._statement
+        if not self.function:
+            functions = ", ".join(self._functions) or "it has none"
+            yield f"The function that makes the network must be named, too (functions: {functions})"
+        elif statement is None and not self._may_be_defined:
+            hint = nearest(self.function, self._functions)
+            yield f"{self.file} does not define {self.function}{hint}"
+        elif isinstance(statement, ast.Assign) and not self._may_be_defined:
+            code = ast.unparse(statement.value)
+            if len(code) > _SHOWN_LENGTH:
+                code = "nn.Sequential(LAYERS)"
+            yield (
+                f"{self.function} is a network, but agt needs a function that makes one, because "
+                f"it seeds the initial parameters{self._line_to_add(code)}"
+            )
+        elif isinstance(statement, ast.ClassDef) and not self._may_be_defined:
+            inner = _inner_sequentials(statement)
+            code = "nn.Sequential(LAYERS)"
+            if len(inner) == 1:
+                code = f"{self.function}().{inner[0]}"
+            yield (
+                f"{self.function} has its own forward(), but agt needs an nn.Sequential, because "
+                f"it computes bounds layer by layer{self._line_to_add(code)}"
+            )
+        if self.missing_arguments:
+            arguments = " and ".join(self.missing_arguments)
+            yield f"{self._function_to_name}() needs a value for {arguments}"
+
+    def _line_to_add(self, code: str) -> str:
+        """Return the end of a sentence, with the line to add to the module.
+
+        Args:
+            code: the expression that makes the network.
+        """
+        return f": add to {self.file} the line  def {self._function_to_add}(): return {code}"
+
+
+def is_code(value: str) -> bool:
+    """Return whether a value looks like the name of a module, a file or a function of one."""
+    names_file = value.endswith(".py") or ":" in value or Path(f"{value}.py").is_file()
+    return names_file or ("." in value and not value[:1].isdigit() and value.isascii())
+
+
+def _file_of_module(folder: Path, module: str) -> Path | None:
+    """Return the file of a module whose first part lies in a folder; None: there is none."""
+    path = folder.joinpath(*module.split("."))
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return file
+    return None
+
+
+def _roots_of(spec: ModuleSpec) -> list[Path]:
+    """Return where a top-level module is: its file, or the folders of its package."""
+    locations = spec.submodule_search_locations
+    if locations is None:
+        locations = [spec.origin] if spec.origin else []
+    return [Path(location).resolve() for location in locations]
+
+
+def _defined_names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top level of a module defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+    elif isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            if isinstance(target, ast.Name):
+                yield target.id
+    elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        yield statement.target.id
+    elif isinstance(statement, ast.Import | ast.ImportFrom):
+        for alias in statement.names:
+            yield alias.asname or alias.name
+
+
+def _may_define_more(tree: ast.Module) -> bool:
+    """Return whether a module may define names that ``_defined_names`` does not find."""
+    return any(
+        isinstance(statement, _DEFINING)
+        or (isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*")
+        or (isinstance(statement, ast.FunctionDef) and statement.name == "__getattr__")
+        for statement in tree.body
+    )
+
+
+def _has_forward(statement: ast.ClassDef) -> bool:
+    """Return whether a class defines how it is applied to records, as modules do."""
+    return any(
+        isinstance(method, ast.FunctionDef) and method.name == "forward"
+        for method in statement.body
+    )
+
+
+def _inner_sequentials(statement: ast.ClassDef) -> list[str]:
+    """Return the names of a class's attributes that are assigned an ``nn.Sequential``."""
+    return [
+        ast.unparse(assignment.targets[0]).removeprefix("self.")
+        for assignment in ast.walk(statement)
+        if isinstance(assignment, ast.Assign) and _makes_sequential(assignment.value)
+    ]
+
+
+def _makes_sequential(value: ast.expr) -> bool:
+    """Return whether an expression makes an ``nn.Sequential``."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("Sequential")

@@ -1,0 +1,142 @@
+"""What the ledger of a table's people would accept, for the commands that ``agt start`` proposes.
+
+It depends on the ledgers and on public settings alone. Nothing is written, and nothing is spent.
+"""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agt.errors import AgtError
+from agt.ledger.descriptions import describe_refusal
+from agt.ledger.ledger import Ledger, check_no_other_ledger
+from agt.ledger.payer import ProtectedPeople
+from agt.mechanisms.weights_mechanism import weights_mechanisms
+from agt_cli.ledger_files import existing_ledger
+from agt_cli.releasing.ledgers import people_of_run, second_head
+from agt_cli.releasing.payer import ledgers_of
+from agt_cli.report.opening import open_run
+from agt_cli.report.proposed_release import admission_command
+
+_SMALLEST_SHARE = 1e-3
+"""The smallest share of the planned eps that is still proposed."""
+
+
+@dataclass(frozen=True)
+class LedgerProposal:
+    """What the ledgers in the working directory mean for a release about a table's people.
+
+    Attributes:
+        name: of the ledger that counts these people, as ``ledger=`` takes it; empty: there is none.
+        unit: whose data its budget protects, in its own words.
+        admitted: whether it has admitted this table, and not only another one of these people.
+        eps: the largest budget, at most the planned one, of a release that it accepts; 0: none.
+        sentences: what the owner should know of the ledgers; empty: there are none.
+    """
+
+    name: str = ""
+    unit: str = ""
+    admitted: bool = False
+    eps: float = 0.0
+    sentences: tuple[str, ...] = ()
+
+    @classmethod
+    def find(cls, folder: Path, mechanism: str, eps: float, delta: float) -> "LedgerProposal":
+        """Look at the ledgers in the working directory.
+
+        Args:
+            folder: of the training run.
+            mechanism: what is to be released of it.
+            eps, delta: the planned budget of this release.
+        """
+        people = people_of_run(open_run(folder, "train"))
+        holding, errors = ledgers_of(people)
+        if errors:
+            # Any of these files may be the ledger of these people, so no release is counted
+            # rightly before its owner has looked at it.
+            return cls(sentences=tuple(f"No release can be counted: {error}." for error in errors))
+        if not holding:
+            return cls(eps=eps)
+        name, match = next(iter(holding.items()))
+        found = (
+            f"These people already have the ledger {name}: it admitted the table {match.name} with "
+            f"the same {match.shared}."
+        )
+        show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
+        try:
+            with Ledger.open(existing_ledger(name), second_head(), writing=False) as ledger:
+                proposal = cls._of(ledger, name, people, mechanism, eps, delta)
+        except AgtError as error:
+            refused = f"It would refuse a release: {error}."
+            return cls(name, sentences=(found, refused, show))
+        return cls(
+            name,
+            proposal.unit,
+            proposal.admitted,
+            proposal.eps,
+            (found, *proposal.sentences, show),
+        )
+
+    @classmethod
+    def _of(
+        cls,
+        ledger: Ledger,
+        name: str,
+        people: ProtectedPeople,
+        mechanism: str,
+        eps: float,
+        delta: float,
+    ) -> "LedgerProposal":
+        """Return what an open ledger would accept; arguments as of ``find``.
+
+        Raises:
+            ConfigError: it would not pay for any release about these people.
+        """
+        table = people.table
+        book = ledger.book
+        population = ledger.population
+        admitted = table.data in book.tables
+        population.check_relation(people.relation)
+        if admitted:
+            ledger.check(people.relation, table.data, table.unit)
+        check_no_other_ledger(
+            ledger.path, table, compare_names=not admitted, declared=book.declared
+        )
+        kinds = weights_mechanisms()
+        if mechanism not in kinds:
+            # How many labels fit depends on their number, which is not known yet.
+            return cls(name, population.unit, admitted, eps)
+        kind = kinds[mechanism]
+        for budget in _budgets(eps):
+            guarantee = kind.within(budget, delta).guarantee
+            if population.allowance.max_lot_size(book.spent, guarantee, 1):
+                less = f"What is left of its budget holds eps = {budget:g}, not {eps:g}."
+                return cls(name, population.unit, admitted, budget, (less,) if budget < eps else ())
+        reason = describe_refusal(population, book.spent, kind.within(eps, delta).guarantee)
+        return cls(name, population.unit, admitted, sentences=(f"{reason}.",))
+
+    @property
+    def accepts_a_release(self) -> bool:
+        """Whether a release can be counted: by this ledger, or by one that is to be opened."""
+        return self.eps > 0
+
+    def admission(self, run: Path | str) -> list[str]:
+        """Return the command that admits the table of a run."""
+        return [f"agt {admission_command(self.name, run, self.unit)}"]
+
+
+def _budgets(eps: float) -> Iterator[float]:
+    """Yield the planned eps, and then smaller ones of one digit."""
+    yield eps
+    power = 1.0
+    while power > eps:
+        power /= 10
+    while power * 10 <= eps:
+        power *= 10
+    while power >= _SMALLEST_SHARE * eps:
+        for digit in range(9, 0, -1):
+            smaller = float(f"{digit * power:.1g}")
+            if smaller < eps:
+                yield smaller
+        power /= 10

@@ -1,0 +1,158 @@
+"""The steps that ``agt start`` proposes: publish, measure what is not public, or certify."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agt.mechanisms.planning import Plan
+from agt.models.model import Model
+from agt_cli.ledger_files import ledger_path
+from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, ledger_command, release_command
+from agt_cli.report.scoring import Scoring
+from agt_cli.runs.inspect import Inspection
+from agt_cli.start.ledger_proposal import LedgerProposal
+from agt_cli.start.plan import ways
+from agt_cli.start.settings import StartSettings
+
+MEASURED = 0.2  # of the budget, for what nobody calls public
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSteps:
+    """The ways to go on, and the commands of each.
+
+    Attributes:
+        ways: the ways, in words.
+        proposed: the index of the way that ``onward`` takes. It depends on public values alone.
+        onward: the next commands.
+        measuring: commands that measure what is not public; empty: nothing is to be measured.
+        by_hand: commands that do the same as ``agt start``, step by step, and further ones.
+    """
+
+    ways: Sequence[str]
+    proposed: int
+    onward: Sequence[str]
+    measuring: Sequence[str]
+    by_hand: Sequence[str]
+
+    @classmethod
+    def propose(
+        cls,
+        settings: StartSettings,
+        inspection: Inspection,
+        scoring: Scoring,
+        training: Sequence[str],
+        model: Model,
+        folder: Path,
+        planned: Plan,
+        ledger: LedgerProposal,
+    ) -> "NextSteps":
+        """Return the steps for a trained model.
+
+        What is proposed depends on public values alone. What is expected of it depends on private
+        records, so it is said beside the proposal and decides nothing (docs/releasing.md, "What may
+        decide a choice").
+
+        Args:
+            training: the words of ``agt train`` that train the same model.
+            folder: of the training run.
+            planned: what could be released of the model.
+            ledger: what the ledger of these people accepts.
+        """
+        may_release = settings.purpose != "certificates" and ledger.accepts_a_release
+        measuring: list[str] = []
+        if settings.private_groups and may_release:
+            measuring = measuring_commands(settings, scoring, folder, ledger)
+        measures_first = bool(measuring) and settings.purpose == "answers"
+        unmet = [
+            f"condition {condition.letter} ({condition.name})"
+            for condition in model.conditions
+            if not condition.held
+        ]
+        eps = ledger.eps or settings.planned_eps
+        lines, mechanism = ways(planned, scoring, eps, unmet, settings.counted[1], measures_first)
+        certifying = f"agt certify run={folder}"
+        by_hand = [settings.line(inspection.path), shlex.join(["agt", "train", *training])]
+        if measures_first:
+            proposed = 0
+            onward = measuring[:1]
+        elif mechanism and may_release:
+            proposed = 0
+            onward = publishing_commands(settings, folder, mechanism, ledger)
+        else:
+            proposed = 2
+            onward = [certifying]
+        if certifying not in onward:
+            by_hand.append(certifying)
+        by_hand.append(f"agt plan run={folder}")
+        return cls(
+            ways=lines,
+            proposed=proposed,
+            onward=onward,
+            measuring=measuring,
+            by_hand=by_hand,
+        )
+
+
+def publishing_commands(
+    settings: StartSettings, folder: Path, mechanism: str, ledger: LedgerProposal
+) -> list[str]:
+    """Return the commands that publish weights, counted by a ledger.
+
+    Args:
+        folder: of the training run.
+        mechanism: that releases its weights.
+        ledger: what the ledger of these people accepts; without one, the first command opens it.
+    """
+    name = ledger.name or free_ledger_name(settings.dataset)
+    if not ledger.name:
+        unit = f"one {settings.counted[0]}"
+        first = [f"agt {ledger_command(name, folder, ledger.eps, settings.delta, unit)}"]
+    else:
+        first = [] if ledger.admitted else ledger.admission(folder)
+    total = (f"{ledger.eps:g}", f"{settings.delta:g}")
+    return [*first, f"agt {release_command(folder, mechanism, *total, ledger=name)}"]
+
+
+def free_ledger_name(dataset: str) -> str:
+    """Return a name for a new ledger, under which no file exists yet.
+
+    Args:
+        dataset: the name of the dataset, which is taken if it is free.
+    """
+    names = (f"{dataset}{number}" for number in ("", *range(2, 10**6)))
+    return next(name for name in names if not ledger_path(name).exists())
+
+
+def measuring_commands(
+    settings: StartSettings, scoring: Scoring, folder: Path, ledger: LedgerProposal
+) -> list[str]:
+    """Return the commands that have what is not public measured with noise, and publish weights for
+    the rest of the budget.
+
+    Args:
+        folder: of the training run.
+        ledger: what the ledger of these people accepts for both releases; without one, the commands
+            name none.
+    """
+    delta = settings.delta / 2
+    price = f"total.eps={MEASURED * ledger.eps:g} total.delta={delta:g}"
+    counted_by = ""
+    rest = f"{(1 - MEASURED) * ledger.eps:g}"
+    before: list[str] = []
+    after: list[str] = []
+    if ledger.name:
+        before = [] if ledger.admitted else ledger.admission(folder)
+        after = ledger.admission("latest")  # the measured table has other ranges, so other data
+        counted_by = f" ledger={shlex.quote(ledger.name)}"
+    release = release_command(
+        "latest", WEIGHTS_MECHANISMS[0], rest, f"{delta:g}", ledger=ledger.name or None
+    )
+    return [
+        *before,
+        f"agt measure dataset={settings.dataset}{counted_by} {price}",
+        f"agt train dataset={settings.dataset}_measured{scoring.measured_training}",
+        *after,
+        f"agt {release}",
+    ]

@@ -1,0 +1,317 @@
+"""agt start FILE: what it asks, what it takes from files that are there, and lines that can be
+pasted.
+"""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from agt_cli.commands import start
+from agt_cli.runs.inspect import inspect_table
+from agt_cli.runs.usual_learners import UsualScores
+from agt_cli.start.questions import LINE_LETTERS, MAX_COLUMNS, questions
+
+from .conftest import Agt, Said
+from .test_start import ANSWERS, shop, typed
+
+FILE = Path("conf", "dataset", "t.yaml")
+
+
+@pytest.fixture(autouse=True)
+def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the usual learners beside the model, which take longer than it."""
+    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: UsualScores({}, 0))
+
+
+def plain(path: Path, rows: int = 300, unlabelled: int = 0) -> pd.DataFrame:
+    """A table whose rows are all of different people, as far as its columns tell."""
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 90, rows)
+    table = pd.DataFrame({"age": age, "town": rng.choice(["Köln", "Aachen"], rows)})
+    noisy_age = age + rng.normal(0, 10, rows)
+    table["churn"] = np.where(noisy_age > 50, "yes", "no")
+    table.loc[table.index[3 : 3 + unlabelled], "churn"] = None
+    table.to_csv(path, index=False)
+    return table
+
+
+def dataset(folder: Path, name: str = "t") -> dict[str, Any]:
+    text = (folder / "conf" / "dataset" / f"{name}.yaml").read_text(encoding="utf-8")
+    node = yaml.safe_load(text)
+    assert isinstance(node, dict)
+    return node
+
+
+def line_to_paste(refused: Said) -> list[str]:
+    """The words of the line with which a refusal without a terminal ends, without ``agt``."""
+    line = refused.err.strip().splitlines()[-1]
+    return shlex.split(line[line.rindex("agt start") :])[1:]
+
+
+def test_without_a_terminal_the_last_line_answers_every_question(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv", unlabelled=5)
+    refused = agt("start", "t.csv").ended(2, "town: ", "not interactive")
+    words = line_to_paste(refused)
+    assert words == [
+        *("start", "t.csv", "label=churn", "id=none", "missing_label=drop", "public=no"),
+        *("purpose=both", "eps=1"),
+    ]
+    agt(*words, "-q").ended(0)
+
+
+def test_the_line_says_what_has_no_default(agt: Agt, tmp_path: Path) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300)).rename(columns={"churn": "kind"})
+    table[["kind", "home", "town", "age", "spent"]].to_csv(tmp_path / "t.csv", index=False)
+    words = line_to_paste(agt("start", "t.csv").ended(2))
+    assert {"label=COLUMN", "id=COLUMN", "unit_rows=NUMBER"} <= {*words}
+    given = {
+        "label=COLUMN": "label=kind",
+        "id=COLUMN": "id=home",
+        "unit_rows=NUMBER": "unit_rows=2",
+    }
+    agt(*(given.get(word, word) for word in words), "-q").ended(0)
+
+
+def test_rows_without_a_label_are_left_out_by_a_rule_that_is_declared(
+    agt: Agt, tmp_path: Path
+) -> None:
+    plain(tmp_path / "t.csv", unlabelled=7)
+    refused = agt("start", "t.csv", *ANSWERS).ended(2)
+    assert "7 of 300 rows" in refused.err
+    assert "row 4" in refused.err
+    assert "missing_label=drop" in line_to_paste(refused)
+    agt("start", "t.csv", *ANSWERS, "missing_label=error").ended(2, "missing_label=drop", "row 4")
+    assert not (tmp_path / "conf").exists()
+    told = agt("start", "t.csv", *ANSWERS, "missing_label=drop", "--json").ended(0).json
+    assert dataset(tmp_path)["missing_label"] == "drop"
+    assert "missing_label=drop" in shlex.split(told["commands"][0])
+    agt("data", "inspect", "t.csv", "name=other", "missing_label=drop").ended(0)
+    assert dataset(tmp_path, "other")["missing_label"] == "drop"
+    agt("train", "dataset=other", "-q").ended(0)
+
+
+def test_a_word_for_a_missing_label_is_left_out_as_the_empty_cell_is(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    table.loc[[1, 2], "churn"] = ["?", "unknown"]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = (*ANSWERS, "missing_label=drop", "missing_values=[unknown]")
+    agt("start", "t.csv", *given, "-q").ended(0)
+    node = dataset(tmp_path)
+    assert node["classes"] == ["no", "yes"]
+    assert {*node["missing_values"]} >= {"?", "unknown"}
+
+
+def test_ids_are_judged_by_the_rows_that_are_used(agt: Agt, tmp_path: Path) -> None:
+    """Of all rows the ids fill a tenth of their range; of those with a label, less."""
+    rng = np.random.default_rng(0)
+    table = plain(tmp_path / "t.csv", 600)
+    table.insert(0, "code", rng.choice(5_600, 600, replace=False))
+    table.loc[table.index[100:160], "churn"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    path = tmp_path / "t.csv"
+    assert inspect_table(path, label="churn", id="code").row_number_ids == ["code"]
+    used = inspect_table(path, label="churn", id="code", missing_label="drop")
+    assert (used.row_number_ids, used.rows, used.unlabelled) == ([], 540, 60)
+    given = [word for word in ANSWERS if not word.startswith("id=")]
+    agt("start", "t.csv", *given, "id=code", "missing_label=drop", "-q").ended(0)
+
+
+def test_only_columns_that_may_be_ids_are_said_to_look_like_row_numbers(
+    agt: Agt, tmp_path: Path
+) -> None:
+    plain(tmp_path / "t.csv")
+    refused = agt("start", "t.csv")
+    assert "row number" not in refused.err, "ages fill their range, but name no row"
+
+
+def test_columns_are_listed_in_lines_that_fit(tmp_path: Path) -> None:
+    table = pd.DataFrame({f"column {'x' * number}": range(60) for number in range(MAX_COLUMNS + 5)})
+    table["churn"] = ["yes", "no"] * 30
+    table.to_csv(tmp_path / "t.csv", index=False)
+    question = questions(inspect_table(tmp_path / "t.csv"))["label"]
+    _, *listed, last = question.text.splitlines()
+    assert max(map(len, listed)) <= LINE_LETTERS
+    assert len(listed) == MAX_COLUMNS + 1
+    assert "and 6 columns more" in listed[-1]
+    assert (question.default, "'churn' is proposed, because" in last) == ("churn", True)
+
+
+def test_no_label_is_proposed_without_a_reason(tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv")[["churn", "town", "age"]].rename(columns={"churn": "left"})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    question = questions(inspect_table(tmp_path / "t.csv"))["label"]
+    assert question.default == ""
+    assert "is proposed" not in question.text
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "asked"),
+    [
+        ("customer_id", [row // 2 for row in range(60)], True),
+        ("PatientId", [f"p{row // 3 * 7919}" for row in range(60)], True),
+        ("account", [row % 20 for row in range(60)], True),
+        ("account", [row % 4 for row in range(60)], False),
+        ("account_balance", [row % 30 for row in range(60)], False),
+        ("user", [row * 7919 for row in range(60)], False),
+    ],
+    ids=["id", "camel case", "number", "few values", "of an account", "different"],
+)
+def test_who_the_rows_belong_to_is_asked_without_a_default_where_people_repeat(
+    tmp_path: Path, name: str, values: list[object], asked: bool
+) -> None:
+    table = pd.DataFrame({name: values, "age": range(60), "churn": ["yes", "no"] * 30})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    inspection = inspect_table(tmp_path / "t.csv")
+    question = questions(inspection)["id"]
+    assert (question.default == "") == asked
+    assert (f"'{name}' (" in question.text) == asked
+    assert "each row another person" in question.text
+
+
+def test_that_each_row_is_another_person_is_written_down_as_declared(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    told = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json
+    (line,) = re.findall("(?m)^id: .*", (tmp_path / FILE).read_text(encoding="utf-8"))
+    assert "declared" in line
+    assert "each row is another person" in line
+    assert any("'home'" in remark and "id=home" in remark for remark in told["remarks"])
+
+
+def test_a_public_size_is_that_of_the_whole_table(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    told = agt("start", "t.csv", *ANSWERS, "size=320", "--json").ended(0).json
+    assert dataset(tmp_path)["declared_size"] == 240
+    assert "75% of 320" in (tmp_path / FILE).read_text(encoding="utf-8")
+    assert not any("size=" in remark for remark in told["remarks"])
+
+
+def test_a_size_that_is_exactly_the_number_of_rows_is_asked_about(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv", 307)
+    told = agt("start", "t.csv", *ANSWERS, "size=307", "--json").ended(0).json
+    (remark,) = [remark for remark in told["remarks"] if remark.startswith("size=307")]
+    assert "published" in remark
+
+
+def test_a_size_alone_updates_the_dataset_file(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    said = agt("start", "t.csv", *ANSWERS, "size=400", "-q").ended(0)
+    assert "declared_size is now 300" in said.err
+    assert dataset(tmp_path)["declared_size"] == 300
+    file = tmp_path / FILE
+    file.write_text(file.read_text(encoding="utf-8").replace("[10, 90]", "[0, 120]"))
+    agt("start", "t.csv", *ANSWERS, "size=500", "-q").ended(2, "already exists")
+    assert dataset(tmp_path)["declared_size"] == 300
+
+
+def test_a_second_label_gets_a_dataset_file_of_its_own(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    second = [word for word in ANSWERS if not word.startswith("label=")]
+    said = agt("start", "t.csv", "label=town", *second, "-q").ended(0)
+    assert "is called t_town" in said.err
+    assert dataset(tmp_path, "t_town")["label"] == "town"
+    assert dataset(tmp_path)["label"] == "churn"
+
+
+def test_what_inspect_wrote_is_replaced_unless_it_was_edited(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    agt("data", "inspect", "t.csv", "-q").ended(0)
+    words = line_to_paste(agt("start", "t.csv").ended(2))
+    given = {"public=no": "public=yes"}
+    agt(*(given.get(word, word) for word in words), "-q").ended(0)
+    assert dataset(tmp_path)["from_data"] == []
+
+
+def test_an_edited_file_is_judged_before_anything_is_asked(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    agt("data", "inspect", "t.csv", "-q").ended(0)
+    file = tmp_path / FILE
+    file.write_text(file.read_text(encoding="utf-8").replace("[10, 90]", "[0, 120]"))
+    refused = agt("start", "t.csv").ended(2, "may contain your declarations")
+    assert "purpose" not in refused.err, "nothing is asked before"
+    training, anew, beside = re.findall("`agt (.*?)`", refused.err)
+    assert anew == "start t.csv force=true"
+    assert beside == "start t.csv name=NAME"
+    agt(*shlex.split(training), "-q").ended(0)
+
+
+def release_of(told: dict[str, Any]) -> list[str]:
+    """The words of the release that was proposed, with queries that were not trained on."""
+    return [word for word in typed(told["next"], "q.csv") if not word.startswith("inputs=")]
+
+
+@pytest.fixture
+def counted(agt: Agt, tmp_path: Path) -> dict[str, Any]:
+    """What agt start said of a table whose people then got a ledger with eps = 1."""
+    plain(tmp_path / "t.csv")
+    told = agt("start", "t.csv", *ANSWERS, "eps=1", "--json").ended(0).json
+    opening = typed(told["next_commands"][0], "q.csv")
+    agt(*opening, "-q").ended(0)
+    return told
+
+
+def again(agt: Agt, *words: str) -> dict[str, Any]:
+    return agt("start", "t.csv", *ANSWERS, "eps=1", *words, "--json").ended(0).json
+
+
+def test_no_more_is_proposed_than_the_ledger_holds(agt: Agt, counted: dict[str, Any]) -> None:
+    spent = [word.replace("total.eps=1", "total.eps=0.7") for word in release_of(counted)]
+    agt(*spent, "-q").ended(0)
+    told = again(agt)
+    (budget,) = [word for word in release_of(told) if word.startswith("total.eps=")]
+    assert 0 < float(budget.partition("=")[2]) < 1
+    assert "not 1" in told["ledger"]
+    agt(*release_of(told), "-q").ended(0)
+
+
+def test_where_the_ledger_holds_nothing_more_no_release_is_proposed(
+    agt: Agt, counted: dict[str, Any]
+) -> None:
+    agt(*release_of(counted), "-q").ended(0)
+    told = again(agt)
+    assert told["recommended"] == told["plan"][2]
+    assert told["next"].startswith("agt certify run=")
+    assert "already spent" in told["ledger"]
+
+
+def test_a_head_that_is_not_there_is_said_before_a_release_is_proposed(
+    agt: Agt, counted: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "ledger.head").unlink()
+    told = again(agt)
+    assert "ledger.head" in told["ledger"]
+    assert told["next"].startswith("agt certify run=")
+
+
+def test_a_damaged_ledger_is_said_and_no_release_proposed(
+    agt: Agt, counted: dict[str, Any], tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledgers" / "t.ledger"
+    ledger.write_bytes(ledger.read_bytes()[:100])
+    told = again(agt)
+    assert "t.ledger" in told["ledger"]
+    assert "No release can be counted" in told["ledger"]
+    assert told["next"].startswith("agt certify run=")
+
+
+def test_a_new_ledger_does_not_take_the_name_of_other_people_s(
+    agt: Agt, counted: dict[str, Any], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    other = plain(tmp_path / "t.csv").assign(age=rng.normal(50, 9, 300).round(3))
+    other.to_csv(tmp_path / "t.csv", index=False)
+    told = again(agt, "force=true")
+    opening = typed(told["next_commands"][0], "q.csv")
+    assert opening[:3] == ["ledger", "init", "t2"]
+    assert "ledger=t2" in told["next"]
