@@ -152,7 +152,8 @@ TEMPLATES: dict[str, str] = {
         "independently of the others"
     ),
     "unlabelled_rows_left_out": (
-        "a row without a label is no record and is left out ({setting}), and no other row matters"
+        "a row without a label is no record and is left out ({setting}), and whether a row has a "
+        "label does not depend on other rows"
     ),
     "digits_used": "a record is used if its digit is one of {digits:listed}",
     "generated": (
@@ -679,6 +680,10 @@ BROKEN_BY: dict[str, str] = {
     "given_names_free_of_labels": (
         "an id, a unit, a public flag or the split was computed from labels (for example, an id "
         "that is a hash of the whole row, or a split stratified by class)"
+    ),
+    "unlabelled_rows_left_out": (
+        "whether the label of a row is known depends on other rows (for example, because only the "
+        "first rows were labelled, or those of the most frequent class)"
     ),
     "split_by_column": _SPLIT_FROM_WHOLE,
     "split_by_file": _SPLIT_FROM_WHOLE,

@@ -7,6 +7,7 @@ data inspect`` and ``agt start`` are in their own modules.
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -123,10 +124,11 @@ class TableFile:
         """Raise ConfigError if the dataset file must not be written, or the table is a folder."""
         self.check_name()
         if self.dataset_file.exists() and not self.force:
+            another = replace(self, name=f"{self.dataset}_{self.label or 2}").dataset
             raise ConfigError(
                 f"{self.dataset_file} already exists and may contain your declarations: to train "
                 f"with this file as it is, type `agt train dataset={self.dataset}`; otherwise give "
-                "another name with name=NAME, or force=true to overwrite this file"
+                f"another name, such as name={another}, or force=true to overwrite this file"
             )
 
     def check_name(self) -> None:

@@ -23,7 +23,7 @@ from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
 from agt.data.settings import CLASSES, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
-from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
+from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
 from agt.store.reading import Broken
 from agt.store.yaml_text import parse_yaml
@@ -572,7 +572,7 @@ class Table(TableSettings, Columns, LabelledFile):
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
         facts = [*rows.facts, self.facts[0]]
         if self.missing_label == "drop":
-            facts.append(proved("unlabelled_rows_left_out", setting="dataset.missing_label=drop"))
+            facts.append(declared("unlabelled_rows_left_out", setting="dataset.missing_label=drop"))
         return evidence(split, *facts)
 
     def _split_fact(self) -> Fact:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agt.data.settings import CLASSES
 from agt.data.table import Columns
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.settings import build, validate
 from agt.store.atomic import write_atomic
 from agt.store.reading import file_sha256
@@ -76,7 +76,10 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path)
     )
     rows = [(c.name, c.kind, seen(c), proposal(c, inspection)) for c in inspection.columns]
-    console.table(f"{inspection.path}: {inspection.rows} rows", COLUMN_TITLES, rows)
+    title = f"{inspection.path}: {inspection.rows} rows"
+    if inspection.unlabelled:
+        title += f" with a label; {counted(inspection.unlabelled, 'row')} without one left out"
+    console.table(title, COLUMN_TITLES, rows)
     warnings = [warning.sentence for warning in inspection.doubts]
     for warning in warnings:
         console.say(warning)

@@ -106,17 +106,65 @@ def dataset_yaml(
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
     """
+    _check_writable(inspection)
+    said = unsaid is not None
     features = inspection.features
+    markers = dict.fromkeys(word for column in features for word in column.markers)
+    markers.update(dict.fromkeys(inspection.label_markers))
+    # What stands for no value in one column does so in all.
+    listed = {
+        column: [word for word in column.categorical if word not in markers]
+        for column in features
+        if column.categorical
+    }
+    ranges = {
+        column: f"[{', '.join(map(column.bound, column.numeric))}]"
+        for column in features
+        if column.numeric
+    }
+    lists = {column: _list(words) for column, words in listed.items() if words}
+    missing = "indicator" if any(column.missing for column in features) else "error"
+    proposed = from_data(inspection)
+    not_public = proposed if unsaid is None else unsaid
+    size = "null"
+    size_remark = SIZE
+    if table_rows is not None:
+        size = str(training_rows(table_rows))
+        size_remark = SIZE_OF_TABLE.format(rows=table_rows)
+    lines = [
+        *HEAD.format(file=visible(inspection.path.name)).splitlines(),
+        "defaults:\n  - table\n  - _self_",
+        f"name: {_scalar(name)}",
+        f"path: {_scalar(str(inspection.path))}",
+        *_csv_lines(inspection.form),
+        f"label: {_scalar(str(inspection.label))}",
+        *_target_lines(inspection),
+        *([f"missing_label: drop    # {MISSING_LABEL}"] if inspection.unlabelled else []),
+        *_id_lines(inspection, said, unit_rows, id_permanent, id_is_answered),
+        f"declared_size: {size}    # {size_remark}",
+        f"missing: {missing}",
+        f"missing_values: {_list(markers)}",
+        f"# {CODES} {CODES_LONG}",
+        *_mapping("numeric", ranges),
+        *([f"# {LISTS}"] if listed else []),
+        *_mapping("categorical", lists),
+        *_formats(inspection),
+        f"from_data: {_list(not_public)}",
+        f"proposed_from_rows: {_list(proposed)}",
+    ]
+    if inspection.left_out:
+        lines.append("# left out:")
+    for column in inspection.left_out:
+        lines.append(f"#   {visible(column.name)}: {visible(column.remark)}")
+    return "\n".join(lines) + "\n"
+
+
+def _check_writable(inspection: Inspection) -> None:
+    """Raise ConfigError if there is no feature, or a class that a configuration cannot hold."""
     path = inspection.path
-    if not features:
-        remarks = few(
-            (
-                f"'{column.name}': {column.remark}"
-                for column in inspection.left_out
-                if column.remark
-            ),
-            between="; ",
-        )
+    if not inspection.features:
+        left_out = [column for column in inspection.left_out if column.remark]
+        remarks = few((f"'{column.name}': {column.remark}" for column in left_out), between="; ")
         raise ConfigError(
             f"{path}: no column of this table can be used as a feature ({remarks}): give a table "
             "with at least one column that can"
@@ -126,83 +174,60 @@ def dataset_yaml(
             f"{path}: the name '???' of a class cannot be written into a dataset configuration: "
             "replace '???' by another word in the file"
         )
-    said = unsaid is not None
-    markers = dict.fromkeys(m for column in inspection.features for m in column.markers)
-    markers.update(dict.fromkeys(inspection.label_markers))
-    # What stands for no value in one column does so in all.
-    listed = {
-        c: [word for word in c.categorical if word not in markers]
-        for c in inspection.features
-        if c.categorical
-    }
-    form = inspection.form
-    no_id = NO_ID if inspection.unit is None else NO_ID_BUT_UNIT
-    if id_is_answered and inspection.unit is None:
-        no_id = EACH_ROW_A_PERSON
-    id = f"null # {no_id}"
+
+
+def _csv_lines(form: CsvFormat | None) -> list[str]:
+    """Return the line of a dataset file that says how a csv is cut into cells, if that is not the
+    usual way.
+
+    Args:
+        form: of a csv; None: another format.
+    """
+    if form is None or form == CsvFormat():
+        return []
+    cells = [
+        f"separator: {_scalar(form.separator)}",
+        f"encoding: {form.encoding}",
+        f"header: {str(form.header).lower()}",
+    ]
+    if form.decimal != ".":
+        cells.append(f"decimal: {_scalar(form.decimal)}")
+    return [f"csv: {{{', '.join(cells)}}}"]
+
+
+def _id_lines(
+    inspection: Inspection,
+    said: bool,
+    unit_rows: int | None,
+    id_permanent: bool,
+    id_is_answered: bool,
+) -> list[str]:
+    """Return the lines of a dataset file that say what names records and people.
+
+    Args:
+        said: whether anybody declared anything; other arguments as ``dataset_yaml``.
+    """
+    names = inspection.names
     if inspection.id is not None:
-        column_name = _scalar(inspection.id)
         id = (
-            f"{column_name}    # declared by this line: the column gives each record a "
+            f"{_scalar(inspection.id)}    # declared by this line: the column gives each record a "
             "permanent id, which does not change if other records are added or removed"
         )
-    names = inspection.names
-    declared_size = f"null    # {SIZE}"
-    if table_rows is not None:
-        declared_size = f"{training_rows(table_rows)}    # {SIZE_OF_TABLE.format(rows=table_rows)}"
-    missing = "indicator" if any(column.missing for column in features) else "error"
+    elif inspection.unit is not None:
+        id = f"null # {NO_ID_BUT_UNIT}"
+    elif id_is_answered:
+        id = f"null # {EACH_ROW_A_PERSON}"
+    else:
+        id = f"null # {NO_ID}"
+    lines = [f"id: {id}"]
     looks_like_row_numbers = any(column.counts_rows for column in names)
-    permanent = said and bool(names) and (id_permanent or not looks_like_row_numbers)
-    lines = [
-        *HEAD.format(file=visible(inspection.path.name)).splitlines(),
-        "defaults:\n  - table\n  - _self_",
-        f"name: {_scalar(name)}",
-        f"path: {_scalar(str(inspection.path))}",
-    ]
-    if form is not None and form != CsvFormat():
-        separator = _scalar(form.separator)
-        header = str(form.header).lower()
-        cells = f"separator: {separator}, encoding: {form.encoding}, header: {header}"
-        cells += f", decimal: {_scalar(form.decimal)}" if form.decimal != "." else ""
-        lines.append(f"csv: {{{cells}}}")
-    lines += [
-        f"label: {_scalar(str(inspection.label))}",
-        *_target_lines(inspection),
-        *([f"missing_label: drop    # {MISSING_LABEL}"] if inspection.unlabelled else []),
-        f"id: {id}",
-        *(["id_permanent: true"] if permanent else []),
-        *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in names) else []),
-        *(
-            [f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"]
-            if inspection.unit
-            else []
-        ),
-        f"declared_size: {declared_size}",
-        f"missing: {missing}",
-        f"missing_values: {_list(markers)}",
-        f"# {CODES} {CODES_LONG}",
-        *_mapping(
-            "numeric",
-            {
-                c: f"[{', '.join(c.bound(edge) for edge in c.numeric)}]"
-                for c in inspection.features
-                if c.numeric
-            },
-        ),
-        *([f"# {LISTS}"] if listed else []),
-        *_mapping(
-            "categorical", {column: _list(words) for column, words in listed.items() if words}
-        ),
-        *_formats(inspection),
-        f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
-        f"proposed_from_rows: {_list(from_data(inspection))}",
-    ]
-    if inspection.left_out:
-        lines += [
-            "# left out:",
-            *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out),
-        ]
-    return "\n".join(lines) + "\n"
+    if said and names and (id_permanent or not looks_like_row_numbers):
+        lines.append("id_permanent: true")
+    if any(column.mixed for column in names):
+        lines.append(f"id_as_text: true    # {MIXED}")
+    if inspection.unit is not None:
+        lines += [f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"]
+    return lines
 
 
 def from_data(inspection: Inspection) -> tuple[str, ...]:

@@ -211,6 +211,7 @@ _GAPS = {
     "#n/a",
 }
 _MOST_GAPS = 100
+_LEAST_REPEATING = 0.2  # share of the rows whose number an earlier row has, to be groups
 _LEAST_END_ROWS = 5  # with a number at which the range of a few whole numbers may end
 _EPOCH_YEAR = 1970  # from which NumPy counts years
 _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
@@ -236,6 +237,8 @@ class Column:
         public: the range is the type's own and was not read off the records.
         mixed: some values are whole numbers, and all others text.
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
+        in_groups: it has very many different whole numbers, and rows with the same one mostly stand
+            together, as the rows of one person do.
         tells: share of all rows whose label it tells by itself, if that is nearly all; otherwise
             0.
         format: how its dates or numbers are written, if that is not the usual way.
@@ -257,6 +260,7 @@ class Column:
     public: bool = False
     mixed: bool = False
     counts_rows: bool = False
+    in_groups: bool = False
     tells: float = 0.0
     format: DeclaredFormat | None = None
     remark: str = ""
@@ -268,12 +272,14 @@ class Column:
 
     @property
     def may_name_people(self) -> bool:
-        """Whether its values may name people: words that are too many to list, or a name that says
-        so. Only the owner knows if they do.
+        """Whether its values may name people: words that are too many to list, numbers that stand
+        in groups, or a name that says so. Only the owner knows if they do.
         """
         if self.kind in ("unreadable", "date", "dropped"):
             return False
         if not (self.numeric or self.categorical or self.values):
+            return True
+        if self.in_groups:
             return True
         name = "_".join(_tokens(self.name))
         return self.distinct > FEW_CODES and _NAMES_PEOPLE.search(name) is not None
@@ -1169,7 +1175,7 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         return _date(columns, look, replace(seen, kind="date"))
     if look.text or look.whole:
         words = np.array(look.words.cast(pa.string()).to_pylist(), str)
-        seen = replace(seen, counts_rows=counts_rows(words))
+        seen = replace(seen, counts_rows=counts_rows(words), in_groups=_stand_in_groups(look))
         identity = _identity(seen, rows, most_values)
         if identity:
             return replace(seen, kind="id", remark=identity)
@@ -1179,6 +1185,19 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         raw: Any = columns.raw(look.name, "file")
         return _number(seen, look, raw.type)
     return _words(columns, seen, look, rows, most_values)
+
+
+def _stand_in_groups(look: _ColumnValues) -> bool:
+    """Return whether a column has very many whole numbers, and most of its rows that repeat one
+    follow a row with the same number.
+    """
+    rows = len(look.cells) - look.missing
+    repeating = rows - len(look.words)
+    if not look.whole or len(look.words) <= MOST_VALUES or repeating < _LEAST_REPEATING * rows:
+        return False
+    word = _word_of_row(look)
+    following = np.count_nonzero((word[1:] == word[:-1]) & (word[1:] < len(look.words)))
+    return bool(2 * following >= repeating)
 
 
 def _unreadable(columns: ColumnReader, look: _ColumnValues) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from agt.data.settings import CLASSES
-from agt.errors import ConfigError
+from agt.data.target import ClassTarget, NumericTarget, Target
+from agt.errors import AgtError, ConfigError
+from agt.settings import validate
 from agt.store.atomic import write_atomic
 from agt_cli.report.console import Console
 from agt_cli.report.scoring import scoring_of
@@ -29,6 +31,9 @@ def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
 
     A second label of the same table gets a file of its own, named by the table and the label. It is
     said, once.
+
+    Raises:
+        ConfigError: one of agt's own data sets has that name.
     """
     if settings.name or settings.force or settings.label is None:
         return settings
@@ -36,6 +41,7 @@ def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
     if label is None or str(label) == settings.label:
         return settings
     named = replace(settings, name=f"{settings.dataset}_{settings.label}")
+    named.check_name()
     console.warn(
         f"{settings.dataset_file} predicts '{label}', so the data set of '{settings.label}' is "
         f"called {named.dataset}."
@@ -112,12 +118,22 @@ def _is_unedited(settings: StartSettings, existing: Mapping[str, Any]) -> bool:
     Args:
         existing: what the file says.
     """
-    chosen = replace(settings, label=existing.get("label"), id=existing.get("id"), public=None)
-    inspection = InspectSettings.inspect(chosen)
-    if inspection.needs_target or inspection.label is None:
+    given = {name: getattr(settings, name) for name in InspectSettings.__dataclass_fields__}
+    given |= {key: existing.get(key) for key in ("label", "id", "target", "range")}
+    try:
+        chosen: InspectSettings = validate(InspectSettings, given, "")
+        expected = dataset_yaml(chosen.inspect(), settings.dataset)
+    except AgtError:  # the file is about columns that the table does not have
         return False
-    text = settings.dataset_file.read_text(encoding="utf-8")
-    return text == dataset_yaml(inspection, settings.dataset)
+    return settings.dataset_file.read_text(encoding="utf-8") == expected
+
+
+def _target_in(existing: Mapping[str, Any]) -> Target | None:
+    """Return what labels are by a dataset file; None: it does not say so."""
+    if existing.get("range"):
+        return NumericTarget.declared(existing["range"])
+    classes = existing.get("classes")
+    return ClassTarget(tuple(map(str, classes))) if isinstance(classes, list) else None
 
 
 def _refusal(settings: StartSettings, inspection: Inspection) -> ConfigError:
@@ -126,9 +142,10 @@ def _refusal(settings: StartSettings, inspection: Inspection) -> ConfigError:
     words = []
     if settings.size is not None:
         words.append(f"dataset.declared_size={training_rows(settings.size)}")
-    if inspection.target is not None and inspection.label == existing.get("label"):
+    target = _target_in(existing)
+    if target is not None:
         has_size = existing.get("declared_size") is not None
-        words += scoring_of(inspection.target).training_words(
+        words += scoring_of(target).training_words(
             size_is_public=has_size or settings.size is not None, certificates_only=False
         )
     training = shlex.join(["agt", "train", f"dataset={settings.dataset}", *words])
@@ -136,5 +153,5 @@ def _refusal(settings: StartSettings, inspection: Inspection) -> ConfigError:
     return ConfigError(
         f"{settings.dataset_file} already exists and may contain your declarations: to train with "
         f"this file as it is, type `{training}`; to overwrite it by new answers, `{start} "
-        f"force=true`; for another file beside it, `{start} name=NAME`"
+        f"force=true`; for another file beside it, `{start} name={settings.dataset}_2`"
     )

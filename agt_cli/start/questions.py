@@ -76,8 +76,8 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
             "both",
         ),
         "eps": Question(
-            "How much privacy budget (eps) may all publications together spend? 0.1 is strict, "
-            "1 usual, 10 weak",
+            "What privacy budget (eps) may all publications together spend? 0.1 is strict, 1 "
+            "usual, 10 weak",
             "NUMBER",
             "1",
         ),
@@ -130,7 +130,7 @@ def _missing_label_question(inspection: Inspection) -> Question:
     first = f" (the first is {places[0]})" if places else ""
     return Question(
         f"'{name}' has no value in {missing:,} of {inspection.rows:,} rows{first}. Leave out every "
-        "row without a label? Answer drop, or error to stop and fill them in",
+        "row without a label? Answer drop, or stop here (Ctrl-C) and fill them in",
         "drop",
         "drop",
     )
@@ -230,7 +230,7 @@ def _grouped(inspection: Inspection) -> dict[str, str]:
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
     some: dict[str, Sequence[str]] = {"ranges": ranges, "lists": lists}
     if inspection.numbers is None:
-        some["classes"] = inspection.classes
+        some["classes"] = inspection.classes or ["those of the label"]
     return {
         **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
         "size": f"about {inspection.rounded_rows:,} rows in the whole table",

@@ -43,6 +43,7 @@ def remarks_on(
         quality.explanation,
         compared.scoring.warning(model.predict(test.features), test.labels),
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
+        unlabelled_remark(inspection),
         *left_out_remarks(inspection, settings.id_permanent is True),
         unlisted_remark(settings, inspection),
         *dataset.notes,
@@ -52,6 +53,14 @@ def remarks_on(
         "" if settings.purpose == "answers" else boosting_remark(compared),
     ]
     return [remark for remark in remarks if remark]
+
+
+def unlabelled_remark(inspection: Inspection) -> str:
+    """Return how many rows are left out because they have no label; empty: none is."""
+    if not inspection.unlabelled:
+        return ""
+    rows = counted(inspection.unlabelled, "row")
+    return f"Left out for want of a label (missing_label=drop): {rows}. Claims will say so."
 
 
 def people_remarks(inspection: Inspection) -> Iterator[str]:

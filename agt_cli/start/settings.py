@@ -1,12 +1,14 @@
 """The settings of ``agt start``: the answers to its questions, and which questions are open."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from agt.errors import ConfigError
-from agt.settings import schema
+from agt.settings import schema, validate
 from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect import Inspection
 from agt_cli.runs.inspect_settings import InspectSettings
@@ -22,6 +24,8 @@ AT_A_TERMINAL = ("drop", "size")
 """The questions that are asked at a terminal only. Without one, no column is dropped that nobody
 named, and a public size is computed from the rows.
 """
+CHANGES_INSPECTION = ("label", "missing_label", "target", "range", "drop", "id", "unit_rows")
+"""The answers after which the table is looked at again."""
 NONE = "none"
 
 
@@ -143,14 +147,17 @@ class StartSettings(StartAnswers, InspectSettings):
             if doubt.code == "label_missing":
                 raise ConfigError(f"missing_label=error: {doubt.sentence.removesuffix('.')}")
 
-    def line(self, path: Path) -> str:
-        """Return the command line with these answers, for the table as it was found."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        given = {
-            field.name: given[field.name]
-            for field in fields(self)
-            if given[field.name] != field.default
-        }
+    def line(self, path: Path, placeholders: Mapping[str, str] = MappingProxyType({})) -> str:
+        """Return the command line with these answers, for the table as it was found.
+
+        Args:
+            placeholders: setting -> what stands in the place of an answer that is not known.
+        """
+        given: dict[str, object] = {}
+        for field in fields(self):
+            value = placeholders.get(field.name, getattr(self, field.name))
+            if value != field.default:
+                given[field.name] = value
         if self.public is not None:
             some = self.public if self.private_groups else "yes"
             given["public"] = some if self.public else "no"
@@ -168,7 +175,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
 @dataclass(frozen=True)
 class Answered:
-    """Settings in which every question is answered.
+    """Settings in which some questions are answered.
 
     Attributes:
         settings: with the answers.
@@ -179,6 +186,27 @@ class Answered:
     settings: StartSettings
     inspection: Inspection
     asked: frozenset[str] = frozenset()
+
+    @property
+    def open_keys(self) -> list[str]:
+        """The questions that are open, without those that are asked at a terminal only."""
+        open_questions = self.settings.open_questions(self.inspection)
+        return [key for key in open_questions if key not in AT_A_TERMINAL]
+
+    def with_answer(self, key: str, answer: str) -> "Answered":
+        """Return the same with one more answer.
+
+        Raises:
+            AgtError: it is empty or no possible answer, or the table contradicts it.
+        """
+        if not answer.strip():
+            raise ConfigError(f"{key} has no default, so please answer")
+        given = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
+        settings: StartSettings = validate(StartSettings, {**given, key: answer}, "")
+        inspection = self.inspection
+        if key in CHANGES_INSPECTION:
+            inspection = settings.inspect()
+        return Answered(settings, inspection, self.asked | {key})
 
 
 def _word(value: object) -> str:

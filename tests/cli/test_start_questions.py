@@ -2,6 +2,7 @@
 pasted.
 """
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agt_cli.commands import start
 from agt_cli.runs.inspect import inspect_table
-from agt_cli.runs.usual_learners import UsualScores
+from agt_cli.runs.usual_learners import ReferenceScores
 from agt_cli.start.questions import LINE_LETTERS, MAX_COLUMNS, questions
 
 from .conftest import Agt, Said
@@ -26,7 +27,7 @@ FILE = Path("conf", "dataset", "t.yaml")
 @pytest.fixture(autouse=True)
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: UsualScores({}, 0))
+    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: ReferenceScores({}, 0))
 
 
 def plain(path: Path, rows: int = 300, unlabelled: int = 0) -> pd.DataFrame:
@@ -91,6 +92,10 @@ def test_rows_without_a_label_are_left_out_by_a_rule_that_is_declared(
     told = agt("start", "t.csv", *ANSWERS, "missing_label=drop", "--json").ended(0).json
     assert dataset(tmp_path)["missing_label"] == "drop"
     assert "missing_label=drop" in shlex.split(told["commands"][0])
+    conditions = json.loads((tmp_path / told["run"] / "conditions.json").read_text())
+    (b,) = [entry for entry in conditions if entry["letter"] == "b"]
+    assert b["standing"] == "declared", "so every claim lists it"
+    assert "unlabelled_rows_left_out" in {fact["code"] for fact in b["facts"]}
     agt("data", "inspect", "t.csv", "name=other", "missing_label=drop").ended(0)
     assert dataset(tmp_path, "other")["missing_label"] == "drop"
     agt("train", "dataset=other", "-q").ended(0)
@@ -161,14 +166,22 @@ def test_no_label_is_proposed_without_a_reason(tmp_path: Path) -> None:
         ("account", [row % 4 for row in range(60)], False),
         ("account_balance", [row % 30 for row in range(60)], False),
         ("user", [row * 7919 for row in range(60)], False),
+        ("zper", [row // 3 * 7919 % 100_003 for row in range(600)], True),
+        ("income", [row * 7919 % 1_009 * 10 for row in range(3000)], False),
     ],
-    ids=["id", "camel case", "number", "few values", "of an account", "different"],
+    ids=[
+        *("id", "camel case", "number", "few values", "of an account", "different"),
+        *("rows in groups", "rows in no groups"),
+    ],
 )
 def test_who_the_rows_belong_to_is_asked_without_a_default_where_people_repeat(
     tmp_path: Path, name: str, values: list[object], asked: bool
 ) -> None:
-    table = pd.DataFrame({name: values, "age": range(60), "churn": ["yes", "no"] * 30})
-    table.to_csv(tmp_path / "t.csv", index=False)
+    ages = [row % 60 for row in range(len(values))]
+    churn = ["yes", "no"] * (len(values) // 2)
+    pd.DataFrame({name: values, "age": ages, "churn": churn}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     inspection = inspect_table(tmp_path / "t.csv")
     question = questions(inspection)["id"]
     assert (question.default == "") == asked
@@ -242,8 +255,15 @@ def test_an_edited_file_is_judged_before_anything_is_asked(agt: Agt, tmp_path: P
     assert "purpose" not in refused.err, "nothing is asked before"
     training, anew, beside = re.findall("`agt (.*?)`", refused.err)
     assert anew == "start t.csv force=true"
-    assert beside == "start t.csv name=NAME"
+    assert beside == "start t.csv name=t_2"
     agt(*shlex.split(training), "-q").ended(0)
+
+
+def test_a_dataset_file_about_another_table_is_an_edited_one(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    (tmp_path / FILE).parent.mkdir(parents=True)
+    (tmp_path / FILE).write_text("label: nowhere\nid: 7\n", encoding="utf-8")
+    agt("start", "t.csv").ended(2, "may contain your declarations", "agt train dataset=t`")
 
 
 def release_of(told: dict[str, Any]) -> list[str]:

@@ -543,12 +543,12 @@ data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | purpose=both eps=1
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=both eps=2
 start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=y id=none
-start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=y id=none | 'y' is proposed, because
+start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=y id=none
 start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', but the setting label names it
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
 {STARTED}id=id unit_rows=2e9 | 2 | unit_rows: must be at most
-{STARTED}id=id | 2 | this terminal is not interactive | give unit_rows=NUMBER
+{STARTED}id=id | 2 | this terminal is not interactive | unit_rows=NUMBER
 {STARTED}answers=@list.yaml | 2 | one line for each answer
 {STARTED}answers=none.yaml | 4 | answers=none.yaml: this file does not exist
 train sweep=seeds | 2 | sweep=seeds: only a sweep can have a name, but this command is not a sweep

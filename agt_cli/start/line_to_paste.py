@@ -1,0 +1,73 @@
+"""The line that answers every open question of ``agt start``, for where nobody can be asked."""
+
+from agt.errors import ConfigError
+from agt_cli.report.console import Console
+from agt_cli.runs.inspect import LEAST_NUMBERS, Inspection
+from agt_cli.start.questions import Question, questions
+from agt_cli.start.settings import Answered, StartSettings
+
+
+def check_answered(answered: Answered, console: Console) -> None:
+    """Raise ConfigError where a question is open that nobody can be asked.
+
+    The questions are said first. The message ends with one line that answers all of them, those
+    included that follow from the defaults of others. What has no default is in capital letters
+    there.
+    """
+    shown = answered
+    placeholders: dict[str, str] = {}
+    while open_keys := [key for key in shown.open_keys if key not in placeholders]:
+        key = open_keys[0]
+        question = questions(shown.inspection, shown.settings.id_permanent is True)[key]
+        _say_question(key, question, console)
+        if question.default:
+            shown = shown.with_answer(key, question.default)
+        else:
+            placeholders[key] = question.answers
+    if shown is answered and not placeholders:
+        return
+    if "label" in placeholders:
+        placeholders |= _placeholders_after_label(shown.inspection, console)
+    if "id" in placeholders:
+        placeholders |= _placeholders_after_id(shown.settings, shown.inspection, console)
+    line = shown.settings.line(shown.inspection.path, placeholders)
+    raise ConfigError(
+        "this terminal is not interactive, so answer on the command line (or in a file, "
+        f"answers=FILE.yaml, with a line for each). Check each answer of this line: {line}"
+    )
+
+
+def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
+    """Return what may be asked about a label that is not known yet; say what it is for."""
+    columns = inspection.columns
+    if any(column.low is not None and column.distinct >= LEAST_NUMBERS for column in columns):
+        console.warn("target: a label that is a quantity needs target=numeric range=[LOW,HIGH].")
+    if not any(column.missing for column in columns):
+        return {}
+    console.warn("missing_label: drop leaves out every row without a label.")
+    return {"missing_label": "drop"}
+
+
+def _placeholders_after_id(
+    settings: StartSettings, inspection: Inspection, console: Console
+) -> dict[str, str]:
+    """Return what is asked about a column of ids that repeat; say what it is for."""
+    if settings.unit_rows is not None:
+        return {}
+    console.warn("unit_rows: a public limit on the rows of one person; leave it out for id=none.")
+    doubtful = [column.name for column in inspection.possible_people if column.counts_rows]
+    if not doubtful or settings.id_permanent is not None or settings.purpose == "certificates":
+        return {"unit_rows": "NUMBER"}
+    console.warn(
+        "id_permanent: true if each person keeps this id whoever joins or leaves, asked because "
+        f"the ids in '{doubtful[0]}' look like row numbers; otherwise false."
+    )
+    return {"unit_rows": "NUMBER", "id_permanent": "ANSWER"}
+
+
+def _say_question(key: str, question: Question, console: Console) -> None:
+    """Say a question that nobody can answer now, line by line."""
+    first, *others = question.text.splitlines()
+    console.warn(f"{key}: {first}")
+    for line in others:
+        console.warn(line)
