@@ -86,6 +86,22 @@ def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
+def _check_rows(X: Any) -> None:
+    """Raise ValueError if features have more axes than an estimator of scikit-learn takes.
+
+    Args:
+        X: features as given to ``fit``.
+    """
+    shape = np.shape(X)
+    if len(shape) > 2:
+        record = ", ".join(map(str, shape[1:]))
+        raise ValueError(
+            f"X has records of shape ({record}), but estimators of scikit-learn take rows of "
+            f"numbers: give X.reshape(len(X), -1), and begin a network for images with "
+            "nn.Unflatten(1, (CHANNELS, HEIGHT, WIDTH)); or use agt.fit, which takes images"
+        )
+
+
 def _check_columns_are_numbers(frame: Any) -> None:
     """Raise DataError, which names columns of words, for a data frame that has some."""
     kinds = getattr(frame, "dtypes", None)
@@ -137,6 +153,7 @@ class _Estimator(BaseEstimator, DataSettings):
                 X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), **checks)
             except ValueError:
                 _check_columns_are_numbers(X)
+                _check_rows(X)
                 raise
         else:
             y = column_or_1d(y)

@@ -293,7 +293,12 @@ def build_head(settings: FitSettings) -> HeadBuilder:
         elif isinstance(network, str):
             remedy = "give the network itself, an nn.Sequential, and not its name"
         raise ConfigError(f"network={network!r}: {remedy}")
-    return validate(HeadConfig, settings.part("model") | {"hidden": tuple(network)}, "model")
+    widths = tuple(network)
+    if any(isinstance(width, nn.Module) for width in widths):
+        raise ConfigError(
+            "network: these are layers, but agt needs one network: give nn.Sequential(*layers)"
+        )
+    return validate(HeadConfig, settings.part("model") | {"hidden": widths}, "model")
 
 
 def _build_training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from agt.errors import ConfigError
-from agt.messages import Message
+from agt.messages import Message, Setting
 from agt.settings import STRICT, TotalConfig, keyword_schema
 
 MIN_BUDGET = 1e-15
@@ -199,10 +199,11 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
         certificates = "certificate=erm or votes"
     return ConfigError(
         Message(
-            "mechanism={name} releases the weights of one linear head, which this run's model "
-            "does not have: release labels instead, with mechanism=randomized_response or "
-            "mechanism=gaussian_margin; or train with {config:model=linear} and {certificates}",
-            name=name,
+            "{mechanism} releases the weights of one linear head, which "
+            "this model does not have: release labels instead, with "
+            "{config:mechanism=randomized_response} or {config:mechanism=gaussian_margin}; or "
+            "train with {config:model=linear} and {certificates}",
+            mechanism=Setting(f"mechanism={name}"),
             certificates=certificates,
         )
     )

@@ -69,13 +69,15 @@ NESTING_CLAIM = (
     "lie within those computed on D for distance k"
 )
 # Names of findings, with which their subjects begin.
-ON_RECORD_AGAIN, PARAMETERS = "on record", "parameters"
-CERTIFIED_LABELS, LABELS_WITHIN_BOUNDS = "certified labels", "labels within bounds"
-MEMORISATION, OTHER_MEMORISATION = (
-    "memorisation of certified records",
-    "memorisation of records whose stable distance is 0",
-)
-NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
+ON_RECORD_AGAIN = "on record"
+PARAMETERS = "parameters"
+CERTIFIED_LABELS = "certified labels"
+LABELS_WITHIN_BOUNDS = "labels within bounds"
+MEMORISATION = "memorisation of certified records"
+OTHER_MEMORISATION = "memorisation of records whose stable distance is 0"
+NESTING_BOXES = "nesting"
+STABLE_DISTANCES = "stable distances"
+BATCHES = "batches and constants"
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 """Labels [n] and stable distances [n] of n queries."""
 EditAndDistance = tuple[str, int]

@@ -75,8 +75,11 @@ from agt_cli.report.record import RunRecord
 CANARY_ID = "agt-canary-"  # the ids of canaries are this and a number
 LENGTH = 10.0  # the l2 norm of a gradient canary before it is clipped, in units of the clip level
 PROBED_ROWS = 256  # records whose gradients decide which coordinates the data moves least
-SUMS, WEIGHTS, LOSS = "every noisy sum", "the final weights", "the final loss"
-STEPS, ONE_RUN = "step by step, composed", "one run"
+SUMS = "every noisy sum"
+WEIGHTS = "the final weights"
+LOSS = "the final loss"
+STEPS = "step by step, composed"
+ONE_RUN = "one run"
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "binary_cross_entropy": F.binary_cross_entropy_with_logits,
     "cross_entropy": F.cross_entropy,
@@ -624,7 +627,8 @@ class _RecordingSgd(Sgd):
 
     def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
         """Return what ``Sgd.update`` returns; a direction of nominal parameters is recorded."""
-        track, name = key[0], key[1]
+        track = key[0]
+        name = key[1]
         if track == "nominal":
             self.directions[str(name)] = gradient
         return super().update(key, gradient)

@@ -77,7 +77,9 @@ class EditKind(Enum):
     RELABELLED = "a unit gets another label"
 
 
-_LEAVES, _COMES, _REPLACED = (EditKind.LEAVES,), (EditKind.COMES,), (EditKind.REPLACED,)
+_LEAVES = (EditKind.LEAVES,)
+_COMES = (EditKind.COMES,)
+_REPLACED = (EditKind.REPLACED,)
 EDITS: dict[str, tuple[tuple[EditKind, ...], ...]] = {
     "add_remove": (_LEAVES, _LEAVES, _COMES, _COMES, _COMES),
     "remove": (_LEAVES,),
@@ -678,7 +680,8 @@ class Editor:
         no_target = TargetQuery(np.zeros(self.attack.low.size), 0)
         if not {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.attack.relation):
             return self.step(neighbour, no_target)
-        removed_unit, reason = None, ""
+        removed_unit = None
+        reason = ""
         if replaces(self.attack.relation):
             removed_unit, reason = self._choose_unit(neighbour, no_target)
         self.units_made += 1

@@ -554,9 +554,8 @@ class Curve:
         mean = Reached.mean(parts)
         settings = self.entry.runs.settings(overrides)[1]
         votes = settings.certificate.bounded == "vote counts" and settings.ensemble.members > 1
-        if votes:
-            return mean
-        return replace(mean, half=mean.half * folds / (folds - 1))
+        scaled_half = mean.half * folds / (folds - 1)
+        return mean if votes else replace(mean, half=scaled_half)
 
 
 @kind

@@ -86,34 +86,10 @@ class Network:
                 last layer is not linear with as many outputs as the loss needs.
         """
         rules = rules_for(head)
-        last = head[-1] if rules else None
-        if not isinstance(last, nn.Linear):
-            end = f", but it is nn.{type(last).__name__}" if rules else ""
-            raise ConfigError(
-                f"model: the last layer must be nn.Linear{end}. It gives the scores from which the "
-                "loss computes probabilities: leave out what follows the last nn.Linear, or add "
-                "one at the end"
-            )
-        outputs = last.out_features
+        problem = output_problem(tuple(head), loss, classes)
+        if problem is not None:
+            raise ConfigError(Message("model: {problem}", problem=problem))
         logit_loss = find_loss(loss, classes)
-        needed = 1 if logit_loss.one_output else classes
-        if outputs != needed:
-            expected = "one output" if needed == 1 else f"{needed} outputs"
-            other_loss = ""
-            if classes == 2 and outputs in (1, 2):
-                other = "cross_entropy" if outputs == 2 else "binary_cross_entropy"
-                other_loss = f", or give {{config:training.loss}}={other}"
-            raise ConfigError(
-                Message(
-                    "{config:training.loss}={loss} needs {expected}, but the model has {outputs}: "
-                    "write nn.Linear({inputs}, {needed}) as the last layer" + other_loss,
-                    loss=loss,
-                    expected=expected,
-                    outputs=outputs,
-                    inputs=last.in_features,
-                    needed=needed,
-                )
-            )
         if classes == 2 and logit_loss.difference is not None:
             return cls(
                 rules,
@@ -122,6 +98,7 @@ class Network:
                 products=products,
                 outputs=1,
             )
+        outputs = 1 if logit_loss.one_output else classes
         return cls(
             rules, logit_loss, uses_logit_difference=False, products=products, outputs=outputs
         )
@@ -589,3 +566,44 @@ def _unchecked_point(value: Tensor) -> Interval:
     The value only enters an error bound, and the interval that is widened by it is checked.
     """
     return Interval.unchecked(value, value)
+
+
+def output_problem(layers: Sequence[nn.Module], loss: str, classes: int) -> Message | None:
+    """Return why the last of some layers does not give what a loss needs; None: it does.
+
+    Args:
+        layers: all layers of a network, in their order.
+        loss: a key of ``LOSSES``.
+        classes: the number of classes of the data.
+
+    Raises:
+        ConfigError: the loss does not fit the number of classes.
+    """
+    last = layers[-1] if layers else None
+    if not isinstance(last, nn.Linear):
+        end = f", but it is nn.{type(last).__name__}" if layers else ""
+        return Message(
+            "The last layer must be nn.Linear{end}. It gives the scores from which the loss "
+            "computes probabilities. Leave out what follows the last nn.Linear, or add one at the "
+            "end",
+            end=end,
+        )
+    logit_loss = find_loss(loss, classes)
+    needed = 1 if logit_loss.one_output else classes
+    outputs = last.out_features
+    if outputs == needed:
+        return None
+    expected = "one output" if needed == 1 else f"{needed} outputs"
+    other_loss = ""
+    if classes == 2 and outputs in (1, 2):
+        other = "cross_entropy" if outputs == 2 else "binary_cross_entropy"
+        other_loss = f", or give {{config:training.loss}}={other}"
+    return Message(
+        "{config:training.loss}={loss} needs {expected}, but the model has {outputs}: write "
+        "nn.Linear({inputs}, {needed}) as the last layer" + other_loss,
+        loss=loss,
+        expected=expected,
+        outputs=outputs,
+        inputs=last.in_features,
+        needed=needed,
+    )

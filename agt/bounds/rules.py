@@ -1,6 +1,6 @@
 """The registry of layers: which layer types have a bound rule, and the rules of a network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +65,9 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
         )
     # Not named_children(), which names a layer that is used twice (a shared ReLU) only once.
     layers = {name: layer for name, layer in head._modules.items() if layer is not None}
-    _check_layer_types(layers)
+    without_rule = missing_rules(layers)
+    if without_rule is not None:
+        raise ConfigError(Message("model: {without_rule}", without_rule=without_rule))
     _check_record_forms(layers)
     rules = list[LayerRule]()
     nonnegative = False  # the first input is a record, whose features may be negative
@@ -78,8 +80,8 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
     return tuple(rules)
 
 
-def _check_layer_types(layers: dict[str, nn.Module]) -> None:
-    """Raise ConfigError if layers have no rule; the message names all of them, and what to do.
+def missing_rules(layers: Mapping[str, nn.Module]) -> Message | None:
+    """Return which layers of a network have no rule, and what to use instead; None: all have one.
 
     Args:
         layers: the layer's name -> the layer, in the order of the network.
@@ -90,17 +92,16 @@ def _check_layer_types(layers: dict[str, nn.Module]) -> None:
             is_last = layer is [*layers.values()][-1]
             advice = advice_for(layer, RULES, is_last=is_last)
             layers_of_advice.setdefault(advice, []).append(f"layer {name} ({type(layer).__name__})")
-    if layers_of_advice:
-        remedies = [
-            Message("{layers}. " + advice, layers=" and ".join(described))
-            for advice, described in layers_of_advice.items()
-        ]
-        raise ConfigError(
-            Message(
-                "model: agt cannot compute bounds through {remedies}",
-                remedies=joined(remedies, ". Nor can it through "),
-            )
-        )
+    if not layers_of_advice:
+        return None
+    remedies = [
+        Message("{layers}. " + advice, layers=" and ".join(described))
+        for advice, described in layers_of_advice.items()
+    ]
+    return Message(
+        "agt cannot compute bounds through {remedies}",
+        remedies=joined(remedies, ". Nor can it through "),
+    )
 
 
 def _is_output_nonnegative(rule: LayerRule, input_nonnegative: bool) -> bool:

@@ -9,9 +9,13 @@ _LOSS_HAS_SOFTMAX = (
 )
 _NORMALISES_BATCH = (
     "Leave this out, because its mean and variance depend on all records of a batch, so that each "
-    "record would change the others. Scale the features by public constants instead"
+    "record would change the others. Scale the features by public constants instead (a table does "
+    "this by itself)"
 )
-_NORMALISES_RECORD = "Leave this out, and scale the features by public constants instead"
+_NORMALISES_RECORD = (
+    "Leave this out, and scale the features by public constants instead (a table does this by "
+    "itself)"
+)
 _DROPS = (
     "Leave this out, because it is random. To keep the weights small, give "
     "{config:training.weight_decay}"

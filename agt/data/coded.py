@@ -162,13 +162,14 @@ class RowLookup:
                 return None
         return coded
 
-    def features(self, codes: np.ndarray) -> np.ndarray:
+    def features(self, codes: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Return the features of rows, [n, width]; the array begins at a multiple of 64 bytes.
 
         Args:
             codes: [n, columns] uint8, each below the number of levels of its look-ups.
+            out: a contiguous array that is filled and returned; None: a new one.
         """
-        features = aligned_empty((len(codes), self.width), self.dtype)
+        features = aligned_empty((len(codes), self.width), self.dtype) if out is None else out
         for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
             rows = slice(start, start + LOOKUP_BLOCK_ROWS)
             for group in self.groups:

@@ -53,6 +53,9 @@ class CsvFormat(CsvSettings):
         Raises:
             ArrowInvalid: a cell is neither a number nor a date such as 2024-12-31.
         """
+        if self.decimal == ".":
+            with suppress(pa.ArrowInvalid):
+                return cells.cast(pa.float64())  # of most columns, where there are no blanks
         return read_numbers(self.with_decimal_points(cells))
 
     @property

@@ -14,7 +14,7 @@ from agt.data.records import Records
 
 DIGEST_BYTES = 16
 READ_AHEAD_BYTES = 2**27  # of features: codes of more of them are looked up in a second thread
-READ_AHEAD_BLOCK_BYTES = 2**23  # that it looks up at once: 20 milliseconds of work
+READ_AHEAD_BLOCK_BYTES = 2**23  # that it looks up at once: ten milliseconds of work
 
 
 class Stopped(Exception):

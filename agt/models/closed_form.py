@@ -14,7 +14,7 @@ import torch
 from agt.certificates.box import Certificates
 from agt.certificates.settings import no_hidden_layers
 from agt.certificates.stability import ClosedFormCertificates
-from agt.data.arrays import ROWS, gathered
+from agt.data.arrays import ROWS, aligned_empty, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.errors import ConfigError
@@ -356,9 +356,15 @@ class ClosedFormModel(Model):
         grid = ks or self.settings.kgrid.ks
         count = len(features)
 
+        dtype = self.settings.training.dtype
+        # For every block the same memory: the system fills new memory with zeros, which takes as
+        # long as all the rest.
+        memory = aligned_empty((min(count, ROWS), self.features.outputs), dtype)
+
         def certify_block(rows: slice) -> ClosedFormCertificates:
             """Return the certificates of a block of the queries."""
-            return self.certify_phi(self.phi(features[rows]), grid)
+            queries = features[rows]
+            return self.certify_phi(self.features(queries, dtype, memory[: len(queries)]), grid)
 
         # The processes of a distributed job share the blocks.
         report = row_reporter(on_progress, count)

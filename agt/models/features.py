@@ -500,13 +500,17 @@ class FeatureMap:
             facts.append(proved("scattering_features"))
         return tuple(facts)
 
-    def __call__(self, x: np.ndarray, dtype: str = "float64") -> np.ndarray:
+    def __call__(
+        self, x: np.ndarray, dtype: str = "float64", out: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return the public features phi(x) of records.
 
         Args:
             x: [n, ...] features as the dataset scales them.
             dtype: the precision of the result, "float64" or "float32"; intermediate values have
                 float64.
+            out: an array of the result's shape and precision that is filled and returned; None: a
+                new one.
 
         Returns:
             [n, outputs], each row of l2 norm at most 1. The last coordinate is the bias.
@@ -518,8 +522,8 @@ class FeatureMap:
         self.check_width(x)
         coded = self.coded(x, dtype)
         if coded is not None:
-            return np.asarray(coded)
-        phi = aligned_empty((len(x), self.outputs), dtype)
+            return coded.lookup.features(coded.codes, out)
+        phi = aligned_empty((len(x), self.outputs), dtype) if out is None else out
         for start in range(0, len(x), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
             chunk = np.asarray(x[rows])

@@ -19,10 +19,11 @@ import torch
 from torch import nn
 
 from agt.bounds.losses import LOSSES
-from agt.bounds.rules import RULES, rules_for
+from agt.bounds.network import output_problem
+from agt.bounds.rules import RULES, missing_rules, rules_for
 from agt.errors import ConfigError
 from agt.facts import Fact, declared
-from agt.messages import Message
+from agt.messages import Message, joined
 from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
 from agt.settings import TrainingConfig, schema, validate
 from agt.targets import imported
@@ -266,15 +267,14 @@ class CustomNetwork:
 
         Args:
             shape: the shape of one record's features.
-            classes: not used, because training itself checks the number of outputs.
-            training: has the seed of the initial parameters and their dtype.
+            classes: the number of classes.
+            training: has the loss, the seed of the initial parameters and their dtype.
 
         Raises:
             ConfigError: the network cannot be made, cannot be applied to records of this shape,
                 does not return one row of outputs for each record, or has a layer without a bound
                 rule.
         """
-        del classes
         dtype = getattr(torch, training.dtype)
         with seeded_generator(training):
             try:
@@ -286,17 +286,10 @@ class CustomNetwork:
                 ) from error
         if type(network) is not nn.Sequential:
             raise _no_sequential(network, self.origin, f"that takes records of shape {shape}")
+        self._check_layers(network, shape, classes, training.loss)
         plain_network = _require_plain_layers(network, self.origin).to(dtype)
-        # Applied to one record of zeros, to learn whether it fits and the shape of its output.
-        try:
-            with torch.no_grad():
-                outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
-        except RuntimeError as error:
-            misfit = _misfit(plain_network, torch.zeros(1, *shape, dtype=dtype), str(error))
-            raise ConfigError(
-                f"model: {self.origin} cannot be applied to records of shape {shape}, because "
-                f"{misfit}"
-            ) from None
+        with torch.no_grad():
+            outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         if outputs.dim() != 2:
             output_shape = tuple(outputs.shape[1:])
             raise ConfigError(
@@ -306,25 +299,72 @@ class CustomNetwork:
             )
         return plain_network
 
+    def _check_layers(
+        self, network: nn.Sequential, shape: tuple[int, ...], classes: int, loss: str
+    ) -> None:
+        """Raise ConfigError if layers cannot be used; the message names all reasons.
 
-def _misfit(network: nn.Sequential, record: torch.Tensor, reason: str) -> str:
+        Args:
+            network: the network as ``make`` returned it.
+            shape: the shape of one record's features.
+            classes: the number of classes.
+            loss: the name of the training's loss.
+        """
+        # Not named_children(), which names a layer that is used twice only once.
+        layers = {name: layer for name, layer in network._modules.items() if layer is not None}
+        usable = [layer for layer in layers.values() if type(layer) in RULES]
+        problems: list[str | Message] = []
+        without_rule = missing_rules(layers)
+        if without_rule is not None:
+            problems.append(without_rule)
+        misfit = _misfit(network, shape)
+        if misfit is not None:
+            problems.append(misfit)
+        at_end = output_problem(usable, loss, classes)
+        if at_end is not None:
+            problems.append(at_end)
+        if problems:
+            raise ConfigError(
+                Message(
+                    "model: {origin} cannot be trained on records of shape {shape}. {problems}",
+                    origin=self.origin,
+                    shape=shape,
+                    problems=joined(problems, ". "),
+                )
+            )
+
+
+def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
     """Return which layer of a network does not take what it is given, and what to write instead.
 
+    Only the layers before the first one without a bound rule are looked at.
+
     Args:
-        network: a network that cannot be applied to the record.
-        record: [1, ...] a record.
-        reason: PyTorch's message about it.
+        network: the network.
+        shape: the shape of one record's features.
+
+    Returns:
+        None if all of these layers fit.
     """
-    values = record
+    parameter = next(network.parameters(), torch.zeros(()))
+    values = torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device)
     is_record = True  # whether ``values`` still are the record, perhaps in another shape
     with torch.no_grad():
-        for index, layer in enumerate(network):
+        for name, layer in network._modules.items():
+            if layer is None or type(layer) not in RULES:
+                return None
+            # PyTorch takes an image without a channel axis, and applies nn.Linear to the last axis.
+            axes = {nn.Linear: 2, nn.Conv2d: 4, nn.AvgPool2d: 4}.get(type(layer), values.dim())
+            reason = "" if values.dim() == axes else "another number of axes"
             try:
-                values = layer(values)
-            except RuntimeError:
-                return f"its layer {index} {_misfit_of_layer(layer, values, is_record, reason)}"
+                output = layer(values)
+            except RuntimeError as error:
+                reason = str(error)
+            if reason:
+                return f"Layer {name} {_misfit_of_layer(layer, values, is_record, reason)}"
+            values = output
             is_record = is_record and isinstance(layer, nn.Flatten | nn.Unflatten)
-    raise AssertionError("a network fails as a whole only if one of its layers fails")
+    return None
 
 
 def _misfit_of_layer(layer: nn.Module, values: torch.Tensor, is_record: bool, reason: str) -> str:
@@ -352,10 +392,13 @@ def _misfit_of_layer(layer: nn.Module, values: torch.Tensor, is_record: bool, re
             f"takes images of {layer.in_channels} channels, but gets images of shape "
             f"{tuple(shape)}: write {corrected} there"
         )
-    if isinstance(layer, nn.Conv2d) and len(shape) < 3:
+    if isinstance(layer, nn.Conv2d | nn.AvgPool2d) and len(shape) != 3:
+        image = "(CHANNELS, HEIGHT, WIDTH)"
+        if len(shape) == 2:
+            image = f"(1, {shape[0]}, {shape[1]})"
         return (
-            f"takes images, but gets values of shape {tuple(shape)}: put nn.Flatten(), "
-            "nn.Unflatten(1, (CHANNELS, HEIGHT, WIDTH)) before it"
+            f"takes images (channels, height, width), but gets values of shape {tuple(shape)}: put "
+            f"nn.Flatten(), nn.Unflatten(1, {image}) before it"
         )
     return f"({layer}) does not take values of shape {tuple(shape)} ({reason})"
 

@@ -17,6 +17,7 @@ FEATURE_EXPONENT = -22  # features are integers times 2^-22
 WEIGHT_BITS = 28  # rows of integer weights have l2 norm below 2^28
 INFLUENCE_BITS = 29  # the norms of the rows of ``label_influence`` add up to less than 2^29
 LOGISTIC_STEPS = 100  # iterations of ``fit_logistic``
+SCORES_BLOCK_BYTES = 2**24  # of the scores of ``predict_labels`` that are held at once
 SCORE_LIMIT = 64.0  # ``fit_logistic`` clips scores to [-64, 64], so that exp does not overflow
 
 
@@ -318,11 +319,15 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
         [T, n] int16, from 0 to classes - 1.
     """
     members, outputs, width = weight.shape
-    all_rows = weight.reshape(-1, width)
-    scores = queries @ all_rows.T.astype(np.float64)  # [n, T J]
-    if outputs == 1:
-        labels = (scores > 0).T
-        return np.ascontiguousarray(labels).astype(np.int16)
-    member_scores = scores.reshape(-1, members, outputs)
-    labels = member_scores.argmax(axis=2).T  # the first of equal scores
-    return np.ascontiguousarray(labels).astype(np.int16)
+    all_rows = weight.reshape(-1, width).astype(np.float64)
+    labels = np.empty((members, len(queries)), dtype=np.int16)
+    block_rows = max(1, SCORES_BLOCK_BYTES // (8 * len(all_rows)))
+    for start in range(0, len(queries), block_rows):
+        block = slice(start, start + block_rows)
+        scores = queries[block] @ all_rows.T  # [block_rows, T J]
+        if outputs == 1:
+            labels[:, block] = (scores > 0).T
+        else:
+            member_scores = scores.reshape(-1, members, outputs)
+            labels[:, block] = member_scores.argmax(axis=2).T  # the first of equal scores
+    return labels

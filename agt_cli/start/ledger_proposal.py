@@ -4,7 +4,6 @@ It depends on the ledgers and on public settings alone. Nothing is written, and 
 """
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from agt_cli.releasing.payer import ledgers_of
 from agt_cli.report.opening import open_run
 from agt_cli.report.proposed_release import admission_command
 
-_SMALLEST_SHARE = 1e-3
-"""The smallest share of the planned eps that is still proposed."""
+_SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
+"""The shares of the planned eps that are proposed where all of it does not fit, the first first."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ class LedgerProposal:
         """
         people = people_of_run(open_run(folder, "train"))
         holding, errors = ledgers_of(people)
-        if errors:
-            # Any of these files may be the ledger of these people, so no release is counted
-            # rightly before its owner has looked at it.
+        if errors and not holding:
+            # Any of these files may be the ledger of these people. Beside a ledger that counts
+            # them, it is checked below, because its owner may have declared that it does not.
             return cls(sentences=tuple(f"No release can be counted: {error}." for error in errors))
         if not holding:
             return cls(eps=eps)
@@ -108,7 +107,8 @@ class LedgerProposal:
             # How many labels fit depends on their number, which is not known yet.
             return cls(name, population.unit, admitted, eps)
         kind = kinds[mechanism]
-        for budget in _budgets(eps):
+        smaller = [float(f"{share * eps:.2g}") for share in _SHARES]
+        for budget in (eps, *smaller):
             guarantee = kind.within(budget, delta).guarantee
             if population.allowance.max_lot_size(book.spent, guarantee, 1):
                 less = f"What is left of its budget holds eps = {budget:g}, not {eps:g}."
@@ -124,19 +124,3 @@ class LedgerProposal:
     def admission(self, run: Path | str) -> list[str]:
         """Return the command that admits the table of a run."""
         return [f"agt {admission_command(self.name, run, self.unit)}"]
-
-
-def _budgets(eps: float) -> Iterator[float]:
-    """Yield the planned eps, and then smaller ones of one digit."""
-    yield eps
-    power = 1.0
-    while power > eps:
-        power /= 10
-    while power * 10 <= eps:
-        power *= 10
-    while power >= _SMALLEST_SHARE * eps:
-        for digit in range(9, 0, -1):
-            smaller = float(f"{digit * power:.1g}")
-            if smaller < eps:
-                yield smaller
-        power /= 10

@@ -325,6 +325,17 @@ def test_a_damaged_ledger_is_said_and_no_release_proposed(
     assert told["next"].startswith("agt certify run=")
 
 
+def test_a_damaged_ledger_beside_the_people_s_own_is_said_until_it_is_declared(
+    agt: Agt, counted: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "ledgers" / "old.ledger").write_bytes(b"damaged")
+    told = again(agt)
+    assert "old.ledger" in told["ledger"]
+    assert told["next"].startswith("agt certify run=")
+    agt("ledger", "admit", "t", "unreadable=ledgers/old.ledger", "-q").ended(0)
+    assert again(agt)["next"].startswith("agt predict run=")
+
+
 def test_a_new_ledger_does_not_take_the_name_of_other_people_s(
     agt: Agt, counted: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ from agt.models.ensemble import EnsembleModel, vote_certificates
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
+from agt.training import ridge
 from agt.training.ensemble import assign_shards
 from agt.training.ridge import (
     SCORE_LIMIT,
@@ -232,6 +233,24 @@ def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) 
     assert max(abs(score) for one in exact for scores in one for score in scores) < 2**53
     assert np.array_equal(predict_labels(rows, weight), expected)
     assert 3 not in expected
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 8, 100])
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_labels_do_not_depend_on_how_many_queries_are_scored_at_once(
+    outputs: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against scores in Python's integers; several are equal, of which the first wins."""
+    rng = np.random.default_rng(outputs)
+    queries = rng.integers(-2, 3, (8, 3)).astype(np.float64)
+    weight = rng.integers(-2, 3, (5, outputs, 3)).astype(np.int32)
+    monkeypatch.setattr(ridge, "SCORES_BLOCK_BYTES", 8 * 5 * outputs * rows_at_once)
+    scores = np.einsum("njw,qw->nqj", weight.astype(object), queries.astype(int).astype(object))
+    if outputs == 1:
+        expected = (scores[:, :, 0] > 0).astype(int)
+    else:
+        expected = [[max(range(4), key=lambda c: of[c]) for of in member] for member in scores]
+    assert predict_labels(queries, weight).tolist() == np.asarray(expected).tolist()
 
 
 @pytest.mark.parametrize(("n", "width"), [(6, 20), (400, 5), (0, 5), (1, 5)])

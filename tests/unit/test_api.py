@@ -175,12 +175,13 @@ NETWORKS = [
     ),
     (nn.Sequential(nn.Linear(3, 5)), "loss=cross_entropy"),
     (nn.Sequential(nn.Linear(3, 1)), "nn.Linear(3, 2) as the last layer, or give loss=binary_cro"),
-    (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "leave out what follows the last nn.Linear"),
+    (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "Leave out what follows the last nn.Linear"),
     (nn.Linear(3, 2), "nn.Sequential(Linear(in_features=3, out_features=2"),
     (nn.Sequential, "network=Sequential()"),
     (lambda: OWN, "network=make_net()"),
     ("my_net.make_net", "and not its name"),
     (64, "network=(64,)"),
+    ([nn.Linear(3, 4), nn.Linear(4, 2)], "nn.Sequential(*layers)"),
     (nn.Sequential(nn.Linear(4, 2)), "(3,)"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [
@@ -260,6 +261,19 @@ def test_distances_that_the_grid_cuts_off_are_marked_as_censored() -> None:
     assert longer.stable_distance[short.censored].max() > 1, "no distance is cut off at 1"
     assert "are at least 1, the end of the grid (censored)" in repr(short)
     assert not fit().certify(X).censored.any(), "a formula knows every k"
+
+
+def test_a_network_has_no_weights_to_release_and_python_names_its_own_mechanisms() -> None:
+    with pytest.raises(agt.ConfigError) as error:
+        fit(network=OWN, ks=1, **STEPS).release_weights(agt.ReleaseWeights(mu=1.0))
+    assert "agt.ReleaseWeights releases" in str(error.value)
+    assert "agt.RandomizedResponse or agt.GaussianMargin" in str(error.value)
+
+
+def test_images_for_an_estimator_are_answered_with_how_to_give_them() -> None:
+    classifier = agt.CertifiedClassifier(network=OWN, ks=1, **STEPS)
+    with pytest.raises(ValueError, match=r"\(1, 3\).*reshape.*nn\.Unflatten"):
+        classifier.fit(X[:, None], Y)
 
 
 @pytest.mark.parametrize(("training_scale", "warns"), [(1.0, True), (100.0, False)])

@@ -37,6 +37,10 @@ def test_margins_of_certified_queries_have_the_bits_of_margins(
     found = model.certified_margins(queries, certificates)
     assert found.tobytes() == margins.tobytes()
     assert found.shape == margins.shape
+    # Blocks share the memory of their features.
+    blocks = [model.certify(queries[start : start + 7]) for start in range(0, 30, 7)]
+    distances = np.concatenate([block.stable_distance for block in blocks])
+    assert np.array_equal(certificates.stable_distance, distances)
 
 
 def test_members_of_an_ensemble_hold_no_logits() -> None:

@@ -221,37 +221,47 @@ CROSS_ENTROPY = TrainingConfig("cross_entropy", 3, 0.5, 0.5)
         (
             (nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)),
             (4,),
-            r"layer 0 takes 5 inputs, but gets 4 features .*write nn\.Linear\(4, 8\)",
+            r"Layer 0 takes 5 inputs, but gets 4 features .*write nn\.Linear\(4, 8\)",
         ),
         (
             (nn.Linear(4, 8), nn.ReLU(), nn.Linear(9, 2)),
             (4,),
-            r"layer 2 takes 9 inputs, but gets 8 numbers: write nn\.Linear\(8, 2\)",
+            r"Layer 2 takes 9 inputs, but gets 8 numbers: write nn\.Linear\(8, 2\)",
         ),
         (
             (nn.Flatten(), nn.Linear(8, 2)),
             (1, 3, 3),
-            r"layer 1 takes 8 inputs, but gets 9 features .*write nn\.Linear\(9, 2\)",
+            r"Layer 1 takes 8 inputs, but gets 9 features .*write nn\.Linear\(9, 2\)",
         ),
         (
             (nn.Linear(9, 2),),
             (1, 3, 3),
-            r"layer 0 takes 9 inputs, .*write nn\.Flatten\(\), nn\.Linear\(9, 2\)",
+            r"Layer 0 takes 9 inputs, .*write nn\.Flatten\(\), nn\.Linear\(9, 2\)",
         ),
         (
             (nn.Conv2d(3, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
             (1, 3, 3),
-            r"layer 0 takes images of 3 channels, .*write nn\.Conv2d\(1, 2, \(2, 2\)\)",
+            r"Layer 0 takes images of 3 channels, .*write nn\.Conv2d\(1, 2, \(2, 2\)\)",
         ),
         (
             (nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
             (9,),
-            r"layer 0 takes images, but gets values of shape \(9,\): put nn\.Flatten\(\), nn\.Unf",
+            r"Layer 0 takes images .*shape \(9,\): put nn\.Flatten\(\), nn\.Unflatten\(1, \(CHANN",
+        ),
+        (
+            (nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 2)),
+            (3, 3),
+            r"Layer 0 takes images .*put nn\.Flatten\(\), nn\.Unflatten\(1, \(1, 3, 3\)\) before",
+        ),
+        (
+            (nn.Linear(3, 2),),
+            (3, 3),
+            r"Layer 0 takes 3 inputs, .*write nn\.Flatten\(\), nn\.Linear\(9, 2\)",
         ),
         (
             (nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(8, 2)),
             (1, 3, 3),
-            r"layer 0 \(Conv2d.*\) does not take values of shape \(1, 3, 3\) \(.*[Kk]ernel",
+            r"Layer 0 \(Conv2d.*\) does not take values of shape \(1, 3, 3\) \(.*[Kk]ernel",
         ),
     ],
 )
@@ -260,3 +270,24 @@ def test_the_layer_that_does_not_fit_is_named_with_what_to_write(
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         CustomNetwork.from_network(nn.Sequential(*layers)).build(shape, 2, CROSS_ENTROPY)
+
+
+def test_all_that_keeps_a_network_from_being_trained_is_named_at_once() -> None:
+    layers = (nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1), nn.Softmax(1))
+    made = CustomNetwork(lambda: nn.Sequential(*layers), "the function")
+    with pytest.raises(ConfigError) as error:
+        made.build((4,), 2, CROSS_ENTROPY)
+    for named in (
+        "layer 1 (BatchNorm1d)",
+        "layer 4 (Softmax)",
+        "nn.Linear(4, 8)",
+        "nn.Linear(8, 2)",
+    ):
+        assert named in str(error.value)
+
+
+def test_a_layer_that_is_used_twice_is_refused_as_shared_and_not_as_a_misfit() -> None:
+    layer = nn.Linear(2, 2)
+    made = CustomNetwork(lambda: nn.Sequential(layer, nn.ReLU(), layer), "the function")
+    with pytest.raises(ConfigError, match="two layers share a parameter"):
+        made.build((2,), 2, CROSS_ENTROPY)
