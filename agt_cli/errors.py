@@ -1,6 +1,4 @@
-"""From whatever was raised to what the user reads: one message that says what to do, and an exit
-code.
-"""
+"""Explain exceptions to the user: one message that says what to do, and an exit code."""
 
 import errno
 import re

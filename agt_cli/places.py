@@ -1,7 +1,7 @@
-"""Files and folders that a command line names, looked at before anything heavy is loaded.
+"""Check that files and folders of a command line exist, before anything heavy is loaded.
 
-A command looks at them again, and reads them: what is found here is only answered sooner. Nothing
-here loads Hydra, pydantic, NumPy or PyTorch.
+The command checks them again when it reads them, so these checks only answer mistakes sooner.
+Nothing here loads Hydra, pydantic, NumPy or PyTorch.
 """
 
 import errno
@@ -119,10 +119,10 @@ def folder_for_file(path: Path) -> str:
 
 
 def check_verified_path(path: Path, outputs: Path) -> None:
-    """Raise ConfigError where nothing that ``agt verify`` can look at is at a path.
+    """Raise ConfigError if a path has nothing that ``agt verify`` can verify.
 
     Args:
-        path: what is to be verified.
+        path: the path to verify.
         outputs: where runs are, of which the newest is named.
     """
     if not path.exists():

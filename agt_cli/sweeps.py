@@ -1,6 +1,6 @@
 """Run a sweep (``-m``): one job for each combination of settings, without those that are done.
 
-Whether a job is done is decided by its record alone. Its folder is named by its signature
+Only a job's record decides whether it is done. Its folder is named by its signature
 (agt_cli/jobs.py), and it is done if that folder holds a finished record, every file of which is as
 the run wrote it. What a launcher or a process returns for a job does not change this. If jobs
 differ only in the settings ``compute``, which no signature contains, a hash of these settings is
@@ -88,7 +88,7 @@ class Job:
         finished_as: the signatures of finished runs that are this job. It is the signature, except
             for jobs that erase records (``signatures_on_earlier_states``).
         compute: a hash of the settings ``compute``, which are in no signature.
-        differs: the overrides that not all jobs of the call have.
+        differing_overrides: the overrides that not all jobs of the call have.
         run: its record; None: there is none.
         is_skipped: True: this call does not run it, because it was done before, or another process
             is running it.
@@ -802,7 +802,7 @@ class JobTable:
 
     @property
     def states(self) -> str:
-        """How many jobs are in each state, such as "3 done, 1 failed"."""
+        """The number of jobs in each state, such as "3 done, 1 failed"."""
         counts = Counter(job.state for job in self.jobs)
         return ", ".join(f"{count} {state}" for state, count in counts.items())
 

@@ -6,9 +6,9 @@ Only the first process reads the command line, writes, prints, pays and draws. T
 (``Worker``) wait for a task, do the same computation at the same time (``agt.distributed``), and
 wait again. So everything that a command does besides computing is done once.
 
-At the end the first process publishes its exit code, and tells it to those that wait. A process
-that fails publishes why, and the first one reports it. A process that was killed publishes nothing:
-others find its connection closed (``PeerLost``).
+At the end the first process publishes its exit code, and sends it to the processes that wait. A
+process that fails publishes why, and the first one reports it. A process that was killed publishes
+nothing: others find its connection closed (``PeerLost``).
 """
 
 import socket
@@ -150,7 +150,7 @@ def lead(command: Callable[[], int]) -> int:
 
     Args:
         command: the command. Meanwhile ``current_team`` is the team of all processes; when it ends,
-            they are told the exit code, which is 1 if it raises an exception.
+            the exit code is published to them; it is 1 if the command raises an exception.
     """
     code = AgtError.exit_code
     with together(MAX_WAIT_SECONDS) as group, joined(ALONE):

@@ -62,7 +62,8 @@ def decimal_point(number: str) -> str:
     """Return a number as a range on a command line takes it, its point a decimal point.
 
     Args:
-        number: such as 20.000 (then 20.0) or 1.125 (then 1.1250); any other comes back as it is.
+        number: such as 20.000 (then 20.0) or 1.125 (then 1.1250); any other number is returned
+            unchanged.
     """
     if not _THOUSANDS_OR_DECIMALS.fullmatch(number):
         return number

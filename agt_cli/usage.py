@@ -259,7 +259,7 @@ class Command:
         config: the name of its primary configuration.
         help: what it does, for help pages.
         examples: command lines, for help pages.
-        words: what it takes without a key, in this order.
+        positionals: what it takes without a key, in this order.
         recorded: True: each run of the command leaves a record.
     """
 
@@ -658,7 +658,7 @@ def _option_indices(rest: Sequence[str]) -> list[int]:
 
 
 def _as_hydra_override(word: str) -> str:
-    """Return a setting as Hydra reads it, whatever characters a file's name has.
+    """Return a setting as Hydra reads it, also if the name of a file has special characters.
 
     The value is put in quotes if Hydra's grammar does not allow it, unless it seems to be written
     for that grammar (a list, a sweep, quotes). ``~/`` is replaced by the home directory, because

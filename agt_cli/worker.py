@@ -1,4 +1,4 @@
-"""What the other processes of a command do when the first one asks them (``agt_cli.team``)."""
+"""Do the tasks that the first process of a command sends to the others (``agt_cli.team``)."""
 
 import signal
 import traceback
@@ -101,7 +101,7 @@ class Worker:
         """Read a finished run's model, and queries that are too many to be sent.
 
         Args:
-            config: as of ``TrainedRun.from_config``.
+            config: as in ``TrainedRun.from_config``.
         """
 
         from agt_cli.runs.queries import TrainedRun

@@ -17,10 +17,11 @@ class CertifySettings:
 
     Attributes:
         map_resolution: points of a side of the map of the plane, where there is one; 0: no map.
-        person: the ids of people without whose records the answers are computed, each alone. An id
-            that was read as a whole number stays one, because ``+7`` and ``7`` are then the same.
-        tolerance: of answers that are numbers: up to which k each stays within it is computed;
-            None: it is not.
+        person: the ids of people; for each of them, the answers without this person's records are
+            computed. An id that was read as a whole number stays one, because ``+7`` and ``7`` are
+            then the same.
+        tolerance: for each answer that is a number, the largest k is computed up to which it
+            changes by at most this; None: it is not computed.
     """
 
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160

@@ -20,7 +20,7 @@ from agt_cli.configuration import check_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.dataset_file import dataset_yaml, from_data, proposal, seen
+from agt_cli.runs.dataset_file import dataset_yaml, describe_content, describe_proposal, from_data
 from agt_cli.runs.inspect import (
     Inspection,
 )
@@ -75,12 +75,15 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     record.environment(
         file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path)
     )
-    rows = [(c.name, c.kind, seen(c), proposal(c, inspection)) for c in inspection.columns]
+    rows = [
+        (c.name, c.kind, describe_content(c), describe_proposal(c, inspection))
+        for c in inspection.columns
+    ]
     title = f"{inspection.path}: {inspection.rows} rows"
     if inspection.unlabelled:
         title += f" with a label; {counted(inspection.unlabelled, 'row')} without one left out"
     console.table(title, COLUMN_TITLES, rows)
-    warnings = [warning.sentence for warning in inspection.doubts]
+    warnings = [warning.sentence for warning in inspection.warnings]
     for warning in warnings:
         console.say(warning)
     _check_label(inspection)
@@ -157,11 +160,11 @@ def _inspection_fields(inspection: Inspection) -> dict[str, Any]:
     for column in inspection.columns:
         fields = {key: getattr(column, key) for key in COLUMN_FIELDS}
         fields["values"] = dict(column.values)
-        fields["proposal"] = proposal(column, inspection)
+        fields["proposal"] = describe_proposal(column, inspection)
         columns.append(fields)
     warnings = [
         {"code": warning.code, "column": warning.column, "sentence": warning.sentence}
-        for warning in inspection.doubts
+        for warning in inspection.warnings
     ]
     return {
         "label": inspection.label,

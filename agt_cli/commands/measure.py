@@ -38,7 +38,7 @@ from agt_cli.releasing.spent import Spending, spending, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED_FILES, release_report
-from agt_cli.runs.inspect import UNWRITABLE
+from agt_cli.runs.inspect import UNWRITABLE_WORD
 from agt_cli.runs.prepare import RunSettings, data_files, read_settings
 
 
@@ -132,7 +132,7 @@ class MeasureSettings:
         """
         table = self.table
         lists = {
-            name: [word for word in words if word != UNWRITABLE]
+            name: [word for word in words if word != UNWRITABLE_WORD]
             for name, words in measured.lists.items()
         }
         found_classes = lists.pop(table.label, None)

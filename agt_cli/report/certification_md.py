@@ -45,11 +45,11 @@ MAX_TABLE_ROWS = 24  # of the table by k on a page
 
 @dataclass(frozen=True, kw_only=True)
 class Certification:
-    """What certified answers, labels or numbers, are about, for tables, figures and pages.
+    """Certified answers, labels or numbers: what tables, figures and pages say about all of them.
 
     Attributes:
         dataset: the name of the dataset; that of a synthetic one says so.
-        queries: which queries they answer, such as "test records".
+        queries_description: which queries they answer, such as "test records".
         relation: the neighbour relation.
         conditions: conditions a to g.
     """
@@ -61,12 +61,12 @@ class Certification:
 
     @property
     def edits(self) -> str:
-        """What k is the number of, in words."""
+        """The edits that k counts, such as "records added or removed"."""
         return describe_edits(self.relation)
 
     @property
     def figure_subtitle(self) -> str:
-        """What a figure is of, in one line."""
+        """The line below a figure's headline: the dataset and the queries."""
         return f"{self.dataset} · {self.queries_description}"
 
     @property
@@ -79,17 +79,17 @@ class Certification:
 
     @property
     def privacy_sentence(self) -> str:
-        """Whether a privacy guarantee can rest on these certificates."""
+        """A sentence that says whether these certificates can support a privacy claim."""
         return privacy_sentence(self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCertification(Certification):
-    """What certified labels are about, for tables, figures and pages.
+    """Certified answers that are classes.
 
     Attributes:
         classes: the names of the classes.
-        certificates: of the queries.
+        certificates: the certificates of the queries.
         labelled: True: every query has a true label, so accuracies are known.
         caveat: a clause on the noise of training, which certificates take as fixed; empty: none.
     """
@@ -112,10 +112,10 @@ def write_tables(
     """Write the tables of a certification into its record.
 
     Args:
-        record: of the command.
-        dataset: what was trained on.
+        record: the command's record.
+        dataset: the dataset of the training run.
         queries: the n queries.
-        certificates: of the queries.
+        certificates: the certificates of the queries.
         table: a row for each k, for certified.csv.
         answers: the answers, for their scores.
         answered: [n] bool, the queries that are answered although requests for erasure are pending;

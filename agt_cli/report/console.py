@@ -163,9 +163,7 @@ def format_decimals(number: float | None, digits: int = 3) -> str:
 
 
 def format_cell(value: object, digits: int) -> str:
-    """Return a value for a table: a float or None as of ``format_decimals``, anything else as
-    text.
-    """
+    """Return a value for a table: a float or None by ``format_decimals``, anything else as text."""
     return (
         format_decimals(value, digits) if value is None or isinstance(value, float) else str(value)
     )

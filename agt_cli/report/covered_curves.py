@@ -1,4 +1,4 @@
-"""Curves of one figure that run on one another, drawn so that each of them is seen."""
+"""Draw curves of one figure that cover one another so that each of them is seen."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,12 +20,12 @@ BAND_EDGE = 0.5  # points
 
 
 def show_covered_parts(panels: Sequence[Axes]) -> None:
-    """Draw a curve as a band where later ones run on it, so that each is seen.
+    """Draw a curve as a band where later curves cover it, so that each curve is seen.
 
-    The band stands in for the curve there. It has its dashes, its colour at the edges and a light
-    tint of it within, on which the later curves have contrast in grey. Where several run on the
-    curve, the band is wider. Where curves only meet or cross, there is none. Curves are the lines
-    whose gid is ``CURVE_GID``.
+    The band replaces the curve there. It has the curve's dashes, its colour at the edges, and a
+    light tint of the colour inside, so that the later curves have contrast in grey. It is wider
+    where several curves cover this one. Where curves only meet or cross, there is no band. Curves
+    are the lines whose gid is ``CURVE_GID``.
 
     Args:
         panels: axes that share their scales, with all of their curves.
@@ -53,7 +53,7 @@ def _draw_bands(axes: Axes, line: Line2D, covered: np.ndarray) -> None:
     Args:
         axes: of the curve.
         line: the curve.
-        covered: [later curves, points] where a later curve runs on it.
+        covered: [later curves, points] whether a later curve covers a point.
     """
     x = np.asarray(line.get_xdata())
     y = np.asarray(line.get_ydata())
@@ -91,12 +91,12 @@ def _draw_bands(axes: Axes, line: Line2D, covered: np.ndarray) -> None:
 
 
 def _enlarge_markers(axes: Axes, line: Line2D, covered: np.ndarray) -> None:
-    """Draw larger markers of a curve, over its bands, where later curves run on it.
+    """Draw larger markers of a curve, over its bands, where later curves cover it.
 
     Args:
         axes: of the curve.
         line: the curve.
-        covered: [later curves, points] where a later curve runs on it.
+        covered: [later curves, points] whether a later curve covers a point.
     """
     x = np.asarray(line.get_xdata())
     y = np.asarray(line.get_ydata())
@@ -134,12 +134,13 @@ def _tint(colour: Any) -> tuple[float, float, float]:
 def _covered_points(
     line: Line2D, other: Line2D, max_distance: float, min_width: float
 ) -> np.ndarray:
-    """Return at which points of a line, [points], another runs on it.
+    """Return whether another line covers each point of a line, [points] bool.
 
     Args:
         line, other: the lines.
-        max_distance: how far away the other is at most, up the page.
-        min_width: how far along the page it is so near, at least, or all along the line.
+        max_distance: the largest vertical distance at which the other line covers a point.
+        min_width: the smallest horizontal length of a covered part. A shorter part counts only if
+            it is the whole line.
     """
     x = np.asarray(line.get_xdata(orig=False), dtype=float)
     other_x = np.asarray(other.get_xdata(orig=False), dtype=float)
@@ -162,7 +163,9 @@ def _runs_of_equal_values(values: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _axis_positions(line: Line2D, name: str) -> np.ndarray:
-    """Return a line's values as they go along the page, x, or up, y: logarithms on such an axis."""
+    """Return a line's values as positions on an axis, x or y: their logarithms if the axis is
+    logarithmic.
+    """
     values = np.asarray(getattr(line, f"get_{name}data")(orig=False), dtype=float)
     if line.axes is not None and getattr(line.axes, f"get_{name}scale")() == "log":
         return np.log10(np.where(values > 0, values, np.nan))
@@ -170,7 +173,9 @@ def _axis_positions(line: Line2D, name: str) -> np.ndarray:
 
 
 def _extent(positions: Sequence[np.ndarray]) -> float:
-    """Return how far apart the smallest and the largest finite value are; 0 if there is none."""
+    """Return the difference between the largest and the smallest finite value; 0 if there is
+    none.
+    """
     values = np.concatenate([*positions, np.empty(0)])
     finite = values[np.isfinite(values)]
     return float(np.ptp(finite)) if len(finite) else 0.0

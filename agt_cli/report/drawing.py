@@ -58,7 +58,7 @@ def draw_tree(title: str, root: "TreeBranch") -> None:
 
 
 def ask(text: str, default: str) -> str:
-    """Return what whoever sits at the terminal answers; an empty line: ``default``.
+    """Ask a question at the terminal, and return the answer; an empty line means ``default``.
 
     Raises:
         EOFError: there is no more input.

@@ -79,6 +79,7 @@ HISTOGRAM_BINS = 12
 TRAINING_POINTS = 400  # drawn on a map, at most: the colours behind them stay visible
 WIDTH = 5.2  # inches: as wide as a phone shows without scrolling
 LETTERS_PER_INCH = 12  # of text along a figure
+LEGEND_MARK_LETTERS = 8  # the width of the line beside a name in a legend, and of the gaps
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -258,7 +259,9 @@ def _percent(share: float) -> str:
 
 
 def describe_range(values: pd.Series, format_value: Callable[[float], str]) -> str:
-    """Return a range of values in words; one value alone if it is no range."""
+    """Return the smallest and the largest of some values as text, or one value if they are
+    equal.
+    """
     return " to ".join(
         dict.fromkeys([format_value(float(values.min())), format_value(float(values.max()))])
     )
@@ -269,7 +272,7 @@ def draw_distance_histogram(
 ) -> dict[str, str]:
     """Draw how many queries have which stable distance; return the caption by its name.
 
-    Wrong predictions are drawn apart if labels are known.
+    Wrong predictions have bars of their own if labels are known.
 
     Args:
         record: into which it is drawn.
@@ -428,7 +431,9 @@ def _draw_points(
 
 
 def plane_map_ks(ks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the values of k that the map tells apart: round ones of the grid, and its ends."""
+    """Return the values of k at which the map changes its colour: round ones of the grid, and its
+    ends.
+    """
     return tuple(k for k in _bin_starts((0, *ks), MAP_LEVELS) if k in ks)
 
 
@@ -439,7 +444,7 @@ def _draw_colour_bar(
     edges: list[int],
     certification: LabelCertification,
 ) -> None:
-    """Draw which colour stands for which stable distance."""
+    """Draw the legend of the colours, which are stable distances."""
     centres = [
         (low + high) / 2 for low, high in zip(edges, [*edges[1:], edges[-1] + 1], strict=True)
     ]
@@ -488,7 +493,7 @@ def wrap_text(text: str, inches: float) -> str:
 def draw_headline(figure: Figure, finding: str, about: str) -> None:
     """Write above the axes what the figure shows, and what it is of.
 
-    It is text, whatever signs are in it.
+    Both are drawn as text, even if they contain signs of TeX.
     """
     lines = [wrap_text(line, figure.get_figwidth()) for line in (finding, about) if line]
     if lines:
@@ -496,9 +501,14 @@ def draw_headline(figure: Figure, finding: str, about: str) -> None:
 
 
 def legend_columns(names: Iterable[str], width: float) -> int:
-    """Return how many names fit beside one another below a figure of so many inches."""
+    """Return how many columns a legend has below a figure of this width in inches, at least 1.
+
+    Args:
+        names: the entries of the legend; a name may have several lines.
+        width: of the figure.
+    """
     longest_line = max(len(shorten(line)) for name in names for line in name.split("\n"))
-    return max(1, int(width * LETTERS_PER_INCH / (8 + longest_line)))
+    return max(1, int(width * LETTERS_PER_INCH / (LEGEND_MARK_LETTERS + longest_line)))
 
 
 def draw_legend(
@@ -637,21 +647,29 @@ def _data_limits(axes: Axes, name: str) -> tuple[float, float]:
 
 
 def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
-    """Let one axis, x or y, end at two values; some room remains for marks."""
+    """End the line of an axis at two values, and remove the ticks outside of them.
+
+    The limits of the axis are a little wider, so that marks at the ends are not cut off.
+
+    Args:
+        axes: it is changed.
+        name: of the axis, x or y.
+        low, high: the smallest and the largest value of the data; positive on a logarithmic axis.
+    """
     axis = getattr(axes, f"{name}axis")
     if axis.get_scale() == "linear":
-        room = 0.02 * (high - low)
-        limits = (low - room, high + room)
-        slack = 1e-9 * (high - low)
+        margin = 0.02 * (high - low)
+        limits = (low - margin, high + margin)
+        rounding = 1e-9 * (high - low)
     else:
         factor = (high / low) ** 0.02
         limits = (low / factor, high * factor)
-        slack = 1e-9 * low
+        rounding = 1e-9 * low
     axes.set(**{f"{name}lim": limits})
     axes.spines["bottom" if name == "x" else "left"].set_bounds(low, high)
     for minor in (False, True):
         ticks = axis.get_ticklocs(minor=minor)
-        inside = [tick for tick in ticks if low - slack <= tick <= high + slack]
+        inside = [tick for tick in ticks if low - rounding <= tick <= high + rounding]
         axis.set_ticks(inside, minor=minor)
 
 

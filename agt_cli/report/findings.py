@@ -1,6 +1,6 @@
-"""What an audit found, as values that a report, a risk officer and a program read alike.
+"""The findings of an audit, as values that reports and programs read.
 
-audit.content                 bytes of audit.json (docs/audit.md tells every entry)
+audit.content                 bytes of audit.json (docs/audit.md lists every entry)
 read_audit(content)           the audit again; refuses summaries, other versions, NaN, and what
                               contradicts itself
 number(0.37796, down=True)    "0.377": a bound from below is cut off, and never stands above what
@@ -37,7 +37,7 @@ CAUGHT, PASSED = "caught", "let pass"  # what is found of a planted violation, a
 
 
 class Outcome(StrEnum):
-    """What an attack says of a claim."""
+    """The result of an attack on a claim."""
 
     VIOLATED = "violated"  # the claim is false: by a counterexample, or with the stated confidence
     NOT_CONTRADICTED = "not contradicted"  # the attack did not break it; that is no proof
@@ -46,7 +46,7 @@ class Outcome(StrEnum):
 
 
 class Strength(StrEnum):
-    """What a number that was found means."""
+    """What a measured number proves."""
 
     EXACT = "certain"  # worked out or seen, without chance
     CONFIDENT = "confident"  # a confidence bound at any number of trials
@@ -60,12 +60,12 @@ RIGOROUS_STRENGTHS = (Strength.EXACT, Strength.CONFIDENT)
 
 @schema
 class Estimate:
-    """What another way to count makes of the same trials.
+    """The result of another estimator for the same trials.
 
     Attributes:
-        estimator: its name, and who sees what, where that differs.
+        estimator: its name, and what the attacker sees, if this differs.
         measure: what ``found`` counts.
-        found: at least so much is lost; 0: nothing is shown.
+        found: a lower bound of the privacy loss; 0: no loss was shown.
         strength: what ``found`` means.
     """
 
@@ -166,7 +166,7 @@ class Finding:
 
     @property
     def violated(self) -> bool:
-        """Whether the claim is false."""
+        """Whether the attack disproved the claim."""
         return self.outcome is Outcome.VIOLATED
 
 
@@ -257,12 +257,12 @@ class Audit:
 
     @property
     def is_selftest(self) -> bool:
-        """Whether the findings are about the auditor, who was given planted violations."""
+        """Whether the audit was a test of the attacks themselves, on planted violations."""
         return all(finding.measure in (CAUGHT, PASSED) for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """What was found, in one line."""
+        """A line that summarises the findings."""
         tested = [
             finding
             for finding in self.findings
@@ -355,8 +355,8 @@ def read_audit(content: bytes) -> Audit:
 
 
 def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a document of agt.audit/1 as agt.audit/2, which lacks three entries; they were about
-    summaries alone.
+    """Return a document of agt.audit/1 as agt.audit/2, which lacks the three entries that were only
+    about summaries.
 
     Raises:
         Superseded: it is a summary.

@@ -97,7 +97,7 @@ class Run(Folder):
 
     @property
     def verified(self) -> bool:
-        """Whether files are compared with the run's manifest as they are read."""
+        """True: files are compared with the run's manifest when they are read."""
         return self.manifest is not _UNBOUND
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
@@ -166,7 +166,7 @@ class Run(Folder):
 
     @property
     def is_alive(self) -> bool | None:
-        """Whether the run's process still lives; None: not known, because there is no lock file."""
+        """True: the run's process still exists; None: not known, because there is no lock file."""
         return is_locked(self.folder / LOCK_FILE)
 
     @property

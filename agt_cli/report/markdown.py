@@ -174,7 +174,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """What was found, and what to do."""
+        """The finding, and what to do about it."""
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
     def as_json(self) -> dict[str, str]:

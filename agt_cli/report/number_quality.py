@@ -1,7 +1,6 @@
-"""How good a model of numbers is: RMSE, MAE and R^2 with intervals, beside constant answers.
+"""How good a model of numbers is: RMSE, MAE and R^2 with intervals, compared with constant answers.
 
-Everything here is about the records that are looked at, and depends on what the model was trained
-on: for the data owner alone.
+All results depend on private records, so they are for the data owner only.
 """
 
 from collections.abc import Mapping
@@ -141,7 +140,7 @@ class NumberQuality(ModelQuality):
     """How good answers are on some records.
 
     Attributes:
-        records: what they are, in words.
+        records: a description of the records, such as "test records".
         labels: [n] the true labels; None: not known.
         prediction: [n] the model's answers.
         baselines: name -> [n] the answers of something simpler, such as always the median.
@@ -169,7 +168,7 @@ class NumberQuality(ModelQuality):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Flat numbers about the model and its baselines; none without labels."""
+        """The metrics of the model and its baselines; none without labels."""
         metrics: dict[str, float | int | str] = {}
         for errors in self.errors:
             for name, estimate in errors.estimates.items():
@@ -209,7 +208,9 @@ class NumberQuality(ModelQuality):
 
     @cached_property
     def verdict(self) -> str:
-        """What a reader must know first: that a model is of no use; empty: nothing of the kind."""
+        """A sentence that the model is not better than a constant answer; empty: it is, or this is
+        not known.
+        """
         if self.labels is None or len(self.labels) < MINIMUM_RECORDS:
             return ""
         constant = self.baselines["median"]
@@ -235,11 +236,11 @@ def evaluate_numbers(
     prediction: np.ndarray,
     train: Records | None = None,
 ) -> NumberQuality:
-    """Return how good a model's answers are, beside simpler ones.
+    """Return how good a model's answers are, compared with simpler ones.
 
     Args:
         model: the model.
-        records: what the queries are, in words.
+        records: a description of the queries.
         queries: the queries, as the model takes them.
         labels: [n] their true labels; None: not known.
         prediction: [n] the model's answers.

@@ -24,7 +24,8 @@ def check_folder(folder: Path, command: str) -> None:
 
     Args:
         folder: the value of ``run``.
-        command: the message names the newest finished run of this command beside the folder.
+        command: the message names the newest finished run of this command in the same parent
+            folder.
     """
     if folder.is_dir():
         return
@@ -129,7 +130,7 @@ def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
 
 
 def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
-    """Return a finished run, verified by its manifest; arguments as of ``open_run``."""
+    """Return a finished run, verified by its manifest; for the arguments see ``open_run``."""
     _check_status(folder, command)
     run = Run.open(folder, command, digest, "run")
     # Read now, so that all of them are of the same state, even if an erasure changes the run.

@@ -45,7 +45,7 @@ def finding(plan: Plan) -> str:
 
 
 def advice(plan: Plan) -> tuple[str, ...]:
-    """Return what to use, and what it gives, in a sentence or two."""
+    """Return one or two sentences that recommend a kind of release."""
     if not plan.useful_weights and not plan.evidence.is_useful:
         return (verdict(plan),)
     one_by_one = _one_by_one_sentence(plan)
@@ -77,7 +77,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
 
 
 def _one_by_one_sentence(plan: Plan) -> str:
-    """Return in words how many queries can be answered one by one."""
+    """Return a sentence on how many queries can be answered one by one."""
     nominal = format_rate(plan.evidence.accuracy)
     if not plan.evidence.is_useful:
         baseline = format_rate(plan.evidence.majority)
@@ -104,10 +104,10 @@ def _one_by_one_sentence(plan: Plan) -> str:
 def _describe_accuracies(
     method: AccuracyMethod, mechanism: str, rows: Sequence[tuple[float, float, str]]
 ) -> str:
-    """Return what one weights mechanism gives at some budgets, in words.
+    """Return a clause on the accuracy of one weights mechanism at some budgets.
 
     Args:
-        method: how its accuracy was worked out.
+        method: how its accuracy was computed.
         mechanism: its name.
         rows: total eps, expected accuracy and its name, for each budget.
     """

@@ -1,10 +1,9 @@
-"""How good a model is, and for whom: rates with intervals beside what a constant answer would
-reach, over all and by group.
+"""How good a model of classes is, for all records and by group: rates with intervals, compared with
+a constant answer.
 
-Everything here is about the records that are looked at, and depends on what the model was trained
-on: for the data owner alone. Certificates do not ask whether an answer is right, and a constant one
-never changes: so a model that is no better than always answering the most frequent class is named
-in one line (``Quality.verdict``).
+All results depend on private records, so they are for the data owner only. A certificate does not
+depend on whether an answer is right, and a constant answer never changes. So ``Quality.verdict``
+says if a model is no better than always answering the most frequent class.
 
 Sources: Clopper and Pearson (1934) for rates; DeLong et al. (1988) for the area under the ROC
 curve.
@@ -67,7 +66,7 @@ class Estimate:
     """A number with an interval that covers the true one in about 95 of 100 samples.
 
     Attributes:
-        value: on the records that were looked at.
+        value: the number for these records.
         low, high: the ends of the interval.
     """
 
@@ -271,12 +270,12 @@ class Subgroup:
 
     @property
     def is_class_of_subgroup(self) -> bool:
-        """Whether these are the records of one class within a subgroup."""
+        """True: these are the records of one class in a subgroup."""
         return self.column is not None and self.label is not None
 
     @property
     def median_is_lower_bound(self) -> bool | None:
-        """Whether the median is cut off at the last k that was trained; None: not certified."""
+        """True: the median is cut off at the last k that was trained; None: not certified."""
         return None if self.distance is None else self.distance == self.grid_end
 
     @property
@@ -308,7 +307,7 @@ class EvaluatedAnswers:
             empty: all are.
         distance_warning: a sentence that half of the answers have stable distance 0; empty: fewer,
             or not known.
-        constant_remedy: what to change if the model is nearly constant; empty: nothing is said.
+        constant_remedy: what to change if the model is nearly constant; empty: no advice.
     """
 
     classes: Sequence[str]
@@ -413,7 +412,7 @@ class ModelQuality(ABC):
     """How good a model of classes or of numbers is, as records, pages and consoles show it.
 
     Attributes:
-        records: the records that were looked at, in words.
+        records: a description of the evaluated records, such as "test records".
     """
 
     records: str
@@ -421,11 +420,13 @@ class ModelQuality(ABC):
     @property
     @abstractmethod
     def verdict(self) -> str:
-        """What a reader must know first, such as that a model is of no use; empty: nothing."""
+        """The warning with which a report begins, such as that the model is of no use; empty:
+        none.
+        """
 
     @property
     def explanation(self) -> str:
-        """What a verdict means and how to do better, for whoever trains; empty: nothing."""
+        """Sentences on what the verdict means and how to get a better model; empty: none."""
         return ""
 
     @property
@@ -436,7 +437,7 @@ class ModelQuality(ABC):
     @property
     @abstractmethod
     def metrics(self) -> dict[str, float | int | str]:
-        """Flat numbers about all records; what is not known is left out."""
+        """The metrics for all records; those that are not known are left out."""
 
     @abstractmethod
     def section(self) -> list[str]:
@@ -521,7 +522,7 @@ class Quality(ModelQuality):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Flat numbers about all records; what is not known is left out."""
+        """The metrics for all records; those that are not known are left out."""
         whole = self.all_records
         metrics: dict[str, float | int | str] = {}
         if whole.accuracy is not None:
@@ -620,7 +621,7 @@ class Quality(ModelQuality):
 
     @property
     def constant_note(self) -> str:
-        """What stands beside certified shares of a constant model, which look excellent.
+        """A remark on the certified shares of a constant model, which look excellent.
 
         Empty where the model is not nearly constant.
         """
@@ -630,8 +631,8 @@ class Quality(ModelQuality):
 
     @cached_property
     def verdict(self) -> str:
-        """What a reader must know first: answers without any certificate, or a model that is of no
-        use or cannot be judged; empty: nothing of the kind is seen.
+        """The warning with which a report begins: answers without certificates, or a model that is
+        of no use or cannot be judged; empty: none.
         """
         return " ".join(filter(None, (self.rounding_warning, self._usefulness_sentence)))
 
@@ -688,7 +689,9 @@ class Quality(ModelQuality):
 
     @property
     def explanation(self) -> str:
-        """What it means that a model is nearly constant, and how to do better; empty: it is not."""
+        """Sentences on what a nearly constant model means and how to get a better one; empty: it is
+        not.
+        """
         if not self.constant or not self.constant_remedy:
             return ""
         sentences = [] if self.rounding_warning else [ALWAYS_CERTIFIED]

@@ -1,4 +1,4 @@
-"""What records and consoles show of a model's quality, which is for the data owner alone."""
+"""Evaluate a model's answers, and write their quality into a record, for the data owner only."""
 
 import numpy as np
 import pandas as pd
@@ -24,15 +24,15 @@ def evaluate_answers(
     constant_remedy: str = "",
     margins: np.ndarray | None = None,
 ) -> EvaluatedAnswers:
-    """Return some records together with what a model says of them.
+    """Return a model's answers to some records, with what is needed to evaluate them.
 
     Args:
-        records_description: what they are, in words.
+        records_description: what the records are, such as "test records".
         labels: [n]; None: not known.
         prediction: [n] class indices.
         distance: [n] stable distances; None: not certified.
         certified_counts: how many answers are certified at all; None: not known.
-        constant_remedy: what to change if the model is nearly constant; empty: it is not said.
+        constant_remedy: what to change if the model is nearly constant; empty: no advice.
         margins: of the records, as ``model.margins`` returns them; None: the model is asked.
     """
     classes = model.problem.dataset.classes

@@ -24,8 +24,8 @@ written by ``RunRecord.write``, which stores their hashes, and read by ``Folder.
     manifest.json                                            every file's hash
     lock, checkpoint/                                        while a run lasts
 
-``NextState`` is the next state of a run, written beside it as a whole record, and put in its place
-by ``commit`` (next_state.py).
+``NextState`` is the next state of a run, written as a whole record in a folder of the run;
+``commit`` makes it the run's state (next_state.py).
 """
 
 import json
@@ -104,7 +104,7 @@ class RunRecord(FolderWriter):
         resumed_run: the killed or failed run in this folder that is resumed; None: it is a new run.
 
     Attributes:
-        again: as given.
+        resumed_run: as given.
         digest: the digest of the finished run; None: it is not finished.
         standings: the list of conditions in Markdown; empty: none were recorded.
     """
@@ -243,7 +243,7 @@ class RunRecord(FolderWriter):
                     "with hydra.run.dir=FOLDER"
                 )
             if others or not self._lock.acquire():
-                raise FileExistsError
+                raise FileExistsError  # handled below, as if the exclusive creation had failed
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:
                 json.dump({"state": "running", **self._status}, file)

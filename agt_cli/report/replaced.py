@@ -19,8 +19,8 @@ def check_not_replaced(
 ) -> None:
     """Raise ConfigError if a folder is a copy of a run from before an erasure.
 
-    Such a folder's own request log is from before the erasure, so only the erasure's account, in an
-    output folder, can show it.
+    Such a folder's own request log is older than the erasure, so it is the erasure's account
+    (account.json), in an output folder, that shows it.
 
     Args:
         digest: of the run in ``folder``; empty: nothing is checked.

@@ -1,4 +1,4 @@
-"""How answers are scored beside labels, and what is said about scores.
+"""How answers are scored by comparing them with labels, and the sentences about scores.
 
 Classes are scored by accuracy, numbers by errors. ``agt start`` asks the scoring of its dataset
 instead of deciding by the kind of labels.
@@ -50,23 +50,24 @@ class Stability:
 
 
 class Scoring(ABC):
-    """How answers to queries are scored beside their labels.
+    """How answers to queries are scored by comparing them with the true labels.
 
     Attributes:
         keys: names of the scores in metrics and tables. The first one is drawn.
         titles: the same as titles of columns.
         heading: of a table of scores.
-        private_results: what of a first look depends on private records, in words.
-        answers: what is published one by one, in words.
-        pronoun: what stands for ``heading`` in a sentence.
-        baseline: a constant answer, in words.
-        baseline_in_sentence: the same within a sentence.
+        private_results: the results of ``agt start`` that depend on private records, as a clause.
+        answers: the name of what is published one by one, such as "labels".
+        pronoun: the pronoun for ``heading``.
+        baseline: the name of the constant answer.
+        baseline_in_sentence: the same with its article.
         baseline_metric: the metric of the constant answer's score.
-        boosted_members: what an ensemble of boosted trees gains and loses, in words; empty: none
-            that was measured is worth a remark.
+        boosted_members: sentences on what an ensemble of boosted trees gains and loses; empty: no
+            such ensemble that was measured is worth a remark.
         caption: of the figure that compares models.
         percent: whether the figure's axis shows percentages.
-        measured_training: what ``agt train`` needs after ``agt measure``, beside the dataset.
+        measured_training: the settings that ``agt train`` needs after ``agt measure``, in addition
+            to the dataset.
     """
 
     keys: ClassVar[tuple[str, ...]]
@@ -97,7 +98,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def learners(self) -> tuple[str, Any, Any]:
-        """Return the usual learners, without privacy, as scikit-learn has them.
+        """Return the reference learners of scikit-learn, without privacy.
 
         Returns:
             The name of the linear one, itself, and boosted trees.
@@ -105,7 +106,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
-        """Return the settings of ``agt train`` that fit; they depend on public values alone.
+        """Return the settings of ``agt train`` to propose, which depend on public values only.
 
         Args:
             size_is_public: whether the number of records is declared.
@@ -133,7 +134,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def expected_words(self, score: float) -> str:
-        """Return how good released answers are expected to be, in words."""
+        """Return a clause on how good released answers are expected to be."""
 
     @abstractmethod
     def certificate_words(self, many: str) -> str:
@@ -152,7 +153,7 @@ class Scoring(ABC):
         """Return whether a score is so much better than another that it is worth a remark."""
 
     def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
-        """Return by how much the best of the usual learners is better, and what is promised.
+        """Return sentences on how much better the best reference learner is.
 
         It is empty if that learner is hardly better, or if nothing is promised (the default).
 
@@ -171,7 +172,7 @@ class Scoring(ABC):
         """Return the end of the figure's axis, and its label, for scores up to ``largest``."""
 
     def bar_words(self, score: float) -> str:
-        """Return a score as it is written beside its bar."""
+        """Return a score as the label of its bar."""
         return self.words(score)
 
     def legend(self, labels: np.ndarray) -> str:
@@ -250,7 +251,7 @@ class ClassScoring(Scoring):
 
     def warning(self, answers: np.ndarray, labels: np.ndarray) -> str:
         """Return that hardly any record of the rarest class is found, where its recall is below
-        ``MIN_RECALL``; empty: it is not, or there are too few of its records to tell.
+        ``MIN_RECALL``; empty: it is not, or there are too few of its records to say so.
         """
         accuracy, recall = self.scores(answers, labels)
         rarest = _rarest_class(labels)
@@ -463,7 +464,7 @@ class NumberScoring(Scoring):
         )
 
     def scale(self, largest: float) -> tuple[float, str]:
-        """Return an axis from 0 that has room for the text beside the longest bar."""
+        """Return an axis from 0 that has room for the label of the longest bar."""
         return 1.25 * largest or 1.0, "RMSE"
 
 

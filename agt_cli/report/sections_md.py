@@ -15,12 +15,12 @@ LEAD_SHARE = 0.9
 
 
 def describe_edits(relation: RelationConfig) -> str:
-    """Return in words what k is the number of: "records added or removed"."""
+    """Return the edits that k counts, such as "records added or removed"."""
     return RELATIONS[relation.name].describe_counted(relation.unit_rows, relation.radius)
 
 
 def describe_edits_up_to(relation: RelationConfig, k: int) -> str:
-    """Return in words what lies within k: "up to 20 records added or removed in all"."""
+    """Return a clause on up to k edits, such as "up to 20 records added or removed in all"."""
     rule = RELATIONS[relation.name]
     if k == 1:
         return rule.describe_edit(relation.unit_rows)
@@ -107,8 +107,8 @@ def unmet_condition_lines(conditions: Sequence[Condition]) -> list[str]:
     """Return lines for the console: what a privacy claim still needs, or why there can be none.
 
     Returns:
-        Nothing where every condition holds. Where the relation is one-sided (condition g), that
-        condition alone: whatever else is mended, the relation stays as it is.
+        Nothing where every condition holds. If the relation is one-sided (condition g), only that
+        condition is named, because it stays unmet if all others are corrected.
     """
     failed = [condition for condition in conditions if not condition.held]
     if not failed:
@@ -129,7 +129,7 @@ def report_headline(
     """Return the first lines of a page about a model: a sentence, and a table of its main facts.
 
     The sentence is the verdict on a model that is of no use; otherwise how many answers are
-    certified. A model of numbers has the verdict alone.
+    certified. For a model of numbers, only the verdict is returned.
 
     Args:
         quality: of the model, on the records that the page is about.

@@ -26,7 +26,7 @@ NOTES_WARNING = (
 
 
 def caution_advice(training: Mapping[str, Any]) -> list[str]:
-    """Return what the recipe's one knob would change, for the console.
+    """Return advice on ``training.caution``, the recipe's one setting, for the console.
 
     Returns:
         No line where the settings are not the recipe's.
@@ -55,14 +55,24 @@ def train_report(
     quality: ModelQuality,
     noise: Sequence[str] = (),
 ) -> str:
-    """report.md of a training run.
+    """Return report.md of a training run.
 
     Args:
-        quality: on the test records.
-        noise: what may be said of weights that were trained with noise, and of later removals, a
-            line each.
+        record: of the run, with its metrics.
+        dataset: on which the model was trained.
+        relation: the neighbour relation.
+        certificate: the kind of certificate.
+        conditions: conditions a to g.
+        quality: of the model, on the test records.
+        noise: sentences on weights that were trained with noise, and on later removals.
     """
     kind, how = _describe_training(record, dataset, relation, certificate)
+    notes: list[str | Sequence[str]] = []
+    if dataset.notes:
+        notes = ["## For the data owner", NOTES_WARNING, dataset.notes]
+    if noise:
+        title = "## Removing records later" if certificate.own_erasure else "## The noisy weights"
+        notes += [title, noise]
     return document(
         f"# Trained {kind}: {escape_markdown(dataset.name)}",
         *report_headline(quality, len(dataset.train), relation, conditions),
@@ -70,15 +80,7 @@ def train_report(
         how,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
-        *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
-        *(
-            (
-                "## Removing records later" if certificate.own_erasure else "## The noisy weights",
-                noise,
-            )
-            if noise
-            else ()
-        ),
+        *notes,
         *conditions_section(conditions),
         *next_section(f"certify run={record.key_folder}"),
         "## Every number",

@@ -11,7 +11,7 @@ from agt.errors import ConfigError, counted, few
 from agt_cli.process import visible
 from agt_cli.report.record import escape_interpolations
 from agt_cli.runs.formats import format_as_yaml, format_example
-from agt_cli.runs.inspect import CODES, UNWRITABLE, Column, Inspection
+from agt_cli.runs.inspect import CODES_REMARK, UNWRITABLE_WORD, Column, Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.table_settings import (
     PLAIN_NAME,
@@ -21,7 +21,7 @@ from agt_cli.table_settings import (
     training_rows,
 )
 
-HEAD = """\
+FILE_HEADER = """\
 # Written by agt data inspect about the table {file}. Only for the owner of the data: the comments show extreme values.
 #
 # agt read ranges and lists of values from the records, so a single record can change them. The list from_data (below)
@@ -88,7 +88,7 @@ FORMATS = (
 def dataset_yaml(
     inspection: Inspection,
     name: str,
-    unsaid: Iterable[str] | None = None,
+    undeclared: Iterable[str] | None = None,
     table_rows: int | None = None,
     unit_rows: int | None = None,
     id_permanent: bool = False,
@@ -98,7 +98,7 @@ def dataset_yaml(
     """The configuration; every name and word in it is read back as it stands in the table.
 
     Args:
-        unsaid: what of ``from_data`` nobody has declared public; None: all of it.
+        undeclared: what of ``from_data`` nobody has declared public; None: all of it.
         table_rows: the number of rows of the whole table that is declared public; None: none is.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
         id_permanent: whether somebody declared that ids which look like row numbers are permanent.
@@ -109,7 +109,7 @@ def dataset_yaml(
         ConfigError: there is no feature, or a class that a configuration cannot hold.
     """
     _check_writable(inspection)
-    said = unsaid is not None
+    has_declarations = undeclared is not None
     features = inspection.features
     markers = dict.fromkeys(word for column in features for word in column.markers)
     markers.update(dict.fromkeys(inspection.label_markers))
@@ -124,10 +124,10 @@ def dataset_yaml(
         for column in features
         if column.numeric
     }
-    lists = {column: _list(words) for column, words in listed.items() if words}
+    lists = {column: _yaml_list(words) for column, words in listed.items() if words}
     missing = "indicator" if any(column.missing for column in features) else "error"
     read_off = from_data(inspection)
-    not_public = read_off if unsaid is None else unsaid
+    not_public = read_off if undeclared is None else undeclared
     proposed = (*read_off, DECLARED_SIZE) if size_is_proposed else read_off
     size = "null"
     size_remark = SIZE
@@ -135,7 +135,7 @@ def dataset_yaml(
         size = str(training_rows(table_rows))
         size_remark = SIZE_OF_TABLE.format(rows=table_rows)
     lines = [
-        *HEAD.format(file=visible(inspection.path.name)).splitlines(),
+        *FILE_HEADER.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
         f"name: {_scalar(name)}",
         f"path: {_scalar(str(inspection.path))}",
@@ -143,17 +143,17 @@ def dataset_yaml(
         f"label: {_scalar(str(inspection.label))}",
         *_target_lines(inspection),
         *([f"missing_label: drop    # {MISSING_LABEL}"] if inspection.unlabelled else []),
-        *_id_lines(inspection, said, unit_rows, id_permanent, id_is_answered),
+        *_id_lines(inspection, has_declarations, unit_rows, id_permanent, id_is_answered),
         f"declared_size: {size}    # {size_remark}",
         f"missing: {missing}",
-        f"missing_values: {_list(markers)}",
-        f"# {CODES} {CODES_LONG}",
-        *_mapping("numeric", ranges),
+        f"missing_values: {_yaml_list(markers)}",
+        f"# {CODES_REMARK} {CODES_LONG}",
+        *_mapping_lines("numeric", ranges),
         *([f"# {LISTS}"] if listed else []),
-        *_mapping("categorical", lists),
-        *_formats(inspection),
-        f"from_data: {_list(not_public)}",
-        f"proposed_from_rows: {_list(proposed)}",
+        *_mapping_lines("categorical", lists),
+        *_format_lines(inspection),
+        f"from_data: {_yaml_list(not_public)}",
+        f"proposed_from_rows: {_yaml_list(proposed)}",
     ]
     if inspection.left_out:
         lines.append("# left out:")
@@ -172,7 +172,7 @@ def _check_writable(inspection: Inspection) -> None:
             f"{path}: no column of this table can be used as a feature ({remarks}): give a table "
             "with at least one column that can"
         )
-    if UNWRITABLE in inspection.classes:
+    if UNWRITABLE_WORD in inspection.classes:
         raise ConfigError(
             f"{path}: the name '???' of a class cannot be written into a dataset configuration: "
             "replace '???' by another word in the file"
@@ -200,7 +200,7 @@ def _csv_lines(form: CsvFormat | None) -> list[str]:
 
 def _id_lines(
     inspection: Inspection,
-    said: bool,
+    has_declarations: bool,
     unit_rows: int | None,
     id_permanent: bool,
     id_is_answered: bool,
@@ -208,9 +208,9 @@ def _id_lines(
     """Return the lines of a dataset file that say what names records and people.
 
     Args:
-        said: whether anybody declared anything; other arguments as ``dataset_yaml``.
+        has_declarations: whether anybody declared anything; other arguments as ``dataset_yaml``.
     """
-    names = inspection.names
+    names = inspection.identifying_columns
     if inspection.id is not None:
         id = (
             f"{_scalar(inspection.id)}    # declared by this line: the column gives each record a "
@@ -224,7 +224,7 @@ def _id_lines(
         id = f"null # {NO_ID}"
     lines = [f"id: {id}"]
     looks_like_row_numbers = any(column.counts_rows for column in names)
-    if said and names and (id_permanent or not looks_like_row_numbers):
+    if has_declarations and names and (id_permanent or not looks_like_row_numbers):
         lines.append("id_permanent: true")
     if any(column.mixed for column in names):
         lines.append(f"id_as_text: true    # {MIXED}")
@@ -239,7 +239,7 @@ def from_data(inspection: Inspection) -> tuple[str, ...]:
     return (*columns, CLASSES) if inspection.classes else tuple(columns)
 
 
-def seen(column: Column) -> str:
+def describe_content(column: Column) -> str:
     """What a column holds, in a few words for its owner."""
     if column.kind == "dropped":
         return "not looked at"
@@ -258,18 +258,22 @@ def seen(column: Column) -> str:
         rows = counted(column.outside, "row")
         count = f"{count}; {rows} outside the proposed range, counted as its nearest end"
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
-    tells = ""
-    if column.tells:
-        share = 100 * column.tells
-        tells = (
+    prediction_remark = ""
+    if column.predicted_share:
+        share = 100 * column.predicted_share
+        prediction_remark = (
             f"; this column alone predicts the label of {share:.1f} % of the rows (if its value "
             "is not known before the label, leave the column out with "
             f"{shlex.quote(drop_override([column.name]))})"
         )
-    return count + (f", {column.missing} missing{markers}" if column.missing else "") + tells
+    return (
+        count
+        + (f", {column.missing} missing{markers}" if column.missing else "")
+        + prediction_remark
+    )
 
 
-def proposal(column: Column, inspection: Inspection) -> str:
+def describe_proposal(column: Column, inspection: Inspection) -> str:
     """What a column is to be, in a few words."""
     if column.name == inspection.unit:
         return "the id of the person to whom each record belongs"
@@ -279,7 +283,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
         missing = column.missing
         gaps = f"; rows without a label: {missing} (missing_label=drop leaves them out)"
         gaps = gaps if missing else ""
-        return f"the label: {label_words(inspection)}{gaps}"
+        return f"the label: {describe_labels(inspection)}{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.format is not None:
         remark = f", written {format_example(column.format)}{remark}"
@@ -295,7 +299,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
     return f"left out: {column.remark}"
 
 
-def label_words(inspection: Inspection) -> str:
+def describe_labels(inspection: Inspection) -> str:
     """Return what labels are, in a few words."""
     if inspection.numbers is not None:
         return f"numbers in the public range {inspection.numbers.bounds}"
@@ -307,13 +311,13 @@ def label_words(inspection: Inspection) -> str:
 def _target_lines(inspection: Inspection) -> list[str]:
     """Return the lines of a dataset file that say what labels are."""
     if inspection.numbers is None:
-        return [f"classes: {_list(inspection.classes)}"]
+        return [f"classes: {_yaml_list(inspection.classes)}"]
     low = number(inspection.numbers.low)
     high = number(inspection.numbers.high)
     return ["target: numeric", f"range: [{low}, {high}]    # {LABEL_RANGE}"]
 
 
-def _formats(inspection: Inspection) -> list[str]:
+def _format_lines(inspection: Inspection) -> list[str]:
     """Return the lines of a dataset file that say how cells of features, and labels that are
     numbers, are written.
     """
@@ -329,11 +333,12 @@ def _formats(inspection: Inspection) -> list[str]:
     ]
 
 
-def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:
+def _mapping_lines(key: str, entries: Mapping[Column, str]) -> list[str]:
     if not entries:
         return [f"{key}: {{}}"]
     remarks = {
-        c: visible(f"seen: {seen(c)}" + (f", {c.remark}" if c.remark else "")) for c in entries
+        c: visible(f"seen: {describe_content(c)}" + (f", {c.remark}" if c.remark else ""))
+        for c in entries
     }
     return [
         f"{key}:",
@@ -341,7 +346,7 @@ def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:
     ]
 
 
-def _list(words: Iterable[str]) -> str:
+def _yaml_list(words: Iterable[str]) -> str:
     return f"[{', '.join(map(_scalar, words))}]"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from agt.data.target import NumericTarget
 from agt.errors import counted, few
 
-DoubtCode = Literal[
+DataWarningCode = Literal[
     "names_may_be_a_record",
     "blanks_around_name",
     "blanks_around_value",
@@ -33,7 +33,7 @@ DoubtCode = Literal[
     "left_out",
     "taken_as_words",
 ]
-_SENTENCES: dict[DoubtCode, str] = {
+_SENTENCES: dict[DataWarningCode, str] = {
     "names_may_be_a_record": (
         "no column contains numbers, so agt cannot tell whether line 1 ({values}) gives the "
         "names of the columns: give header=false if line 1 is the first record"
@@ -115,11 +115,11 @@ _SENTENCES: dict[DoubtCode, str] = {
     "left_out": "column '{column}' is LEFT OUT of the features, because {reason}",
     "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
-_ALIKE: frozenset[DoubtCode] = frozenset(("values_alike", "classes_alike"))
+_GROUPED_CODES: frozenset[DataWarningCode] = frozenset(("values_alike", "classes_alike"))
 """Doubts whose values are shown in groups of those that are alike."""
-SHOWN_GROUPS = 6
+MAX_SHOWN_GROUPS = 6
 """The largest number of these groups that are shown."""
-_UNQUOTED: frozenset[DoubtCode] = frozenset(
+_UNQUOTED_CODES: frozenset[DataWarningCode] = frozenset(
     (
         "names_may_be_a_record",
         "number_as_classes",
@@ -130,9 +130,9 @@ _UNQUOTED: frozenset[DoubtCode] = frozenset(
     )
 )
 """Doubts whose values are shown as they are."""
-FEW_NUMBERS = 12
+MAX_CLASS_NUMBERS = 12
 """Of as many different numbers, a label may well have classes."""
-_MASKS = {
+_MISSING_LABEL_WORDS = {
     "",
     "?",
     "na",
@@ -157,12 +157,12 @@ _MASKS = {
 }
 _SENTINELS = {-1.0, -9.0, -99.0, -999.0, 99.0, 999.0, 9999.0}
 _FEATURE_SENTINELS = {-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0}
-_LEAST_OTHER_NUMBERS = 5  # beside a number that may mean that a value is missing
-_CODE = re.compile("[A-Z]{2,3}")
+_MIN_OTHER_NUMBERS = 5  # beside a number that may mean that a value is missing
+_COUNTRY_CODE = re.compile("[A-Z]{2,3}")
 
 
 @dataclass(frozen=True)
-class Doubt:
+class DataWarning:
     """One thing in a table that may be a mistake.
 
     Attributes:
@@ -172,7 +172,7 @@ class Doubt:
         rows: how many rows, or different values, it is about.
     """
 
-    code: DoubtCode
+    code: DataWarningCode
     column: str = ""
     values: tuple[str, ...] = ()
     rows: int = 0
@@ -181,11 +181,13 @@ class Doubt:
     def sentence(self) -> str:
         """What is wrong, and what to do."""
         values = " and ".join(map(repr, self.values))
-        if self.code in _UNQUOTED:
+        if self.code in _UNQUOTED_CODES:
             values = ", ".join(self.values)
-        if self.code in _ALIKE:
-            groups = (" and ".join(map(repr, group)) for group in alike(self.values))
-            values = few(groups, SHOWN_GROUPS, "; ")
+        if self.code in _GROUPED_CODES:
+            groups = (
+                " and ".join(map(repr, group)) for group in groups_of_similar_words(self.values)
+            )
+            values = few(groups, MAX_SHOWN_GROUPS, "; ")
         reason = " ".join(self.values)
         if self.code == "points_may_be_thousands":
             values = repr(self.values[0])
@@ -203,26 +205,26 @@ class Doubt:
         return f"{sentence}."
 
 
-def alike(words: Iterable[str]) -> list[tuple[str, ...]]:
+def groups_of_similar_words(words: Iterable[str]) -> list[tuple[str, ...]]:
     """Return the groups of words that differ only in case, blanks, a point at the end, or zeros of
     a number.
     """
     groups = defaultdict[object, list[str]](list)
     for word in words:
-        groups[_bare(word)].append(word)
+        groups[_normalized_word(word)].append(word)
     return [tuple(sorted(group)) for group in groups.values() if len(group) > 1]
 
 
-def _bare(word: str) -> object:
+def _normalized_word(word: str) -> object:
     """Return what words that are alike have in common: a number, or the word in small letters."""
-    bare = " ".join(word.split()).casefold()
-    number = _number(bare)
+    normalized = " ".join(word.split()).casefold()
+    number = _finite_number(normalized)
     if number is not None:
         return number
-    return bare.rstrip(" .") or bare
+    return normalized.rstrip(" .") or normalized
 
 
-def _number(word: str) -> float | None:
+def _finite_number(word: str) -> float | None:
     """Return a word as a finite number; None: it is not one. 1_000 is a number in Python only."""
     if "_" in word:
         return None
@@ -233,28 +235,30 @@ def _number(word: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def doubts_about_values(column: str, words: Sequence[str]) -> list[Doubt]:
+def value_warnings(column: str, words: Sequence[str]) -> list[DataWarning]:
     """Return what is doubtful about the list of values that is proposed for a column."""
-    found = _doubts_about_alike("values_alike", column, words)
-    return [*found, *_doubts_about_blanks(column, words)]
+    warnings = _similarity_warnings("values_alike", column, words)
+    return [*warnings, *_blank_warnings(column, words)]
 
 
-def _doubts_about_alike(code: DoubtCode, column: str, words: Sequence[str]) -> list[Doubt]:
+def _similarity_warnings(
+    code: DataWarningCode, column: str, words: Sequence[str]
+) -> list[DataWarning]:
     """Return the doubt that names all values that are alike, if there are any."""
-    values = tuple(word for group in alike(words) for word in group)
-    return [Doubt(code, column, values)] if values else []
+    values = tuple(word for group in groups_of_similar_words(words) for word in group)
+    return [DataWarning(code, column, values)] if values else []
 
 
-def _doubts_about_blanks(column: str, words: Sequence[str]) -> Iterator[Doubt]:
+def _blank_warnings(column: str, words: Sequence[str]) -> Iterator[DataWarning]:
     """Yield that values have blanks around them, unless values that differ only so are named."""
     blanks = tuple(word for word in words if word != word.strip())
-    if blanks and not alike(words):
-        yield Doubt("blanks_around_value", column, blanks[:2])
+    if blanks and not groups_of_similar_words(words):
+        yield DataWarning("blanks_around_value", column, blanks[:2])
 
 
-def doubts_about_classes(
+def class_warnings(
     column: str, counts: Sequence[tuple[str, int]], *, may_be_numbers: bool
-) -> list[Doubt]:
+) -> list[DataWarning]:
     """Return what is doubtful about a column of labels that are classes.
 
     Args:
@@ -262,20 +266,20 @@ def doubts_about_classes(
         may_be_numbers: whether they may as well be a quantity, and nobody said what they are.
     """
     words = [word for word, _ in counts]
-    numbers = [_number(word) for word in words]
-    found = _doubts_about_alike("classes_alike", column, words)
+    numbers = [_finite_number(word) for word in words]
+    warnings = _similarity_warnings("classes_alike", column, words)
     if may_be_numbers:
         ends = (words[0], words[1], "...", words[-1])
-        found.append(Doubt("number_as_classes", column, ends, len(words)))
+        warnings.append(DataWarning("number_as_classes", column, ends, len(words)))
     for (word, rows), number in zip(counts, numbers, strict=True):
-        if len(words) > 2 and _is_mask(word, number, words, numbers):
-            found.append(Doubt("label_masked", column, (word,), rows))
-    return [*found, *_doubts_about_blanks(column, words)]
+        if len(words) > 2 and _may_mean_missing(word, number, words, numbers):
+            warnings.append(DataWarning("label_masked", column, (word,), rows))
+    return [*warnings, *_blank_warnings(column, words)]
 
 
-def doubts_about_numbers(
+def number_label_warnings(
     column: str, numbers: np.ndarray, counts: np.ndarray, target: NumericTarget
-) -> list[Doubt]:
+) -> list[DataWarning]:
     """Return what is doubtful about a column of labels that are numbers.
 
     Args:
@@ -286,12 +290,12 @@ def doubts_about_numbers(
     outside = int(counts[target.clip(numbers) != numbers].sum())
     if not outside:
         return []
-    return [Doubt("label_outside_range", column, (target.bounds,), outside)]
+    return [DataWarning("label_outside_range", column, (target.bounds,), outside)]
 
 
-def doubts_about_sentinels(
+def sentinel_warnings(
     column: str, words: Sequence[str], numbers: np.ndarray, counts: np.ndarray
-) -> list[Doubt]:
+) -> list[DataWarning]:
     """Return which number of a feature may mean that a value is missing, as 999 among heights.
 
     Args:
@@ -299,18 +303,20 @@ def doubts_about_sentinels(
         numbers: [n] the same as numbers.
         counts: [n] how many rows have each.
     """
-    found = []
+    warnings = []
     for index, number in enumerate(numbers.tolist()):
         others = np.delete(numbers, index)
-        if number not in _FEATURE_SENTINELS or len(others) < _LEAST_OTHER_NUMBERS:
+        if number not in _FEATURE_SENTINELS or len(others) < _MIN_OTHER_NUMBERS:
             continue
         is_far = others.max() < number / 2 if number > 0 else others.min() >= 0
         if is_far and counts[index] > 1:
-            found.append(Doubt("may_mean_missing", column, (words[index],), int(counts[index])))
-    return found
+            warnings.append(
+                DataWarning("may_mean_missing", column, (words[index],), int(counts[index]))
+            )
+    return warnings
 
 
-def _is_mask(
+def _may_mean_missing(
     word: str, number: float | None, words: Sequence[str], numbers: Sequence[float | None]
 ) -> bool:
     """Return whether a class looks as if it meant that a label is missing.
@@ -324,10 +330,10 @@ def _is_mask(
     if number is not None:
         others = [other for other in numbers if other is not None and other != number]
         return number in _SENTINELS and all(0 <= other < 9 for other in others)
-    if word.strip().casefold() in _MASKS:
+    if word.strip().casefold() in _MISSING_LABEL_WORDS:
         return True
-    signs = [other for other in words if not re.search(r"\w", other)]
-    return word in signs and len(signs) == 1
+    words_without_letters = [other for other in words if not re.search(r"\w", other)]
+    return word in words_without_letters and len(words_without_letters) == 1
 
 
 def is_infinite(word: str) -> bool:
@@ -342,5 +348,5 @@ def has_codes(words: Sequence[str]) -> bool:
     """Return whether most of several words are codes of two or three capital letters, as those of
     countries are.
     """
-    codes = sum(_CODE.fullmatch(word.strip()) is not None for word in words)
+    codes = sum(_COUNTRY_CODE.fullmatch(word.strip()) is not None for word in words)
     return len(words) > 1 and 2 * codes > len(words)

@@ -126,5 +126,5 @@ def environment_facts(run: Run, prepared: Prepared) -> dict[str, object]:
 
 
 def count_people(units: int) -> str:
-    """Return a number of people in words, such as "3 people"."""
+    """Return a number of people with its noun, such as "3 people"."""
     return counted(units, "person", "people")

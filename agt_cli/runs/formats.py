@@ -154,7 +154,8 @@ def _formats_that_read(formats: Iterable[FormatT], words: pa.Array) -> list[Form
 
 @dataclass(frozen=True)
 class SuffixedNumbers:
-    """Numbers with letters behind them, such as 1.2k or 12 kg, which no usual format reads.
+    """Numbers with letters behind them, such as 1.2k or 12 kg, which the default formats do not
+    read.
 
     Attributes:
         example: a word with a suffix.

@@ -41,14 +41,14 @@ from agt.data.target import ClassTarget, NumericTarget, Target
 from agt.errors import ConfigError, DataError, counted, few
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
-    FEW_NUMBERS,
-    Doubt,
-    doubts_about_classes,
-    doubts_about_numbers,
-    doubts_about_sentinels,
-    doubts_about_values,
+    MAX_CLASS_NUMBERS,
+    DataWarning,
+    class_warnings,
     has_codes,
     is_infinite,
+    number_label_warnings,
+    sentinel_warnings,
+    value_warnings,
 )
 from agt_cli.runs.formats import (
     date_formats,
@@ -65,25 +65,25 @@ from agt_cli.runs.sniffing import guess_csv_format
 ColumnKind = Literal[
     "number", "category", "id", "constant", "empty", "date", "text", "unreadable", "dropped"
 ]
-MOST_VALUES = 100
+MAX_LISTED_VALUES = 100
 MAX_SHOWN_CLASSES = 20
 """How many classes of an npz a message lists."""
 MAX_EXCEPTIONS = 0.05
 """Up to this share of the rows may be no records, such as totals; more have a reason."""
-LEAST_NUMBERS = 5
+MIN_QUANTITY_NUMBERS = 5
 """Labels of fewer different numbers are classes, unless their owner says otherwise."""
-FEW_CODES = 12
+MAX_CODES = 12
 """As many distinct whole numbers may well be codes."""
-CODES = "or codes?"
+CODES_REMARK = "or codes?"
 """The remark on a column of few whole numbers, which are taken as ordered."""
 
-LATER_DATES = "later dates count as the end of this range"
+LATER_DATES_REMARK = "later dates count as the end of this range"
 """The remark on a column of dates, whose range ends with the last year in the file."""
 
-_WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
-_OPEN_END = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
+_NUMBER_WITH_COMMA_PATTERN = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
+_OPEN_END_PATTERN = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
 """A number that stands for all beyond it, such as 90+ or <18."""
-_DATE = (
+_DATE_PATTERN = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
     r"([T ]\d{1,2}:\d{2}.*)?$"
 )
@@ -91,12 +91,24 @@ _HEADER_REMEDY = (
     "give header=false if the file has no header (agt then names the columns column1, column2, "
     "...), or header=true if line 1 gives the names of the columns"
 )
-DROPPED = "the setting drop names it"
+DROPPED_REMARK = "the setting drop names it"
 """The remark on a column that its owner leaves out."""
-UNWRITABLE = "???"
+UNWRITABLE_WORD = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
-_IDS = {"id", "ids", "pid", "uid", "uuid", "guid", "key", "index", "rowid", "rownames", "unnamed"}
-_PEOPLE = {
+_ID_TOKENS = {
+    "id",
+    "ids",
+    "pid",
+    "uid",
+    "uuid",
+    "guid",
+    "key",
+    "index",
+    "rowid",
+    "rownames",
+    "unnamed",
+}
+_PERSON_TOKENS = {
     "person",
     "patient",
     "customer",
@@ -116,7 +128,7 @@ _NAMES_PEOPLE = re.compile(
     r"(_?(id|no|nr|num|number|code|key|name))?$"
 )
 """The name of a column, in small letters with _ between its words, that may name people."""
-_LABELS = {
+_LABEL_TOKENS = {
     "label",
     "target",
     "class",
@@ -153,7 +165,7 @@ _LABELS = {
     "lettr",
     "digit",
 }
-_MAYBE_LABELS = {
+_POSSIBLE_LABEL_TOKENS = {
     "type",
     "species",
     "quality",
@@ -171,7 +183,7 @@ _MAYBE_LABELS = {
     "alive",
     "group",
 }
-_OF_A_LABEL = {
+_TOKENS_ABOUT_A_LABEL = {
     "type",
     "amount",
     "date",
@@ -185,11 +197,11 @@ _OF_A_LABEL = {
     "method",
     "time",
 }
-_TELLS = 0.95  # share of the rows whose label a column must give away to be suspicious
-_BINS = 64  # the largest number of bins of a column of numbers, for that
-_BIN_ROWS = 20  # rows of a bin
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_GAPS = {
+_SUSPICIOUS_SHARE = 0.95  # share of the rows whose label a column must give away to be suspicious
+_MAX_BINS = 64  # the largest number of bins of a column of numbers, for that
+_MIN_BIN_ROWS = 20  # rows of a bin
+_NUMBER_PATTERN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_MISSING_WORDS = {
     "",
     "?",
     "-",
@@ -211,9 +223,9 @@ _GAPS = {
     "\\n",
     "#n/a",
 }
-_MOST_GAPS = 100
+_MAX_MISSING_WORDS = 100
 _LEAST_REPEATING = 0.2  # share of the rows whose number an earlier row has, to be groups
-_LEAST_END_ROWS = 5  # with a number at which the range of a few whole numbers may end
+_MIN_END_ROWS = 5  # with a number at which the range of a few whole numbers may end
 _EPOCH_YEAR = 1970  # from which NumPy counts years
 _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 
@@ -240,8 +252,8 @@ class Column:
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
         in_groups: it has very many different whole numbers, and rows with the same one mostly stand
             together, as the rows of one person do.
-        tells: share of all rows whose label it tells by itself, if that is nearly all; otherwise
-            0.
+        predicted_share: share of all rows whose label it tells by itself, if that is nearly all;
+            otherwise 0.
         format: how its dates or numbers are written, if that is not the usual way.
         remark: why it is left out and how to include it, or what to think of.
     """
@@ -262,7 +274,7 @@ class Column:
     mixed: bool = False
     counts_rows: bool = False
     in_groups: bool = False
-    tells: float = 0.0
+    predicted_share: float = 0.0
     format: DeclaredFormat | None = None
     remark: str = ""
 
@@ -283,7 +295,7 @@ class Column:
         if self.in_groups:
             return True
         name = "_".join(_tokens(self.name))
-        return self.distinct > FEW_CODES and _NAMES_PEOPLE.search(name) is not None
+        return self.distinct > MAX_CODES and _NAMES_PEOPLE.search(name) is not None
 
     @property
     def unlisted(self) -> tuple[tuple[str, int], ...]:
@@ -297,7 +309,7 @@ class Column:
         return tuple((word, rows) for word, rows in self.values if word not in inside)
 
     @property
-    def outlying_ends(self) -> tuple[str, ...]:
+    def outlying_values(self) -> tuple[str, ...]:
         """The least and the greatest value, as far as they are outside of the proposed range."""
         if not self.outside or self.low is None or self.high is None:
             return ()
@@ -333,10 +345,10 @@ class Inspection:
         id: the column that somebody said to name each record for good; None: nobody said so.
         target: what labels are; None: there is no label, nobody said of very many numbers that
             they are labels, or their range is not declared.
-        may_be_numbers: whether nobody said what labels are, and they are at least ``LEAST_NUMBERS``
-            different numbers.
+        may_be_numbers: whether nobody said what labels are, and they are at least
+            ``MIN_QUANTITY_NUMBERS`` different numbers.
         unit: the column that tells whose each record is, some of one person; None: nobody said so.
-        doubts: what may be a mistake in the file.
+        warnings: what may be a mistake in the file.
         unlabelled: how many rows are left out, because they have no label; ``rows`` and
             ``columns`` are about the others.
         label_markers: words in the column of labels that stand for a missing label.
@@ -353,7 +365,7 @@ class Inspection:
     target: Target | None
     may_be_numbers: bool = False
     unit: str | None = None
-    doubts: tuple[Doubt, ...] = ()
+    warnings: tuple[DataWarning, ...] = ()
     unlabelled: int = 0
     label_markers: tuple[str, ...] = ()
     label_reason: str = ""
@@ -377,17 +389,17 @@ class Inspection:
     def needs_target(self) -> bool:
         """Whether labels are so many numbers that their owner has to say what they are."""
         column = self.label_column
-        return self.may_be_numbers and column is not None and column.distinct > FEW_NUMBERS
+        return self.may_be_numbers and column is not None and column.distinct > MAX_CLASS_NUMBERS
 
     @property
-    def names(self) -> list[Column]:
+    def identifying_columns(self) -> list[Column]:
         """The columns that somebody said to name records or people."""
         return [column for column in self.columns if column.name in (self.id, self.unit)]
 
     @property
     def row_number_ids(self) -> list[str]:
         """The columns that were said to name records or people, but look like row numbers."""
-        return [column.name for column in self.names if column.counts_rows]
+        return [column.name for column in self.identifying_columns if column.counts_rows]
 
     @property
     def possible_people(self) -> list[Column]:
@@ -395,7 +407,7 @@ class Inspection:
 
         It is empty where somebody said whose the rows are.
         """
-        if self.names:
+        if self.identifying_columns:
             return []
         return [
             column
@@ -408,7 +420,7 @@ class Inspection:
     @property
     def label_predictors(self) -> list[str]:
         """The features that predict nearly every label by themselves."""
-        return [column.name for column in self.features if column.tells]
+        return [column.name for column in self.features if column.predicted_share]
 
     @property
     def rounded_rows(self) -> int:
@@ -418,17 +430,21 @@ class Inspection:
     @property
     def features(self) -> tuple[Column, ...]:
         """The columns proposed as features."""
-        return tuple(column for column in self._others if column.numeric or column.categorical)
+        return tuple(
+            column for column in self._candidate_features if column.numeric or column.categorical
+        )
 
     @property
     def left_out(self) -> tuple[Column, ...]:
         """The columns that have no part, each with a remark that says why."""
         return tuple(
-            column for column in self._others if not (column.numeric or column.categorical)
+            column
+            for column in self._candidate_features
+            if not (column.numeric or column.categorical)
         )
 
     @property
-    def _others(self) -> list[Column]:
+    def _candidate_features(self) -> list[Column]:
         """The columns that are neither the label, the id nor the unit."""
         return [
             column for column in self.columns if column.name not in (self.label, self.id, self.unit)
@@ -443,7 +459,7 @@ def inspect_table(
     header: bool | None = None,
     form: Mapping[str, Any] = MappingProxyType({}),
     missing_values: Sequence[str] = (),
-    most_values: int = MOST_VALUES,
+    most_values: int = MAX_LISTED_VALUES,
     formats: Mapping[str, DeclaredFormat] = MappingProxyType({}),
     target: Literal["classes", "numeric"] | None = None,
     label_range: tuple[float, float] | None = None,
@@ -473,88 +489,185 @@ def inspect_table(
         DataError: a file that is damaged, or no table; a column that is not there; a first line
             that looks like data.
     """
-    columns = _open(path, form, header)
-    named = [("label", label), ("id", id), *(("formats", name) for name in formats)]
-    named += [("drop", name) for name in drop]
-    for setting, name in named:
-        if name is not None and name not in columns.names:
-            raise DataError(no_such_column(path, name, setting, columns.names))
-    names = [name for name in columns.names if name not in drop]
-    if not names:
-        raise ConfigError(
-            f"drop names every column of {path}: leave out the label and at least one feature"
-        )
-    looks = _all_values(columns, names, missing_values, formats)
-    if columns.csv_format and _commas(looks.values()):
-        columns = replace(columns, csv_format=replace(columns.csv_format, decimal=","))
-        looks = _all_values(columns, names, missing_values, formats)
-    if columns.csv_format and columns.csv_format.header:
-        _check_header_not_repeated(columns, looks)
-    if columns.csv_format and header is None:
-        _check_header_of_words(path, looks)
-    rows = _row_count(looks)
+    reader = _open_table(path, form, header)
+    names = _described_names(reader, label=label, id=id, formats=formats, drop=drop)
+    reader, values_by_column = _read_table(reader, names, missing_values, formats, header)
+    rows = _row_count(values_by_column)
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one row")
-    seen = _columns(columns, looks, most_values)
-    labels, evident, reason = _label_candidates(seen, target)
-    if label is not None:
+    columns = _propose_columns(reader, values_by_column, most_values)
+    candidates, evident_label, reason = _label_candidates(columns, target)
+    if label is None:
+        label = evident_label
+    else:
         reason = ""
-    label = label or evident
     unlabelled = 0
     label_markers: tuple[str, ...] = ()
-    if missing_label == "drop" and label is not None and looks[label].missing:
+    if missing_label == "drop" and label is not None and values_by_column[label].missing:
         # Whether ids look like row numbers, and what ranges are proposed, is judged of the rows
         # that training uses.
-        label_markers = looks[label].markers
-        columns = columns.only_rows(_has_value(looks[label]))
-        looks = _all_values(columns, names, missing_values, formats)
-        unlabelled = rows - _row_count(looks)
+        label_markers = values_by_column[label].markers
+        reader = reader.only_rows(_has_value(values_by_column[label]))
+        values_by_column = _read_columns(reader, names, missing_values, formats)
+        unlabelled = rows - _row_count(values_by_column)
         rows -= unlabelled
-        seen = _columns(columns, looks, most_values)
-    may_be_numbers = label is not None and target is None and _may_be_numbers(looks[label])
-    labels_are: Target | None = None
-    if label is not None and target is None:
-        _check_label_words(columns, looks[label])
-    if label is not None and target == "numeric":
-        _check_numbers(columns, looks[label])
-        labels_are = None if label_range is None else NumericTarget.declared(label_range)
-    elif label is not None and not (may_be_numbers and len(looks[label].words) > MAX_FOUND):
-        raw_type = columns.column(label, "file").type
-        labels_are = ClassTarget(_classes(looks[label], raw_type, path))
-    if isinstance(labels_are, ClassTarget) and label is not None:
-        seen = [
-            replace(column, tells=_telling(looks[column.name], looks[label], rows))
-            if column.name in looks and column.name != label
-            else column
-            for column in seen
-        ]
+        columns = _propose_columns(reader, values_by_column, most_values)
+    may_be_numbers = False
+    label_target: Target | None = None
+    remedy = ""
+    if label is not None:
+        label_values = values_by_column[label]
+        may_be_numbers = target is None and _may_be_numbers(label_values)
+        label_target = _label_target(reader, label_values, target, label_range)
+        if target is None:
+            remedy = _unread_label_remedy(label_values)
+        if isinstance(label_target, ClassTarget):
+            columns = _with_predicted_shares(columns, values_by_column, label)
     inspection = Inspection(
         path,
-        columns.csv_format,
+        reader.csv_format,
         rows,
-        tuple(seen),
+        tuple(columns),
         label,
-        labels,
+        candidates,
         id,
-        labels_are,
+        label_target,
         may_be_numbers,
         unlabelled=unlabelled,
         label_markers=label_markers,
         label_reason=reason,
     )
-    only_words = not any(look.numeric or look.date for look in looks.values())
-    unnamed = columns.csv_format is not None and header is None and only_words
-    remedy = ""
-    if label is not None and target is None:
-        remedy = _unread_label_remedy(looks[label])
-    doubts = [
-        *_doubts(inspection, looks, unnamed, remedy),
-        *_doubts_about_rows(columns, looks, label),
+    has_only_words = not any(
+        values.is_numeric or values.is_date for values in values_by_column.values()
+    )
+    may_lack_header = reader.csv_format is not None and header is None and has_only_words
+    warnings = [
+        *_data_warnings(inspection, values_by_column, may_lack_header, remedy),
+        *_row_warnings(reader, values_by_column, label),
     ]
-    return replace(inspection, doubts=tuple(doubts))
+    return replace(inspection, warnings=tuple(warnings))
 
 
-def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
+def _described_names(
+    reader: ColumnReader,
+    *,
+    label: str | None,
+    id: str | None,
+    formats: Iterable[str],
+    drop: Sequence[str],
+) -> list[str]:
+    """Return the columns that are described: all but those that are dropped.
+
+    Args:
+        reader: reads the file.
+        label, id, formats, drop: columns that settings name, as in ``inspect_table``.
+
+    Raises:
+        DataError: the file has no column of a name.
+        ConfigError: all columns are dropped.
+    """
+    named = [("label", label), ("id", id)]
+    named += [("formats", name) for name in formats]
+    named += [("drop", name) for name in drop]
+    for setting, name in named:
+        if name is not None and name not in reader.names:
+            raise DataError(no_such_column(reader.path, name, setting, reader.names))
+    names = [name for name in reader.names if name not in drop]
+    if not names:
+        raise ConfigError(
+            f"drop names every column of {reader.path}: leave out the label and at least one "
+            "feature"
+        )
+    return names
+
+
+def _read_table(
+    reader: ColumnReader,
+    names: Sequence[str],
+    missing_values: Sequence[str],
+    formats: Mapping[str, DeclaredFormat],
+    header: bool | None,
+) -> tuple[ColumnReader, dict[str, "_ColumnValues"]]:
+    """Read some columns, and find out whether a csv has decimal commas.
+
+    Args:
+        reader: reads the file.
+        names: the columns to read.
+        missing_values, formats, header: as in ``inspect_table``.
+
+    Returns:
+        The reader, which reads decimal commas if the csv has them; and the values of each column.
+
+    Raises:
+        DataError: the first line of a csv is repeated, or looks like a record.
+    """
+    values_by_column = _read_columns(reader, names, missing_values, formats)
+    csv_format = reader.csv_format
+    if csv_format is None:
+        return reader, values_by_column
+    if _has_decimal_commas(values_by_column.values()):
+        reader = replace(reader, csv_format=replace(csv_format, decimal=","))
+        values_by_column = _read_columns(reader, names, missing_values, formats)
+    if csv_format.header:
+        _check_header_not_repeated(reader, values_by_column)
+    if header is None:
+        _check_header_of_words(reader.path, values_by_column)
+    return reader, values_by_column
+
+
+def _label_target(
+    reader: ColumnReader,
+    values: "_ColumnValues",
+    target: Literal["classes", "numeric"] | None,
+    label_range: tuple[float, float] | None,
+) -> Target | None:
+    """Return whether labels are classes or numbers.
+
+    Args:
+        reader: reads the file.
+        values: of the column of labels.
+        target, label_range: as in ``inspect_table``.
+
+    Returns:
+        The target; None: labels are numbers without a declared range, or so many different numbers
+        that the owner has to say what they are.
+
+    Raises:
+        DataError: the labels are not what ``target`` says, or could be both.
+    """
+    if target is None:
+        _check_label_is_clear(reader, values)
+    if target == "numeric":
+        _check_label_is_numeric(reader, values)
+        return None if label_range is None else NumericTarget.declared(label_range)
+    if target is None and _may_be_numbers(values) and len(values.distinct) > MAX_FOUND:
+        return None
+    raw_type = reader.column(values.name, "file").type
+    return ClassTarget(_classes(values, raw_type, reader.path))
+
+
+def _with_predicted_shares(
+    columns: Sequence[Column], values_by_column: Mapping[str, "_ColumnValues"], label: str
+) -> list[Column]:
+    """Return columns with the share of rows whose label each of them predicts by itself.
+
+    Args:
+        columns: all columns of a table.
+        values_by_column: the values of those that are not dropped.
+        label: the column of labels, which are classes.
+    """
+    rows = _row_count(values_by_column)
+    result = []
+    for column in columns:
+        if column.name in values_by_column and column.name != label:
+            values = values_by_column[column.name]
+            share = _share_predicted(values, values_by_column[label], rows)
+            column = replace(column, predicted_share=share)
+        result.append(column)
+    return result
+
+
+def _open_table(path: Path, known_format: Mapping[str, Any], header: bool | None) -> ColumnReader:
     """Open a file; arguments as ``form`` and ``header`` of ``inspect_table``.
 
     Raises:
@@ -570,14 +683,14 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
-    form = replace(guess_csv_format(path, header is not False), **given)
+    form = replace(guess_csv_format(path, header is not False), **known_format)
     if header is None:
         _check_header(path, form)
     return open_columns(path, "file", csv_format=form)
 
 
 @dataclass(frozen=True)
-class _Arrays:
+class _ArrayGuesses:
     """What the shapes and values of an npz tell about its arrays.
 
     Attributes:
@@ -593,7 +706,7 @@ class _Arrays:
     classes: tuple[str, ...]
 
     @classmethod
-    def in_file(cls, path: Path) -> "_Arrays":
+    def in_file(cls, path: Path) -> "_ArrayGuesses":
         """Read the arrays.
 
         Raises:
@@ -635,17 +748,17 @@ def advice_for_arrays(path: Path) -> str:
     Which array has labels, and which ids, is guessed from shapes and values. A file that cannot be
     read has no guesses. Nothing is declared public, because only the data owner knows what is.
     """
-    words = ["agt", "train", "dataset=embeddings", f"dataset.path={path}"]
+    texts = ["agt", "train", "dataset=embeddings", f"dataset.path={path}"]
     about_labels = ""
     with suppress(OSError, ValueError, BadZipFile):
-        arrays = _Arrays.in_file(path)
+        arrays = _ArrayGuesses.in_file(path)
         about_labels = f". {arrays.about_labels}"
         names_of = {"x": arrays.vectors, "label": arrays.labels, "id": arrays.ids}
         for key, names in names_of.items():
             if len(names) == 1:
-                words.append(f"dataset.{key}={names[0]}")
+                texts.append(f"dataset.{key}={names[0]}")
     return (
-        f"`{shlex.join(words)} dataset.classes=[CLASSES] dataset.declared_size=NUMBER`. Write the "
+        f"`{shlex.join(texts)} dataset.classes=[CLASSES] dataset.declared_size=NUMBER`. Write the "
         "classes, and a round number of training records, only if they are public; otherwise leave "
         f"these two settings out{about_labels}"
     )
@@ -666,15 +779,15 @@ def _check_header(path: Path, form: CsvFormat) -> None:
             f"{path}: line 1 ({line!r}) names only {named_count} of {column_count} columns: "
             "remove line 1 if it is a title, or add the names of the other columns to it"
         )
-    numbers = [name for name in names if re.match(_NUMBER, name.strip())]
+    numbers = [name for name in names if re.match(_NUMBER_PATTERN, name.strip())]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated and not numbers:
-        places = [number for number, name in enumerate(names, start=1) if name == repeated[0]]
-        columns = ", ".join(map(str, places))
-        named = f"gives the name {repeated[0]!r} to" if repeated[0] else "has no name for"
+        positions = [number for number, name in enumerate(names, start=1) if name == repeated[0]]
+        columns = ", ".join(map(str, positions))
+        problem_clause = f"gives the name {repeated[0]!r} to" if repeated[0] else "has no name for"
         raise DataError(
-            f"{path}: line 1 {named} {len(places)} columns (number {columns}): give each column "
-            "its own name in line 1, or give header=false if line 1 is the first record"
+            f"{path}: line 1 {problem_clause} {len(positions)} columns (number {columns}): give "
+            "each column its own name in line 1, or give header=false if line 1 is the first record"
         )
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or repeated:
@@ -694,131 +807,135 @@ class _ColumnValues:
     Attributes:
         name: of the column.
         cells: the column itself.
-        words: distinct values that are not missing, as they are.
+        distinct: distinct values that are not missing, as they are.
         numbers: [distinct] float64, NaN where a word is no number.
         counts: [distinct] rows with each.
         missing: rows without a value.
         markers: words taken for missing.
-        single: each row has one value or none, and not a list, or bytes that are no text.
+        is_single: each row has one value or none, and not a list, or bytes that are no text.
         format: how the text is written, if that is not the usual way.
         possible_formats: of numbers, if several read the text, differently.
     """
 
     name: str
     cells: pa.Array
-    words: pa.Array
+    distinct: pa.Array
     numbers: np.ndarray
     counts: np.ndarray
     missing: int
     markers: tuple[str, ...] = ()
-    single: bool = True
+    is_single: bool = True
     format: DeclaredFormat | None = None
     possible_formats: tuple[NumberFormat, ...] = ()
 
     @property
-    def text(self) -> bool:
+    def is_text(self) -> bool:
         """Whether its values are text, as all are in a csv."""
-        return pa.types.is_string(self.words.type)
+        return pa.types.is_string(self.distinct.type)
 
     @property
-    def numeric(self) -> bool:
+    def is_numeric(self) -> bool:
         """Whether there are values, and all are finite numbers."""
         return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether all are whole numbers."""
-        return self.numeric and bool((self.numbers == np.rint(self.numbers)).all())
+        return self.is_numeric and bool((self.numbers == np.rint(self.numbers)).all())
 
     @property
-    def date(self) -> bool:
+    def is_date(self) -> bool:
         """Whether all are dates or times."""
-        if pa.types.is_temporal(self.words.type):
+        if pa.types.is_temporal(self.distinct.type):
             return True
-        return bool(self.text and len(self.words) and self.fit(_DATE).all())
+        return bool(self.is_text and len(self.distinct) and self.matches(_DATE_PATTERN).all())
 
     def has_word(self, word: str) -> bool:
         """Return whether a value is this word, blanks around it aside."""
-        trimmed = pc.utf8_trim_whitespace(self.words)
+        trimmed = pc.utf8_trim_whitespace(self.distinct)
         return bool(pc.any(pc.equal(trimmed, word.strip())).as_py())
 
-    def fit(self, pattern: str) -> np.ndarray:
+    def matches(self, pattern: str) -> np.ndarray:
         """Return whether each value, trimmed, matches a pattern somewhere, [distinct]."""
-        return np.asarray(pc.match_substring_regex(pc.utf8_trim_whitespace(self.words), pattern))
+        return np.asarray(pc.match_substring_regex(pc.utf8_trim_whitespace(self.distinct), pattern))
 
-    def without(self, lost: pa.Array, markers: tuple[str, ...] = ()) -> "_ColumnValues":
+    def without_missing(
+        self, is_missing: pa.Array, markers: tuple[str, ...] = ()
+    ) -> "_ColumnValues":
         """Return the values without some that count as missing.
 
         Args:
-            lost: [distinct] bool.
+            is_missing: [distinct] bool.
             markers: words that were taken for missing.
         """
-        remains = ~np.asarray(lost, dtype=bool)
+        remains = ~np.asarray(is_missing, dtype=bool)
         return replace(
             self,
-            words=self.words.filter(pa.array(remains)),
+            distinct=self.distinct.filter(pa.array(remains)),
             numbers=self.numbers[remains],
             counts=self.counts[remains],
             missing=self.missing + int(self.counts[~remains].sum()),
             markers=markers,
         )
 
-    def in_order(self) -> list[tuple[str, int]]:
+    def sorted_counts(self) -> list[tuple[str, int]]:
         """Return value and count, numbers by their size and then words."""
-        words = [str(as_word(word)) for word in self.words.to_pylist()]
-        order = sorted(range(len(words)), key=lambda index: (self.numbers[index], words[index]))
-        return [(words[index], int(self.counts[index])) for index in order]
+        texts = [str(as_word(word)) for word in self.distinct.to_pylist()]
+        order = sorted(range(len(texts)), key=lambda index: (self.numbers[index], texts[index]))
+        return [(texts[index], int(self.counts[index])) for index in order]
 
-    def common(self, most: int) -> tuple[tuple[str, int], ...]:
-        """Return value and count, the most frequent first; nothing of more than ``most``."""
-        if len(self.words) > most:
+    def most_frequent(self, max_values: int) -> tuple[tuple[str, int], ...]:
+        """Return value and count, the most frequent first; nothing of more than ``max_values``."""
+        if len(self.distinct) > max_values:
             return ()
         try:
-            words = [str(as_word(word)) for word in self.words.to_pylist()]
+            texts = [str(as_word(word)) for word in self.distinct.to_pylist()]
         except OverflowError:  # dates beyond Python's
             return ()
-        pairs = zip(words, self.counts.tolist(), strict=True)
+        pairs = zip(texts, self.counts.tolist(), strict=True)
         return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
-def _all_values(
+def _read_columns(
     columns: ColumnReader,
     names: Sequence[str],
     missing_values: Sequence[str],
     formats: Mapping[str, DeclaredFormat],
 ) -> dict[str, _ColumnValues]:
     """Return the distinct values of the named columns; other arguments as ``inspect_table``."""
-    return {name: _values(columns, name, missing_values, formats.get(name)) for name in names}
+    return {name: _read_column(columns, name, missing_values, formats.get(name)) for name in names}
 
 
-def _row_count(looks: Mapping[str, _ColumnValues]) -> int:
+def _row_count(values_by_column: Mapping[str, _ColumnValues]) -> int:
     """Return how many rows the columns have."""
-    return next((len(look.cells) for look in looks.values()), 0)
+    return next((len(values.cells) for values in values_by_column.values()), 0)
 
 
-def _has_value(look: _ColumnValues) -> np.ndarray:
+def _has_value(values: _ColumnValues) -> np.ndarray:
     """Return which rows have a value, [rows] bool."""
-    has_value: np.ndarray = _word_of_row(look) < len(look.words)
+    has_value: np.ndarray = _value_index_of_rows(values) < len(values.distinct)
     return has_value
 
 
-def _columns(
-    columns: ColumnReader, looks: Mapping[str, _ColumnValues], most_values: int
+def _propose_columns(
+    columns: ColumnReader, values_by_column: Mapping[str, _ColumnValues], most_values: int
 ) -> list[Column]:
     """Return what each column holds, in the order of the file; arguments as ``inspect_table``."""
-    rows = _row_count(looks)
+    rows = _row_count(values_by_column)
     return [
-        _column(columns, looks[name], rows, most_values) if name in looks else _dropped(name)
+        _propose_column(columns, values_by_column[name], rows, most_values)
+        if name in values_by_column
+        else _dropped_column(name)
         for name in columns.names
     ]
 
 
-def _dropped(name: str) -> Column:
+def _dropped_column(name: str) -> Column:
     """Return a column that is not looked at, because its owner leaves it out."""
-    return Column(name, "dropped", missing=0, distinct=0, remark=DROPPED)
+    return Column(name, "dropped", missing=0, distinct=0, remark=DROPPED_REMARK)
 
 
-def _values(
+def _read_column(
     columns: ColumnReader,
     name: str,
     missing_values: Sequence[str],
@@ -833,34 +950,36 @@ def _values(
         declared_format: how its dates or numbers are written; None: nobody said.
     """
     cells, single = _cells(columns, name)
-    words, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
-    is_number = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
+    texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
+    is_number = pa.types.is_integer(texts.type) or pa.types.is_floating(texts.type)
     form = declared_format
     possible: list[NumberFormat] = []
     if is_number:
-        numbers = words.cast(pa.float64(), safe=False)
-    elif pa.types.is_string(words.type):
-        numbers = _usual_numbers(columns, words)
+        numbers = texts.cast(pa.float64(), safe=False)
+    elif pa.types.is_string(texts.type):
+        numbers = _numbers_in_default_format(columns, texts)
         if form is None:
-            possible = _number_formats(words, numbers, missing_values)
+            possible = _number_formats(texts, numbers, missing_values)
             form = possible[0] if len(possible) == 1 else None
         if isinstance(form, NumberFormat):
-            numbers = form.numbers(pc.if_else(form.matches(words), words, None))
+            numbers = form.numbers(pc.if_else(form.matches(texts), texts, None))
     else:
-        numbers = pa.nulls(len(words), pa.float64())
-    values = _ColumnValues(
+        numbers = pa.nulls(len(texts), pa.float64())
+    column_values = _ColumnValues(
         name,
         cells,
-        words,
+        texts,
         np.array(pc.fill_null(numbers, np.nan)),
         np.array(counts),
         missing=0 if single else cells.null_count,
-        single=single,
+        is_single=single,
         format=form,
         possible_formats=tuple(possible[:2]),
     )
-    values = values.without(pc.is_null(words, nan_is_null=is_number))
-    return _without_markers(values, missing_values) if values.text else values
+    column_values = column_values.without_missing(pc.is_null(texts, nan_is_null=is_number))
+    return (
+        _without_markers(column_values, missing_values) if column_values.is_text else column_values
+    )
 
 
 def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
@@ -880,97 +999,117 @@ def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
     return cells.cast(simpler.get(cells.type, cells.type)), True
 
 
-def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
+def _numbers_in_default_format(columns: ColumnReader, texts: pa.Array) -> pa.Array:
     """Return words as numbers, with the decimal sign of the file; null: a word is not a number."""
-    text = (columns.csv_format or CsvFormat()).with_decimal_points(words)
-    return pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None).cast(
+    text = (columns.csv_format or CsvFormat()).with_decimal_points(texts)
+    return pc.if_else(pc.match_substring_regex(text, _NUMBER_PATTERN), text, None).cast(
         pa.float64(), safe=False
     )
 
 
 def _number_formats(
-    words: pa.Array, numbers: pa.Array, missing_values: Sequence[str]
+    texts: pa.Array, numbers: pa.Array, missing_values: Sequence[str]
 ) -> list[NumberFormat]:
     """Return the formats of numbers that fit all words, if these are not usual numbers.
 
     Words that stand for no value need not fit.
 
     Args:
-        words: distinct values.
+        texts: distinct values.
         numbers: the usual numbers that they are; null where a word is none.
         missing_values: further words that stand for a missing value.
     """
-    known = words.drop_null()
-    folded = pc.utf8_lower(pc.utf8_trim_whitespace(known))
-    gaps = pc.or_(
-        pc.is_in(folded, pa.array(sorted(_GAPS), pa.string())),
-        pc.is_in(known, pa.array(missing_values, pa.string())),
+    present = texts.drop_null()
+    folded = pc.utf8_lower(pc.utf8_trim_whitespace(present))
+    is_missing_marker = pc.or_(
+        pc.is_in(folded, pa.array(sorted(_MISSING_WORDS), pa.string())),
+        pc.is_in(present, pa.array(missing_values, pa.string())),
     )
-    known = known.filter(pc.invert(gaps))
-    if not len(known) or numbers.null_count <= words.null_count + pc.sum(gaps).as_py():
+    present = present.filter(pc.invert(is_missing_marker))
+    if (
+        not len(present)
+        or numbers.null_count <= texts.null_count + pc.sum(is_missing_marker).as_py()
+    ):
         return []
-    return number_formats(known)
+    return number_formats(present)
 
 
-def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
+def _without_markers(values: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
     """Return text without the words that stand for no value.
 
-    '?' always does; the words of ``_GAPS`` do if everything else is a number, or a date.
+    '?' always does; the words of ``_MISSING_WORDS`` do if everything else is a number, or a date.
 
     Args:
-        look: the values.
+        values: the values.
         missing_values: further words that stand for a missing value.
     """
-    no_value = look.words.filter(pa.array(np.isnan(look.numbers) & ~look.fit(_DATE)))
-    words = no_value.to_pylist() if len(no_value) <= _MOST_GAPS else []
-    gaps = {word for word in words if word.strip().casefold() in _GAPS}
-    markers = {word for word in words if word.strip() in ("", "?")}
-    declared = pc.is_in(look.words, pa.array(missing_values, pa.string()))
-    markers |= set(look.words.filter(declared).to_pylist())
-    if gaps | markers >= set(words) and len(words) < len(look.words):
-        markers |= gaps
+    not_read = values.distinct.filter(
+        pa.array(np.isnan(values.numbers) & ~values.matches(_DATE_PATTERN))
+    )
+    texts = not_read.to_pylist() if len(not_read) <= _MAX_MISSING_WORDS else []
+    missing_words = {word for word in texts if word.strip().casefold() in _MISSING_WORDS}
+    markers = {word for word in texts if word.strip() in ("", "?")}
+    declared = pc.is_in(values.distinct, pa.array(missing_values, pa.string()))
+    markers |= set(values.distinct.filter(declared).to_pylist())
+    if missing_words | markers >= set(texts) and len(texts) < len(values.distinct):
+        markers |= missing_words
     listed = sorted(markers)
-    return look.without(pc.is_in(look.words, pa.array(listed, pa.string())), tuple(listed))
+    return values.without_missing(
+        pc.is_in(values.distinct, pa.array(listed, pa.string())), tuple(listed)
+    )
 
 
-def _check_header_not_repeated(columns: ColumnReader, looks: Mapping[str, _ColumnValues]) -> None:
+def _check_header_not_repeated(
+    columns: ColumnReader, values_by_column: Mapping[str, _ColumnValues]
+) -> None:
     """Raise DataError if a row repeats the names of all columns, as where exports were joined."""
-    if len(looks) < 2 or not all(look.text and look.has_word(look.name) for look in looks.values()):
+    if len(values_by_column) < 2 or not all(
+        values.is_text and values.has_word(values.name) for values in values_by_column.values()
+    ):
         return
     is_name = [
-        np.asarray(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(look.cells), name.strip()), False))
-        for name, look in looks.items()
+        np.asarray(
+            pc.fill_null(pc.equal(pc.utf8_trim_whitespace(values.cells), name.strip()), False)
+        )
+        for name, values in values_by_column.items()
     ]
     repeated = np.flatnonzero(np.all(is_name, axis=0))
     if not len(repeated):
         return
-    where = columns.row(int(repeated[0]))
+    location = columns.row(int(repeated[0]))
     others = f", and {counted(len(repeated) - 1, 'row')} more" if len(repeated) > 1 else ""
     raise DataError(
-        f"{columns.path}: {where} repeats the names of line 1{others}, as if several files had "
+        f"{columns.path}: {location} repeats the names of line 1{others}, as if several files had "
         "been joined: remove these lines from the table, but keep line 1"
     )
 
 
-def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
+def _check_header_of_words(path: Path, values_by_column: Mapping[str, _ColumnValues]) -> None:
     """Raise DataError if a first line that was taken for names has a word that its own column has
     again, as the first record of a table without names has.
 
     A column of numbers or dates that is named by a word shows that the line has names.
     """
-    if any(look.numeric or look.date for look in looks.values()):
+    if any(values.is_numeric or values.is_date for values in values_by_column.values()):
         return
-    again = [name for name, look in looks.items() if look.text and look.has_word(name)]
-    if again:
+    repeated = [
+        name
+        for name, values in values_by_column.items()
+        if values.is_text and values.has_word(name)
+    ]
+    if repeated:
         raise DataError(
-            f"{path}: line 1 names a column {again[0]!r}, but {again[0]!r} is also a value in this "
-            f"column, so line 1 may be the first record: {_HEADER_REMEDY}"
+            f"{path}: line 1 names a column {repeated[0]!r}, but {repeated[0]!r} is also a value "
+            f"in this column, so line 1 may be the first record: {_HEADER_REMEDY}"
         )
 
 
-def _doubts(
-    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool, remedy: str
-) -> Iterator[Doubt]:
+def _data_warnings(
+    inspection: Inspection,
+    values_by_column: Mapping[str, _ColumnValues],
+    unnamed: bool,
+    remedy: str,
+) -> Iterator[DataWarning]:
     """Yield what may be a mistake.
 
     Args:
@@ -978,283 +1117,316 @@ def _doubts(
         remedy: what to do so that labels are read as numbers, as ``_unread_label_remedy`` says.
     """
     if unnamed:
-        yield Doubt("names_may_be_a_record", values=tuple(looks)[:4])
+        yield DataWarning("names_may_be_a_record", values=tuple(values_by_column)[:4])
     dates = tuple(column.name for column in inspection.features if column.kind == "date")
     if dates:
-        yield Doubt("dates_may_go_on", values=dates)
-    codes = tuple(column.name for column in inspection.features if column.remark == CODES)
+        yield DataWarning("dates_may_go_on", values=dates)
+    codes = tuple(column.name for column in inspection.features if column.remark == CODES_REMARK)
     if codes:
-        yield Doubt("may_be_codes", values=codes)
+        yield DataWarning("may_be_codes", values=codes)
     for column in inspection.columns:
         if column.kind == "dropped":
             continue
         if column.name != column.name.strip():
-            yield Doubt("blanks_around_name", column.name)
+            yield DataWarning("blanks_around_name", column.name)
         if column.name == inspection.label:
-            yield from _label_doubts(inspection, looks[column.name], remedy)
+            yield from _label_warnings(inspection, values_by_column[column.name], remedy)
         else:
-            yield from doubts_about_values(column.name, column.categorical)
+            yield from value_warnings(column.name, column.categorical)
             if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
-                yield Doubt("left_out", column.name, (column.remark,))
+                yield DataWarning("left_out", column.name, (column.remark,))
             elif column.categorical and column.remark:
-                yield Doubt("taken_as_words", column.name, (column.remark,))
-            reading = tuple(_doubts_about_reading(inspection.form, looks[column.name]))
+                yield DataWarning("taken_as_words", column.name, (column.remark,))
+            reading = tuple(_reading_warnings(inspection.form, values_by_column[column.name]))
             yield from reading
             if column.outside and not any(doubt.code == "may_mean_missing" for doubt in reading):
-                yield Doubt("outliers", column.name, column.outlying_ends, column.outside)
-        yield from _lost_codes(inspection, column)
+                yield DataWarning("outliers", column.name, column.outlying_values, column.outside)
+        yield from _lost_code_warnings(inspection, column)
 
 
-def _doubts_about_rows(
-    columns: ColumnReader, looks: Mapping[str, _ColumnValues], label: str | None
-) -> Iterator[Doubt]:
+def _row_warnings(
+    columns: ColumnReader, values_by_column: Mapping[str, _ColumnValues], label: str | None
+) -> Iterator[DataWarning]:
     """Yield that rows have no label, or next to no values, with the place of the first one.
 
     Args:
         columns: of the file.
-        looks: their values, by name.
+        values_by_column: their values, by name.
         label: the column of labels; None: it is not evident.
     """
-    has_value = {name: _has_value(look) for name, look in looks.items() if look.single}
+    has_value = {
+        name: _has_value(values) for name, values in values_by_column.items() if values.is_single
+    }
     if label in has_value:
         unlabelled = np.flatnonzero(~has_value[label])
         if len(unlabelled):
-            where = columns.row(int(unlabelled[0]))
-            yield Doubt("label_missing", label, (where,), len(unlabelled))
+            location = columns.row(int(unlabelled[0]))
+            yield DataWarning("label_missing", label, (location,), len(unlabelled))
     values_in_row = np.sum([*has_value.values()], axis=0)
     nearly_empty = np.flatnonzero(values_in_row <= len(has_value) / 4)
     is_exception = len(nearly_empty) <= MAX_EXCEPTIONS * len(values_in_row)
     if len(nearly_empty) and is_exception:
-        where = columns.row(int(nearly_empty[0]))
-        yield Doubt("rows_nearly_empty", values=(where,), rows=len(nearly_empty))
+        location = columns.row(int(nearly_empty[0]))
+        yield DataWarning("rows_nearly_empty", values=(location,), rows=len(nearly_empty))
 
 
-def _label_doubts(inspection: Inspection, look: _ColumnValues, remedy: str) -> Iterator[Doubt]:
-    """Yield what is doubtful about the column of labels; ``remedy`` as in ``_doubts``."""
+def _label_warnings(
+    inspection: Inspection, values: _ColumnValues, remedy: str
+) -> Iterator[DataWarning]:
+    """Yield what is doubtful about the column of labels; ``remedy`` as in ``_data_warnings``."""
     if inspection.numbers is not None:
-        yield from doubts_about_numbers(look.name, look.numbers, look.counts, inspection.numbers)
+        yield from number_label_warnings(
+            values.name, values.numbers, values.counts, inspection.numbers
+        )
     elif inspection.classes:
-        asks = inspection.may_be_numbers and not inspection.needs_target and not remedy
-        if remedy and len(look.words) >= LEAST_NUMBERS:
-            yield Doubt("label_written_otherwise", look.name, (remedy,), len(look.words))
-        yield from doubts_about_classes(look.name, look.in_order(), may_be_numbers=asks)
+        may_be_a_quantity = inspection.may_be_numbers and not inspection.needs_target and not remedy
+        if remedy and len(values.distinct) >= MIN_QUANTITY_NUMBERS:
+            yield DataWarning(
+                "label_written_otherwise", values.name, (remedy,), len(values.distinct)
+            )
+        yield from class_warnings(
+            values.name, values.sorted_counts(), may_be_numbers=may_be_a_quantity
+        )
 
 
-def _doubts_about_reading(form: CsvFormat | None, look: _ColumnValues) -> Iterator[Doubt]:
+def _reading_warnings(form: CsvFormat | None, values: _ColumnValues) -> Iterator[DataWarning]:
     """Yield what may be read otherwise than it is meant in a column that is no label.
 
     Args:
         form: of a csv; None: another format.
     """
-    words = look.words.to_pylist() if look.text else []
-    if setting := _thousands_setting(form, look):
-        example = next(word for word in words if "." in word)
-        yield Doubt("points_may_be_thousands", look.name, (example, setting))
-    if look.text and look.numeric and not look.date:
-        yield from doubts_about_sentinels(look.name, words, look.numbers, look.counts)
+    texts = values.distinct.to_pylist() if values.is_text else []
+    if setting := _thousands_setting(form, values):
+        example = next(word for word in texts if "." in word)
+        yield DataWarning("points_may_be_thousands", values.name, (example, setting))
+    if values.is_text and values.is_numeric and not values.is_date:
+        yield from sentinel_warnings(values.name, texts, values.numbers, values.counts)
 
 
-def _thousands_setting(form: CsvFormat | None, look: _ColumnValues) -> str:
+def _thousands_setting(form: CsvFormat | None, values: _ColumnValues) -> str:
     """Return what declares that points stand between thousands, in a column whose numbers may be
     written so but are read with decimals; empty: they are not.
 
     Args:
         form: of a csv; None: another format.
     """
-    is_read_with_decimals = look.text and look.numeric and look.format is None
+    is_read_with_decimals = values.is_text and values.is_numeric and values.format is None
     if form is None or form.decimal != "." or not is_read_with_decimals:
         return ""
-    pointed = look.fit(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
-    below_thousand = look.fit(r"^[+-]?\d{1,3}$")
+    pointed = values.matches(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    below_thousand = values.matches(r"^[+-]?\d{1,3}$")
     # Three decimals everywhere are decimals, but hardly in a file with semicolons.
     likely = below_thousand.any() or form.separator == ";"
-    if pointed.sum() < LEAST_NUMBERS or not likely or not (pointed | below_thousand).all():
+    if pointed.sum() < MIN_QUANTITY_NUMBERS or not likely or not (pointed | below_thousand).all():
         return ""
-    return format_setting(look.name, NumberFormat(decimal=",", thousands="."))
+    return format_setting(values.name, NumberFormat(decimal=",", thousands="."))
 
 
-def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
+def _lost_code_warnings(inspection: Inspection, column: Column) -> Iterator[DataWarning]:
     """Yield words for a missing value among codes, such as NA among those of countries."""
-    words = [word for word, _ in column.values]
-    if inspection.form is None or not column.missing or not has_codes(words):
+    texts = [word for word, _ in column.values]
+    if inspection.form is None or not column.missing or not has_codes(texts):
         return
     counts = inspection.form.missing_words(inspection.path, column.name)
     for word, rows in counts.items():
         if word.isupper() and word.isalpha():
-            yield Doubt("country_code_missing", column.name, (word,), rows)
+            yield DataWarning("country_code_missing", column.name, (word,), rows)
 
 
 # -- what is proposed for it
 # ----------------------------------------------------------------------------------------------
 
 
-def _commas(looks: Iterable[_ColumnValues]) -> bool:
+def _has_decimal_commas(values_by_column: Iterable[_ColumnValues]) -> bool:
     """Return whether numbers in a csv have a decimal comma.
 
     A column has nothing else, and no column has a decimal point.
     """
-    texts = [look for look in looks if look.text and len(look.words)]
-    if any(look.numeric and look.fit(r"\.(\d{1,2}|\d{4,})$").any() for look in texts):
+    texts = [values for values in values_by_column if values.is_text and len(values.distinct)]
+    if any(values.is_numeric and values.matches(r"\.(\d{1,2}|\d{4,})$").any() for values in texts):
         return False
-    return any(look.fit(COMMA).all() and look.fit(r",(\d{1,2}|\d{4,})$").any() for look in texts)
+    return any(
+        values.matches(COMMA).all() and values.matches(r",(\d{1,2}|\d{4,})$").any()
+        for values in texts
+    )
 
 
-def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
+def _share_predicted(values: _ColumnValues, label: _ColumnValues, rows: int) -> float:
     """Return the share of rows whose label a column tells by itself; 0 unless it is nearly all.
 
     A value, or a bin of many values, tells the label that most of its rows have.
 
     Args:
-        look: the column.
+        values: the column.
         label: the column of labels.
         rows: how many there are.
     """
-    most_bins = max(2, min(_BINS, rows // _BIN_ROWS))
-    most_values = rows if look.numeric else most_bins
-    if look.date or not 0 < len(look.words) <= most_values:
+    max_bins = max(2, min(_MAX_BINS, rows // _MIN_BIN_ROWS))
+    max_distinct = rows if values.is_numeric else max_bins
+    if values.is_date or not 0 < len(values.distinct) <= max_distinct:
         return 0.0
-    if look.numeric:
-        _, bins = np.unique(look.numbers, return_inverse=True)
+    if values.is_numeric:
+        _, bins = np.unique(values.numbers, return_inverse=True)
     else:
-        bins = np.arange(len(look.words))
-    if bins.max() >= most_bins:  # numbers of about as many rows share a bin
-        counts = np.bincount(bins, look.counts)
+        bins = np.arange(len(values.distinct))
+    if bins.max() >= max_bins:  # numbers of about as many rows share a bin
+        counts = np.bincount(bins, values.counts)
         share_below = (counts.cumsum() - counts) / counts.sum()
-        bins = (share_below * most_bins).astype(int)[bins]
+        bins = (share_below * max_bins).astype(int)[bins]
     no_value = bins.max() + 1
-    bin_of_row = np.append(bins, no_value)[_word_of_row(look)]
-    table = np.zeros((no_value + 1, len(label.words) + 1))  # rows of each bin and label
-    np.add.at(table, (bin_of_row, _word_of_row(label)), 1)
+    bin_of_row = np.append(bins, no_value)[_value_index_of_rows(values)]
+    table = np.zeros((no_value + 1, len(label.distinct) + 1))  # rows of each bin and label
+    np.add.at(table, (bin_of_row, _value_index_of_rows(label)), 1)
     share = table.max(axis=1).sum() / rows
     constant = table.sum(axis=0).max() / rows  # of the most frequent label
-    is_nearly_all = share >= _TELLS and 1 - share <= (1 - constant) / 10
-    return float(share) if is_nearly_all else 0.0
+    is_suspicious = share >= _SUSPICIOUS_SHARE and 1 - share <= (1 - constant) / 10
+    return float(share) if is_suspicious else 0.0
 
 
-def _word_of_row(look: _ColumnValues) -> np.ndarray:
+def _value_index_of_rows(values: _ColumnValues) -> np.ndarray:
     """Return the index of each row's value among the distinct ones, [rows]; one more: no value."""
-    indices: np.ndarray = pc.index_in(look.cells, look.words).fill_null(len(look.words)).to_numpy()
+    indices: np.ndarray = (
+        pc.index_in(values.cells, values.distinct).fill_null(len(values.distinct)).to_numpy()
+    )
     return indices
 
 
-def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: int) -> Column:
+def _propose_column(
+    columns: ColumnReader, values: _ColumnValues, rows: int, most_values: int
+) -> Column:
     """Return what a column holds, and what is proposed for it.
 
     Args:
         columns: of the file.
-        look: the column's values.
+        values: the column's values.
         rows: how many there are.
         most_values: a column of text with more distinct values is left out.
     """
-    distinct = len(look.words)
-    seen = Column(
-        look.name,
+    distinct = len(values.distinct)
+    column = Column(
+        values.name,
         "unreadable",
-        look.missing,
+        values.missing,
         distinct,
-        most_rows=int(look.counts.max(initial=0)),
-        values=look.common(most_values),
-        markers=look.markers,
+        most_rows=int(values.counts.max(initial=0)),
+        values=values.most_frequent(most_values),
+        markers=values.markers,
     )
-    if look.text and distinct:
-        whole, decimal = map(look.fit, ID_KINDS.values())
-        seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
+    if values.is_text and distinct:
+        whole, decimal = map(values.matches, ID_KINDS.values())
+        column = replace(column, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     # the first of these that fits
-    if not look.single or (distinct and not (look.text or look.numeric or look.date)):
-        return replace(seen, remark=_unreadable(columns, look))
+    if not values.is_single or (
+        distinct and not (values.is_text or values.is_numeric or values.is_date)
+    ):
+        return replace(column, remark=_reason_unreadable(columns, values))
     if not distinct:
-        return replace(seen, kind="empty", remark="the column has no value in any row")
-    if look.numeric:
-        seen = replace(seen, low=float(look.numbers.min()), high=float(look.numbers.max()))
-    if distinct == 1 and not look.missing:
-        return replace(seen, kind="constant", remark="the column has the same value in every row")
-    declared_date = isinstance(look.format, str)
-    if look.date or declared_date or (look.text and not look.numeric and date_formats(look.words)):
-        return _date(columns, look, replace(seen, kind="date"))
-    if look.text or look.whole:
-        words = np.array(look.words.cast(pa.string()).to_pylist(), str)
-        seen = replace(seen, counts_rows=counts_rows(words), in_groups=_stand_in_groups(look))
-        identity = _identity(seen, rows, most_values)
+        return replace(column, kind="empty", remark="the column has no value in any row")
+    if values.is_numeric:
+        column = replace(column, low=float(values.numbers.min()), high=float(values.numbers.max()))
+    if distinct == 1 and not values.missing:
+        return replace(column, kind="constant", remark="the column has the same value in every row")
+    declared_date = isinstance(values.format, str)
+    if (
+        values.is_date
+        or declared_date
+        or (values.is_text and not values.is_numeric and date_formats(values.distinct))
+    ):
+        return _propose_date_column(columns, values, replace(column, kind="date"))
+    if values.is_text or values.is_whole:
+        texts = np.array(values.distinct.cast(pa.string()).to_pylist(), str)
+        column = replace(
+            column, counts_rows=counts_rows(texts), in_groups=_are_in_digit_groups(values)
+        )
+        identity = _reason_identifying(column, rows, most_values)
         if identity:
-            return replace(seen, kind="id", remark=identity)
-    if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
-        number_format = look.format if isinstance(look.format, NumberFormat) else None
-        seen = replace(seen, format=number_format)
-        raw: Any = columns.raw(look.name, "file")
-        return _number(seen, look, raw.type)
-    return _words(columns, seen, look, rows, most_values)
+            return replace(column, kind="id", remark=identity)
+    if values.is_numeric and not (values.is_text and values.matches(r"^-?0\d").any()):
+        number_format = values.format if isinstance(values.format, NumberFormat) else None
+        column = replace(column, format=number_format)
+        raw: Any = columns.raw(values.name, "file")
+        return _propose_number_column(column, values, raw.type)
+    return _propose_word_column(columns, column, values, rows, most_values)
 
 
-def _stand_in_groups(look: _ColumnValues) -> bool:
+def _are_in_digit_groups(values: _ColumnValues) -> bool:
     """Return whether a column has very many whole numbers, and most of its rows that repeat one
     follow a row with the same number.
     """
-    rows = len(look.cells) - look.missing
-    repeating = rows - len(look.words)
-    if not look.whole or len(look.words) <= MOST_VALUES or repeating < _LEAST_REPEATING * rows:
+    rows = len(values.cells) - values.missing
+    repeating = rows - len(values.distinct)
+    if (
+        not values.is_whole
+        or len(values.distinct) <= MAX_LISTED_VALUES
+        or repeating < _LEAST_REPEATING * rows
+    ):
         return False
-    word = _word_of_row(look)
-    following = np.count_nonzero((word[1:] == word[:-1]) & (word[1:] < len(look.words)))
+    word = _value_index_of_rows(values)
+    following = np.count_nonzero((word[1:] == word[:-1]) & (word[1:] < len(values.distinct)))
     return bool(2 * following >= repeating)
 
 
-def _unreadable(columns: ColumnReader, look: _ColumnValues) -> str:
+def _reason_unreadable(columns: ColumnReader, values: _ColumnValues) -> str:
     """Return why a column's values are neither finite numbers nor words."""
-    is_infinite_number = np.isinf(look.numbers)
+    is_infinite_number = np.isinf(values.numbers)
     if is_infinite_number.any():
-        _, where = _first_cell(columns, look, is_infinite_number)
-        return f"the column has an infinite value in {where}: correct the value, or remove the row"
+        _, location = _first_cell(columns, values, is_infinite_number)
+        return (
+            f"the column has an infinite value in {location}: correct the value, or remove the row"
+        )
     return (
-        f"the column contains values of the type {look.cells.type}, but a column of "
+        f"the column contains values of the type {values.cells.type}, but a column of "
         "features needs a finite number or a word in each row"
     )
 
 
-def _first_cell(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -> tuple[str, str]:
+def _first_cell(
+    columns: ColumnReader, values: _ColumnValues, is_wanted: np.ndarray
+) -> tuple[str, str]:
     """Return the first cell that has one of some values, and where it is, in words.
 
     Args:
         columns: of the file.
-        look: the column's values.
-        which: [distinct] bool, at least one.
+        values: the column's values.
+        is_wanted: [distinct] bool, at least one.
     """
-    wanted = look.words.filter(pa.array(which))
-    row = pc.index(pc.is_in(look.cells, wanted), True).as_py()
-    return str(look.cells[row].as_py()), columns.row(row)
+    wanted_values = values.distinct.filter(pa.array(is_wanted))
+    row = pc.index(pc.is_in(values.cells, wanted_values), True).as_py()
+    return str(values.cells[row].as_py()), columns.row(row)
 
 
-def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
+def _propose_date_column(columns: ColumnReader, values: _ColumnValues, column: Column) -> Column:
     """Return a column of dates, with a range of whole years around them.
 
     If its dates cannot be read, it has no range but a remark that says why.
 
     Args:
         columns: of the file.
-        look: the column's values.
-        seen: the column as it was seen so far.
+        values: the column's values.
+        column: the column as it was seen so far.
     """
-    form = look.format if isinstance(look.format, str) else None
-    if form is None and look.text and not look.fit(ISO_DATE).all():
-        formats = date_formats(look.words)
+    form = values.format if isinstance(values.format, str) else None
+    if form is None and values.is_text and not values.matches(ISO_DATE).all():
+        formats = date_formats(values.distinct)
         if len(formats) != 1:
-            return replace(seen, remark=_unclear_dates(columns, look, formats))
+            return replace(column, remark=_reason_dates_unclear(columns, values, formats))
         (form,) = formats
     cell_format = None if form is None else DateFormat(form)
     try:
-        numbers = columns.numbers(look.name, "file", seen.markers, cell_format)
+        numbers = columns.numbers(values.name, "file", column.markers, cell_format)
     except DataError:
         return replace(
-            seen,
+            column,
             remark="the column contains times of day, or dates that do not exist in any calendar",
         )
     days, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
-    usual = days[~outliers(days, counts)]
+    inliers = days[~outliers(days, counts)]
     # The day before the first one, so that the range does not begin with a record's own date.
-    ends = np.array([usual[0] - 1, usual[-1]], "datetime64[D]").astype("datetime64[Y]")
+    ends = np.array([inliers[0] - 1, inliers[-1]], "datetime64[D]").astype("datetime64[Y]")
     first_year, last_year = ends.astype(int).tolist()
     if first_year < -_EPOCH_YEAR or last_year >= _LAST_YEAR - _EPOCH_YEAR:
         return replace(
-            seen,
+            column,
             remark=(
                 f"the column contains dates outside the years 0 to {_LAST_YEAR - 1}, but only "
                 "dates of these years can be used"
@@ -1263,44 +1435,46 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     years = np.array([first_year, last_year + 1], "datetime64[Y]")
     low, high = years.astype("datetime64[D]").astype(float).tolist()
     return replace(
-        seen,
+        column,
         low=float(days[0]),
         high=float(days[-1]),
         numeric=(low, high),
         outside=int(counts[(days < low) | (days > high)].sum()),
         format=form,
-        remark=LATER_DATES,
+        remark=LATER_DATES_REMARK,
     )
 
 
-def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence[str]) -> str:
+def _reason_dates_unclear(
+    columns: ColumnReader, values: _ColumnValues, formats: Sequence[str]
+) -> str:
     """Return why no single format reads the dates of a column.
 
     Args:
         columns: of the file.
-        look: the column's values.
+        values: the column's values.
         formats: those that read all dates; empty: none does.
     """
     if formats:
-        first_setting, second_setting = (format_setting(look.name, form) for form in formats[:2])
+        first_setting, second_setting = (format_setting(values.name, form) for form in formats[:2])
         return (
             "the column contains dates that do not show which number is the day and which the "
             f"month: give {first_setting} or {second_setting}"
         )
-    likeliest = likeliest_date_format(look.words)
+    likeliest = likeliest_date_format(values.distinct)
     form = DateFormat(likeliest)
-    indices = range(len(look.words))
-    unread = next(index for index in indices if not reads(form, look.words[index : index + 1]))
-    word, where = _first_cell(columns, look, np.arange(len(look.words)) == unread)
+    indices = range(len(values.distinct))
+    unread = next(index for index in indices if not reads(form, values.distinct[index : index + 1]))
+    word, location = _first_cell(columns, values, np.arange(len(values.distinct)) == unread)
     example = format_example(likeliest)
     return (
-        f"the column contains dates, but {word!r} in {where} is not a date such as {example}: "
+        f"the column contains dates, but {word!r} in {location} is not a date such as {example}: "
         f"write all dates in one form, or give missing_values=[{word!r}] if {word!r} means that "
         "a value is missing"
     )
 
 
-def _identity(column: Column, rows: int, most_values: int) -> str:
+def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
     """Return why a column seems to name records or people; empty: it does not.
 
     It says as well how the owner declares that it does.
@@ -1310,23 +1484,26 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
         rows: how many there are.
         most_values: so many different values are no names yet.
     """
-    named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
+    has_identifying_name = (
+        not (_ID_TOKENS | _PERSON_TOKENS).isdisjoint(_tokens(column.name))
+        or not column.name.strip()
+    )
     unique = column.distinct == rows - column.missing
     id_column = column.name or "NAME (first give this column the name NAME in the file)"
     remedy = f"give id={id_column}"
     # other numbers may be, for example, the ages of a few people
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
-    if unique and column.counts_rows and (named or consecutive):
+    if unique and column.counts_rows and (has_identifying_name or consecutive):
         return (
             "the column seems to be a row number; if this number nevertheless identifies each "
             f"record permanently, {remedy} and dataset.id_permanent=true"
         )
-    if unique and named:
+    if unique and has_identifying_name:
         return (
             "the column may be an id; if this id identifies each record permanently, even when "
             f"other records are added or removed, {remedy}"
         )
-    if named and column.distinct > max(most_values, rows // 50):
+    if has_identifying_name and column.distinct > max(most_values, rows // 50):
         return (
             "the column seems to identify people or things, because its values repeat; if it "
             "identifies the person of each row, give dataset.unit with the name of this column"
@@ -1334,31 +1511,33 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     return ""
 
 
-def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
+def _propose_number_column(column: Column, values: _ColumnValues, raw: pa.DataType) -> Column:
     """Return a column of numbers, with a range around them.
 
     Args:
-        seen: the column as it was seen so far.
-        look: its values.
+        column: the column as it was seen so far.
+        values: its values.
         raw: the type that the file has it in.
     """
-    seen = replace(seen, kind="number")
+    column = replace(column, kind="number")
     if pa.types.is_boolean(raw):
-        return replace(seen, numeric=(0.0, 1.0), public=True)
-    may_be_codes = look.whole and len(look.words) <= FEW_CODES
-    usual = ~outliers(look.numbers, look.counts)
-    is_exact = may_be_codes and _has_frequent_ends(look.numbers[usual], look.counts[usual])
-    low, high = round_range(look.numbers[usual], exact=is_exact)
+        return replace(column, numeric=(0.0, 1.0), public=True)
+    may_be_codes = values.is_whole and len(values.distinct) <= MAX_CODES
+    is_inlier = ~outliers(values.numbers, values.counts)
+    is_exact = may_be_codes and _has_frequent_ends(
+        values.numbers[is_inlier], values.counts[is_inlier]
+    )
+    low, high = round_range(values.numbers[is_inlier], exact=is_exact)
     if not np.isfinite(2 * (high - low)):
         return replace(
-            seen,
+            column,
             kind="unreadable",
             remark="the column contains numbers whose range is too large for floating point",
         )
-    remark = CODES if may_be_codes and len(look.words) > 2 else ""
-    is_outside = (look.numbers < low) | (look.numbers > high)
-    outside = int(look.counts[is_outside].sum())
-    return replace(seen, numeric=(low, high), outside=outside, remark=remark)
+    remark = CODES_REMARK if may_be_codes and len(values.distinct) > 2 else ""
+    is_outside = (values.numbers < low) | (values.numbers > high)
+    outside = int(values.counts[is_outside].sum())
+    return replace(column, numeric=(low, high), outside=outside, remark=remark)
 
 
 def _has_frequent_ends(numbers: np.ndarray, counts: np.ndarray) -> bool:
@@ -1371,37 +1550,39 @@ def _has_frequent_ends(numbers: np.ndarray, counts: np.ndarray) -> bool:
         counts: [n] how many rows have each.
     """
     ends = [numbers.argmin(), numbers.argmax()]
-    return bool((counts[ends] >= _LEAST_END_ROWS).all())
+    return bool((counts[ends] >= _MIN_END_ROWS).all())
 
 
-def _words(
-    columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int
+def _propose_word_column(
+    columns: ColumnReader, column: Column, values: _ColumnValues, rows: int, most_values: int
 ) -> Column:
     """Return a column of words, with the list of its frequent values, or why there is none.
 
     Args:
         columns: of the file.
-        seen: the column as it was seen so far.
-        look: its values.
+        column: the column as it was seen so far.
+        values: its values.
         rows: how many there are.
         most_values: a column with more distinct values is left out.
     """
-    if remark := _unread_numbers(columns, look):
-        return replace(seen, kind="unreadable", remark=remark)
-    has_many = len(look.words) > most_values
-    doubt = _odd_word(columns, look) or _suffix_remark(look)
-    least = max(1, min(5, rows // 50))
-    frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
-    if doubt and (has_many or not frequent):
-        return replace(seen, kind="unreadable", remark=doubt)
-    is_free_text = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
-    if is_free_text or has_many:
-        count = f"{len(look.words):,} different values"
+    if remark := _reason_not_read_as_numbers(columns, values):
+        return replace(column, kind="unreadable", remark=remark)
+    has_too_many = len(values.distinct) > most_values
+    remark_on_words = _describe_odd_value(columns, values) or _suffix_remark(values)
+    min_rows = max(1, min(5, rows // 50))
+    frequent = sorted(
+        word for word, count in column.values if count >= min_rows and word != UNWRITABLE_WORD
+    )
+    if remark_on_words and (has_too_many or not frequent):
+        return replace(column, kind="unreadable", remark=remark_on_words)
+    is_free_text = len(values.distinct) > max(MAX_CODES, 0.9 * (rows - values.missing))
+    if is_free_text or has_too_many:
+        count = f"{len(values.distinct):,} different values"
         problem = f"the column has {count}, too many to list them all"
         if is_free_text:
             problem = f"the column contains free text ({count})"
         return replace(
-            seen,
+            column,
             kind="text",
             remark=(
                 f"{problem}; to use this column, list some of its values under categorical "
@@ -1410,93 +1591,95 @@ def _words(
         )
     if not frequent:
         return replace(
-            seen,
+            column,
             kind="text",
             remark=(
-                f"the column has no value that occurs {least} times or more; to use this "
+                f"the column has no value that occurs {min_rows} times or more; to use this "
                 "column, list some of its values under categorical"
             ),
         )
-    return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
+    return replace(column, kind="category", categorical=tuple(frequent), remark=remark_on_words)
 
 
-def _unread_numbers(columns: ColumnReader, look: _ColumnValues) -> str:
+def _reason_not_read_as_numbers(columns: ColumnReader, values: _ColumnValues) -> str:
     """Return why a column is not read as numbers although every word looks like one.
 
     It is empty if the column is read as numbers, or if not every word looks like one.
     """
-    is_number = np.isfinite(look.numbers)
-    if look.numeric or not (is_number | look.fit(_WITH_COMMA)).all():
+    is_number = np.isfinite(values.numbers)
+    if values.is_numeric or not (is_number | values.matches(_NUMBER_WITH_COMMA_PATTERN)).all():
         return ""
-    word, where = _first_cell(columns, look, ~is_number)
-    if not look.possible_formats:
+    word, location = _first_cell(columns, values, ~is_number)
+    if not values.possible_formats:
         return (
             "the column contains formatted numbers that cannot be read, such as "
-            f"{word!r} in {where}: write all numbers in one form, such as 1234.5 or 1.234,5 "
+            f"{word!r} in {location}: write all numbers in one form, such as 1234.5 or 1.234,5 "
             '(docs/data.md, "How dates and numbers are written")'
         )
     return (
-        f"the column contains numbers such as {word!r} in {where}, which can be "
-        f"read in several ways: {_choice_of_format(look, word)}"
+        f"the column contains numbers such as {word!r} in {location}, which can be "
+        f"read in several ways: {_format_remedy(values, word)}"
     )
 
 
-def _choice_of_format(look: _ColumnValues, word: str) -> str:
+def _format_remedy(values: _ColumnValues, word: str) -> str:
     """Return what to give, depending on which number a word means that several formats read."""
     choices = []
-    for form in look.possible_formats:
-        setting = format_setting(look.name, form)
+    for form in values.possible_formats:
+        setting = format_setting(values.name, form)
         number = number_text_in_format(form, word)
         choices.append(f"{setting} if {word!r} means {number}")
     settings = " or ".join(choices)
     return f"give {settings}"
 
 
-def _odd_word(columns: ColumnReader, look: _ColumnValues) -> str:
+def _describe_odd_value(columns: ColumnReader, values: _ColumnValues) -> str:
     """Return a clause on the first word that is not a number (date) in a column of numbers (dates).
 
     It is empty if the column is read as numbers, or if less than 90 % of its rows have a number, or
     a date.
     """
-    is_date = look.fit(_DATE)
-    is_number = (np.isfinite(look.numbers) | look.fit(_WITH_COMMA)) & ~is_date
-    kind = "numbers"
-    fits = is_number
-    if look.counts[is_number].sum() < look.counts[is_date].sum():
-        kind = "dates"
-        fits = is_date
-    if look.numeric:
+    is_date = values.matches(_DATE_PATTERN)
+    is_number = (
+        np.isfinite(values.numbers) | values.matches(_NUMBER_WITH_COMMA_PATTERN)
+    ) & ~is_date
+    expected_kind = "numbers"
+    is_expected = is_number
+    if values.counts[is_number].sum() < values.counts[is_date].sum():
+        expected_kind = "dates"
+        is_expected = is_date
+    if values.is_numeric:
         return ""
-    is_open_end = look.fit(_OPEN_END)
-    if kind == "numbers" and (is_number | is_open_end).all() and is_number.any():
-        word, where = _first_cell(columns, look, is_open_end & ~is_number)
+    is_open_end = values.matches(_OPEN_END_PATTERN)
+    if expected_kind == "numbers" and (is_number | is_open_end).all() and is_number.any():
+        word, location = _first_cell(columns, values, is_open_end & ~is_number)
         digits = word.strip(" <>=≤≥+")
         return (
-            f"the column contains numbers, but also {word!r} in {where}: write a number in its "
+            f"the column contains numbers, but also {word!r} in {location}: write a number in its "
             f"place (such as {digits}) to use the column as numbers"
         )
-    if look.counts[fits].sum() <= 0.9 * look.counts.sum():
+    if values.counts[is_expected].sum() <= 0.9 * values.counts.sum():
         return ""
-    word, where = _first_cell(columns, look, ~fits)
+    word, location = _first_cell(columns, values, ~is_expected)
     infinite = " (an infinite number)" if is_infinite(word) else ""
     return (
-        f"the column contains {kind}, but also {word!r}{infinite} in {where}: correct this "
-        f"value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
+        f"the column contains {expected_kind}, but also {word!r}{infinite} in {location}: correct "
+        f"this value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
     )
 
 
-def _suffix_remark(look: _ColumnValues) -> str:
+def _suffix_remark(values: _ColumnValues) -> str:
     """Return how numbers with a suffix could be read as numbers; empty: they have none."""
-    found = suffixed_numbers(look.words) if look.text else None
-    if found is None:
+    suffixed = suffixed_numbers(values.distinct) if values.is_text else None
+    if suffixed is None:
         return ""
-    remedy = f"write {found.example!r} as {found.number} and so on"
-    if found.number is None:
+    remedy = f"write {suffixed.example!r} as {suffixed.number} and so on"
+    if suffixed.number is None:
         remedy = "write all of them in one unit"
-    if found.form is not None:
-        remedy = f"give {format_setting(look.name, found.form)}"
+    if suffixed.form is not None:
+        remedy = f"give {format_setting(values.name, suffixed.form)}"
     return (
-        f"the column contains numbers with a suffix, such as {found.example!r}, which agt reads "
+        f"the column contains numbers with a suffix, such as {suffixed.example!r}, which agt reads "
         f"as words: to use them as numbers, {remedy}"
     )
 
@@ -1525,7 +1708,7 @@ def _label_candidates(
         return tuple(names), None, ""
     (evident,) = [column for column in columns if column.name == names[0]]
     reason = f"it is the last column and has {evident.distinct} different values"
-    if _is_named_like_a_label(evident.name, _LABELS):
+    if _is_named_like_a_label(evident.name, _LABEL_TOKENS):
         reason = "labels are often named so"
     return tuple(names), evident.name, reason
 
@@ -1533,9 +1716,9 @@ def _label_candidates(
 def _label_score(column: Column, is_last: bool) -> float:
     """Return how much a column looks like labels."""
     score = 0.0
-    if _is_named_like_a_label(column.name, _LABELS):
+    if _is_named_like_a_label(column.name, _LABEL_TOKENS):
         score += 3.0
-    elif _is_named_like_a_label(column.name, _MAYBE_LABELS):
+    elif _is_named_like_a_label(column.name, _POSSIBLE_LABEL_TOKENS):
         score += 1.5
     if is_last:
         score += 2.0
@@ -1548,132 +1731,140 @@ def _label_score(column: Column, is_last: bool) -> float:
     return score
 
 
-def _is_named_like_a_label(name: str, words: Collection[str]) -> bool:
+def _is_named_like_a_label(name: str, texts: Collection[str]) -> bool:
     """Return whether a name has one of some words, and is not that of a part of it, such as the
     type of a deposit.
     """
     tokens = set(_tokens(name))
-    return not tokens.isdisjoint(words) and tokens.isdisjoint(_OF_A_LABEL)
+    return not tokens.isdisjoint(texts) and tokens.isdisjoint(_TOKENS_ABOUT_A_LABEL)
 
 
-def _may_be_numbers(look: _ColumnValues) -> bool:
+def _may_be_numbers(values: _ColumnValues) -> bool:
     """Return whether labels may be a quantity: they are several different numbers."""
-    return look.numeric and not look.date and len(look.words) >= LEAST_NUMBERS
+    return values.is_numeric and not values.is_date and len(values.distinct) >= MIN_QUANTITY_NUMBERS
 
 
-def _check_label_words(columns: ColumnReader, look: _ColumnValues) -> None:
+def _check_label_is_clear(columns: ColumnReader, values: _ColumnValues) -> None:
     """Raise DataError for labels that may be numbers, if the owner did not say what they are.
 
     They may be if one of several numbers is infinite, or if there are more than FEW_NUMBERS numbers
     that are written otherwise than 1234.5.
     """
-    numbers = np.isfinite(look.numbers)
-    others = [str(word) for word in look.words.filter(pa.array(~numbers)).to_pylist()]
+    numbers = np.isfinite(values.numbers)
+    others = [str(word) for word in values.distinct.filter(pa.array(~numbers)).to_pylist()]
     if numbers.any() and others and all(map(is_infinite, others)):
-        word, where = _first_cell(columns, look, ~numbers)
+        word, location = _first_cell(columns, values, ~numbers)
         raise DataError(
-            f"{columns.path}: the label '{look.name}' has numbers, but also {word!r} (an infinite "
-            f"number) in {where}: correct this value, or remove the row. If {word!r} is the name "
-            "of a class, give target=classes"
+            f"{columns.path}: the label '{values.name}' has numbers, but also {word!r} (an "
+            f"infinite number) in {location}: correct this value, or remove the row. If {word!r} "
+            "is the name of a class, give target=classes"
         )
-    remedy = _unread_label_remedy(look)
-    if remedy and len(look.words) > FEW_NUMBERS:
+    remedy = _unread_label_remedy(values)
+    if remedy and len(values.distinct) > MAX_CLASS_NUMBERS:
         raise DataError(
-            f"{columns.path}: the label '{look.name}' has {len(look.words):,} different numbers "
-            f"that are written otherwise than 1234.5. If the label is a quantity, {remedy}, and "
-            "give target=numeric range=[LOW,HIGH] with its public range. If each number is a "
-            "class, give target=classes"
+            f"{columns.path}: the label '{values.name}' has {len(values.distinct):,} different "
+            "numbers that are written otherwise than 1234.5. If the label is a quantity, "
+            f"{remedy}, and give target=numeric range=[LOW,HIGH] with its public range. If each "
+            "number is a class, give target=classes"
         )
 
 
-def _unread_label_remedy(look: _ColumnValues) -> str:
+def _unread_label_remedy(values: _ColumnValues) -> str:
     """Return what to do so that the words of a label are read as numbers.
 
     Returns:
         The remedy, in a clause; empty: they are read as numbers already, or are none.
     """
-    if not look.text or look.date or isinstance(look.format, NumberFormat) or not len(look.words):
+    if (
+        not values.is_text
+        or values.is_date
+        or isinstance(values.format, NumberFormat)
+        or not len(values.distinct)
+    ):
         return ""
-    if look.possible_formats:
+    if values.possible_formats:
         # The word with most separators shows how the readings differ.
-        word = max(look.words.to_pylist(), key=lambda word: len(re.findall(r"[.,' ]", word)))
-        return _choice_of_format(look, word)
-    found = suffixed_numbers(look.words)
-    if found is None:
+        word = max(values.distinct.to_pylist(), key=lambda word: len(re.findall(r"[.,' ]", word)))
+        return _format_remedy(values, word)
+    suffixed = suffixed_numbers(values.distinct)
+    if suffixed is None:
         return ""
     # A unit does not change a number, but k multiplies it by 1,000.
     is_unit = (
-        found.form is not None and number_text_in_format(found.form, found.example) == found.number
+        suffixed.form is not None
+        and number_text_in_format(suffixed.form, suffixed.example) == suffixed.number
     )
-    if found.form is not None and is_unit:
-        return f"give {format_setting(look.name, found.form)}"
-    number = found.number or "a number in the unit of the others"
-    return f"rewrite this column in the file ({found.example!r} as {number})"
+    if suffixed.form is not None and is_unit:
+        return f"give {format_setting(values.name, suffixed.form)}"
+    number = suffixed.number or "a number in the unit of the others"
+    return f"rewrite this column in the file ({suffixed.example!r} as {number})"
 
 
-def _check_numbers(columns: ColumnReader, look: _ColumnValues) -> None:
+def _check_label_is_numeric(columns: ColumnReader, values: _ColumnValues) -> None:
     """Raise DataError unless labels that were said to be numbers can be read as numbers."""
-    name = look.name
-    if remedy := _unread_label_remedy(look):
+    name = values.name
+    if remedy := _unread_label_remedy(values):
         raise DataError(
             f"{columns.path}: the label '{name}' has numbers that are written otherwise than "
             f"1234.5: {remedy}"
         )
-    if isinstance(look.format, str):
+    if isinstance(values.format, str):
         raise DataError(
-            f"{columns.path}: the label '{name}' is written {format_example(look.format)}, but a "
+            f"{columns.path}: the label '{name}' is written {format_example(values.format)}, but a "
             "label of numbers must not be a date: name another column with label=NAME"
         )
-    if look.numeric and not look.date:
+    if values.is_numeric and not values.is_date:
         return
-    if not len(look.words):
+    if not len(values.distinct):
         raise DataError(
             f"{columns.path}: the label '{name}' has no value in any row, but target=numeric needs "
             "numbers: name another column with label=NAME"
         )
-    not_numbers = ~np.isfinite(look.numbers)
-    word, where = _first_cell(columns, look, not_numbers if not_numbers.any() else ~not_numbers)
+    not_numbers = ~np.isfinite(values.numbers)
+    word, location = _first_cell(
+        columns, values, not_numbers if not_numbers.any() else ~not_numbers
+    )
     raise DataError(
-        f"{columns.path}: the label '{name}' has {word!r} in {where}, but target=numeric needs a "
-        "finite number in each row: name a column of numbers with label=NAME, or give "
+        f"{columns.path}: the label '{name}' has {word!r} in {location}, but target=numeric needs "
+        "a finite number in each row: name a column of numbers with label=NAME, or give "
         "target=classes"
     )
 
 
-def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ...]:
+def _classes(values: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ...]:
     """Return the names of the classes that labels are.
 
     Args:
-        look: the column of labels.
+        values: the column of labels.
         raw: the type that the file has it in.
         path: the file.
 
     Raises:
         DataError: there are too few classes, or too many.
     """
-    values = look.words.cast(raw) if pa.types.is_boolean(raw) else look.words
+    distinct_values = values.distinct.cast(raw) if pa.types.is_boolean(raw) else values.distinct
     # 0.0 and -0.0 are one class
-    distinct = dict.fromkeys(as_word(word) for word in values.to_pylist())
-    words = np.array([*distinct], dtype=object)
-    if not 2 <= len(words) <= MAX_FOUND:
-        count = len(words)
-        examples = ", ".join(map(repr, words[:3]))
+    distinct = dict.fromkeys(as_word(word) for word in distinct_values.to_pylist())
+    texts = np.array([*distinct], dtype=object)
+    if not 2 <= len(texts) <= MAX_FOUND:
+        count = len(texts)
+        examples = ", ".join(map(repr, texts[:3]))
         raise DataError(
-            f"{path}: the label '{look.name}' has {count} different values, such as "
+            f"{path}: the label '{values.name}' has {count} different values, such as "
             f"{examples}, but a label must have 2 to {MAX_FOUND} classes: "
-            f"{_instead_of_classes(look)}"
+            f"{_class_count_remedy(values)}"
         )
-    return class_names(words, path)
+    return class_names(texts, path)
 
 
-def _instead_of_classes(look: _ColumnValues) -> str:
+def _class_count_remedy(values: _ColumnValues) -> str:
     """Return what to do about a label that has too few different values, or too many."""
-    if look.numeric:
+    if values.is_numeric:
         return (
             "if the label is a measured number, give target=numeric range=[LOW,HIGH] with its "
             "public range"
         )
-    if len(look.counts) > 1 and look.counts.max() == 1:
+    if len(values.counts) > 1 and values.counts.max() == 1:
         return (
             "these values look like ids, because no value occurs twice, so name the column to "
             "predict with label=NAME"

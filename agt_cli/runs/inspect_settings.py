@@ -9,7 +9,7 @@ from agt.data.formats import DeclaredFormat
 from agt.data.settings import ColumnName, LabelWord
 from agt.settings import schema
 from agt.store.locations import locate
-from agt_cli.runs.inspect import MOST_VALUES, Inspection, inspect_table
+from agt_cli.runs.inspect import MAX_LISTED_VALUES, Inspection, inspect_table
 from agt_cli.table_settings import TableFile
 
 RANGE_IS_PUBLIC = (
@@ -23,7 +23,7 @@ class InspectSettings(TableFile):
     """What ``agt data inspect`` takes (conf/data.yaml says what each is)."""
 
     missing_values: tuple[LabelWord, ...] = ()
-    most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
+    most_values: Annotated[int, Field(ge=1, le=10_000)] = MAX_LISTED_VALUES
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
     missing_label: Literal["error", "drop"] | None = None
 

@@ -57,7 +57,7 @@ class StateMonitor:
 
     @property
     def changed(self) -> bool:
-        """Whether the run was changed, or a change was committed whose files are being moved."""
+        """True: the run was changed, or a change was committed whose files are being moved."""
         path = self.run.folder / MANIFEST
         try:
             state = path.stat()
@@ -146,7 +146,7 @@ class PendingErasures:
         """Count the queries that are not answered now, in abstained.jsonl and as metrics.
 
         Args:
-            answerable_queries: [n] bool, the result of ``answerable_queries``.
+            answered: [n] bool, the result of ``answerable_queries``.
             record: of the present command; its metrics are changed.
 
         Returns:

@@ -69,7 +69,9 @@ TRAIN_ACCURACY_KEY = "train accuracy"  # public key of the hash that chooses the
 
 
 class Encoder(Protocol):
-    """A frozen public encoder, which computes features [n, d], each record's from itself alone."""
+    """A frozen public encoder: computes features [n, d], those of a record only from this
+    record.
+    """
 
     def apply(self, features: np.ndarray) -> np.ndarray:
         """Return what the head sees of records [n, ...], as [n, d]."""
@@ -280,7 +282,7 @@ def prepare(
     """Load the data, add notes for their owner, and apply the frozen encoder if there is one.
 
     Args:
-        settings: of the training.
+        settings: the settings of the training.
         console: shows progress.
         is_erased: ids and units -> which records are left out, as in
             ``agt.data.erasure.load_without_erased``; None: none ever was.
@@ -442,7 +444,8 @@ class RunWithoutRecords:
 
     Attributes:
         problem: the problem of the training, without records.
-        settled: the configuration of the dataset, with all constants that were read from its file.
+        dataset_config: the configuration of the dataset, with all constants that were read from its
+            file.
         encoder: the frozen encoder; None: there is none.
     """
 

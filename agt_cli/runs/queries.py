@@ -82,13 +82,12 @@ class TrainedRun:
             ConfigError: the folder is not a finished training run, or the run does not have the
                 digest.
         """
-        finished = open_run(
-            Path(str(config["run"])), "train", read_digest_setting(config, "digest")
-        )
-        recorded = with_data_paths(finished.config, finished.environment.get("data_files") or {})
-        settings = read_settings(
-            {**recorded, "compute": config.get("compute")}, stored_network(finished)
-        )
+        digest = read_digest_setting(config, "digest")
+        finished = open_run(Path(str(config["run"])), "train", digest)
+        data_files = finished.environment.get("data_files") or {}
+        training_config = with_data_paths(finished.config, data_files)
+        training_config["compute"] = config.get("compute")
+        settings = read_settings(training_config, stored_network(finished))
         inputs = config.get("inputs")
         return cls(finished, settings, None if inputs is None else Path(str(inputs)))
 
@@ -225,11 +224,11 @@ class OpenedRun:
 
     Attributes:
         trained: the run.
-        kept: its dataset, without the records if queries are brought along.
-        model: as it was stored.
-        queries: none yet if they come as lines.
-        conditions: a to g, each as the weaker of its standing when the run was made and of what is
-            known today.
+        stored: its dataset, without training records if queries are in a file.
+        model: the stored model.
+        queries: the queries; empty if they are read from standard input.
+        conditions: conditions a to g, each with the weaker of the status that the run recorded and
+            the present one.
     """
 
     trained: TrainedRun
@@ -263,7 +262,7 @@ class OpenedRun:
 
     @property
     def dataset(self) -> Dataset:
-        """What it was trained on; without its records if queries are brought along."""
+        """The dataset of the run; without training records if queries are in a file."""
         return self.stored.problem.dataset
 
     @property
@@ -297,7 +296,7 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
 
     Raises:
         ConfigError: the training records, or what made their features, are not what they were.
-        DataError: likewise.
+        DataError: as above, if the data are read from other files.
     """
     recorded = {key: finished.environment.get(key) for key in DIGEST_NAMES}
     present = {
@@ -329,7 +328,8 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
 
 
 def read_queries(path: Path, run: RunWithoutRecords) -> Records:
-    """Return the queries of a file as a run's model takes them; none yet if they come as lines.
+    """Return the queries of a file as a run's model takes them; empty if they are read from
+    standard input.
 
     Raises:
         DataError: there are none, or they do not fit.

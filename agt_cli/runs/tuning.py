@@ -1,10 +1,10 @@
 """Estimate, by cross-validation on public rows, what settings would give on the private records.
 
-A stand-in is trained for each fold: the run's model, trained on the public rows of the other folds.
-Its normaliser B is the number of these rows. So the mean gradient, and with it the model, is what
-the run would have with its B private records, as far as both samples are alike. What the recipe
-computes from B is computed from the run's own B. Stable distances and the noise of a release are
-the run's own as well, because they follow from public constants.
+For each fold, the run's model is trained on the public rows of the other folds. Its normaliser B is
+the number of these rows. So the mean gradient, and with it the model, is what the run would have
+with its B private records, as far as both samples are alike. What the recipe computes from B is
+computed from the run's own B. Stable distances and the noise of a release are the run's own as
+well, because they follow from public constants.
 
 Nothing here reads a private record: ``Candidate`` has public rows and constants only.
 """
@@ -88,7 +88,7 @@ class Candidate:
         )
 
     def models_of_folds(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
-        """Yield, for each fold, the stand-in that was trained without it, and the fold's rows."""
+        """Yield, for each fold, the model that was trained without its rows, and its rows."""
         for inside, outside in _split_into_folds(self.rows, folds):
             yield self._train_on_public(inside), outside
 
@@ -162,10 +162,10 @@ def standard_error(values: np.ndarray) -> float:
 
 
 def _scores(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> list[float]:
-    """Return the scores of a stand-in on the rows of its fold, in the order of ``SCORES``.
+    """Return the scores of a fold's model on the rows of this fold, in the order of ``SCORES``.
 
     Args:
-        model: the stand-in.
+        model: trained on the other folds.
         rows: rows on which it was not trained.
         k: as in ``Candidate.scores``.
         release: as in ``Candidate.scores``.

@@ -1,4 +1,5 @@
-"""Usual learners, without privacy and certificates, on the records of a model: what these cost.
+"""Train reference learners, without privacy and certificates, on the records of a model, to
+compare.
 
 Scores depend on private records, so they are for the data owner only.
 """
@@ -27,11 +28,11 @@ MAX_BOOSTED_FEATURES = 50
 
 @dataclass(frozen=True)
 class ReferenceScores:
-    """How good usual learners are on the test records of a dataset.
+    """The scores of reference learners on the test records of a dataset.
 
     Attributes:
-        scores: name -> scores; nothing where there are no test records, too many of them, or only
-            one label in training.
+        scores: name -> scores; empty if there are no test records, too many of them, or only one
+            label in training.
         records_seen: the number of training records that these learners saw, the first ones.
     """
 
@@ -94,7 +95,7 @@ def _scores(
     max_records: int,
     make_tree_features: Callable[[], Any] | None,
 ) -> dict[str, Scores]:
-    """Return name -> scores of usual learners on test records.
+    """Return name -> scores of reference learners on test records.
 
     Args:
         max_records: the largest number of training records that they see, the first ones.

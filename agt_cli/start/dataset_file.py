@@ -98,7 +98,7 @@ def _declared_text(settings: StartSettings, inspection: Inspection) -> str:
     return dataset_yaml(
         inspection,
         settings.dataset,
-        unsaid=[name for name in from_data(inspection) if name not in declared],
+        undeclared=[name for name in from_data(inspection) if name not in declared],
         table_rows=settings.table_rows(inspection),
         unit_rows=settings.unit_rows,
         id_permanent=settings.id_permanent is True,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agt.errors import AgtError
 from agt_cli.report.console import Console
-from agt_cli.runs.doubts import Doubt
+from agt_cli.runs.doubts import DataWarning
 from agt_cli.start.dataset_file import check_may_be_asked, with_own_name
 from agt_cli.start.line_to_paste import check_answered
 from agt_cli.start.questions import questions
@@ -41,7 +41,9 @@ def ask(settings: StartSettings, console: Console) -> Answered:
     return answered
 
 
-def _say_doubts(answered: Answered, said: tuple[Doubt, ...], console: Console) -> tuple[Doubt, ...]:
+def _say_doubts(
+    answered: Answered, said: tuple[DataWarning, ...], console: Console
+) -> tuple[DataWarning, ...]:
     """Say what may be a mistake in the file, each once; returns all that was said.
 
     Columns that are left out are among the remarks (``left_out_remarks``), and what labels are, or
@@ -53,7 +55,7 @@ def _say_doubts(answered: Answered, said: tuple[Doubt, ...], console: Console) -
         elsewhere.append("dates_may_go_on")
     new = tuple(
         doubt
-        for doubt in answered.inspection.doubts
+        for doubt in answered.inspection.warnings
         if doubt not in said and doubt.code not in elsewhere
     )
     for doubt in new:

@@ -2,7 +2,7 @@
 
 from agt.errors import ConfigError
 from agt_cli.report.console import Console
-from agt_cli.runs.inspect import LEAST_NUMBERS, Inspection
+from agt_cli.runs.inspect import MIN_QUANTITY_NUMBERS, Inspection
 from agt_cli.start.questions import Question, questions
 from agt_cli.start.settings import Answered, StartSettings
 
@@ -40,7 +40,9 @@ def check_answered(answered: Answered, console: Console) -> None:
 def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
     """Return what may be asked about a label that is not known yet; say what it is for."""
     columns = inspection.columns
-    if any(column.low is not None and column.distinct >= LEAST_NUMBERS for column in columns):
+    if any(
+        column.low is not None and column.distinct >= MIN_QUANTITY_NUMBERS for column in columns
+    ):
         console.warn("target: a label that is a quantity needs target=numeric range=[LOW,HIGH].")
     if not any(column.missing for column in columns):
         return {}

@@ -104,7 +104,7 @@ def ways(
         weights = f"any number of answers, {scoring.expected_words(release.expected)}{reason}"
     if held and count:
         answers = counted(count, "answer")
-        score = scoring.expected_words(evidence.worst_tolerated_score)
+        score = scoring.expected_words(evidence.score_limit)
         singly = f"{answers}, {score}, with mechanism={name}"
         singly += _more_answers(planned, scoring, count)
     lines = [

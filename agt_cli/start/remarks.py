@@ -42,7 +42,7 @@ def remarks_on(
         quality.verdict,
         quality.explanation,
         compared.scoring.warning(model.predict(test.features), test.labels),
-        *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
+        *(line.sentence for line in inspection.warnings if line.code == "label_outside_range"),
         unlabelled_remark(inspection),
         *left_out_remarks(inspection, settings.id_permanent is True),
         unlisted_remark(settings, inspection),
@@ -83,7 +83,7 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
         for column in inspection.left_out
         if column.kind == "text" and column.name not in named
     )
-    names = inspection.names
+    names = inspection.identifying_columns
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
     yield from (
         f"Column '{column.name}' is LEFT OUT, because {column.remark}." for column in unread

@@ -127,7 +127,7 @@ class StartSettings(StartAnswers, InspectSettings):
         name = self.id_column
         found = InspectSettings.inspect(replace(self, id=name))
         self._check_labels(found)
-        column = next(iter(found.names), None)
+        column = next(iter(found.identifying_columns), None)
         if column and column.missing:
             missing = column.missing
             rows = found.rows
@@ -155,7 +155,7 @@ class StartSettings(StartAnswers, InspectSettings):
         """Raise ConfigError if rows have no label, and the answer is not to leave them out."""
         if self.missing_label != "error":
             return
-        for doubt in inspection.doubts:
+        for doubt in inspection.warnings:
             if doubt.code == "label_missing":
                 raise ConfigError(f"missing_label=error: {doubt.sentence.removesuffix('.')}")
 

@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agt_cli.commands import start
 from agt_cli.runs.inspect import inspect_table
-from agt_cli.runs.usual_learners import UsualScores
+from agt_cli.runs.usual_learners import ReferenceScores
 from agt_cli.start.questions import LINE_LETTERS, MAX_COLUMNS, questions
 
 from .conftest import Agt, Said
@@ -27,7 +27,7 @@ FILE = Path("conf", "dataset", "t.yaml")
 @pytest.fixture(autouse=True)
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: UsualScores({}, 0))
+    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: ReferenceScores({}, 0))
 
 
 def plain(path: Path, rows: int = 300, unlabelled: int = 0) -> pd.DataFrame:

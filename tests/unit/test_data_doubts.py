@@ -7,7 +7,7 @@ import pytest
 
 from agt.errors import DataError
 from agt_cli.runs.dataset_file import dataset_yaml
-from agt_cli.runs.doubts import SHOWN_GROUPS, Doubt, DoubtCode
+from agt_cli.runs.doubts import MAX_SHOWN_GROUPS, DataWarning, DataWarningCode
 from agt_cli.runs.inspect import inspect_table
 
 ROWS = 60
@@ -15,11 +15,11 @@ LABEL = ["no", "yes"] * (ROWS // 2)
 AGE = [18 + row % 42 for row in range(ROWS)]
 
 
-def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> list[Doubt]:
+def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> list[DataWarning]:
     rows = zip(*columns.values(), strict=True)
     lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    return list(inspect_table(tmp_path / "t.csv", **settings).doubts)
+    return list(inspect_table(tmp_path / "t.csv", **settings).warnings)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> li
 def test_what_may_be_a_mistake_is_said(
     tmp_path: Path,
     columns: dict[str, list[Any]],
-    code: DoubtCode,
+    code: DataWarningCode,
     column: str,
     values: tuple[str, ...],
 ) -> None:
@@ -71,7 +71,7 @@ def test_what_may_be_a_mistake_is_said(
     assert (doubt.code, doubt.column, doubt.values) == (code, column, values)
 
 
-@pytest.mark.parametrize(("pairs", "shown"), [(5, 5), (9, SHOWN_GROUPS)])
+@pytest.mark.parametrize(("pairs", "shown"), [(5, 5), (9, MAX_SHOWN_GROUPS)])
 def test_all_values_that_differ_only_in_capitals_are_in_one_doubt(
     tmp_path: Path, pairs: int, shown: int
 ) -> None:

@@ -28,8 +28,8 @@ from agt.store.yaml_text import parse_yaml
 from agt_cli.commands.data import target_question
 from agt_cli.composing import compose_command
 from agt_cli.report.record import to_yaml
-from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, dataset_yaml, from_data, proposal
-from agt_cli.runs.inspect import CODES, Inspection, inspect_table
+from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, dataset_yaml, describe_proposal, from_data
+from agt_cli.runs.inspect import CODES_REMARK, Inspection, inspect_table
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.start.questions import questions
 from agt_cli.start.remarks import left_out_remarks
@@ -102,7 +102,7 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert [c.name for c in inspection.left_out] == ["row", "note", "code", "same", "none"]
     assert all(c.remark for c in inspection.left_out)
     assert "seems to be a row number" in column(inspection, "row").remark
-    assert column(inspection, "grade").remark == CODES
+    assert column(inspection, "grade").remark == CODES_REMARK
 
 
 def test_a_word_among_numbers_is_named_with_its_row(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_list_that_may_be_numbers_says_so(tmp_path: Path) -> None:
     rooms, town = (column(inspection, name) for name in ("rooms", "town"))
     assert rooms.categorical == ("1", "2", "3", "many")
     assert re.search(r"'many'.*\b59\b", rooms.remark)
-    assert rooms.remark in proposal(rooms, inspection)
+    assert rooms.remark in describe_proposal(rooms, inspection)
     assert (town.categorical, town.remark) == (("a", "b", "c"), "")
 
 
@@ -213,14 +213,14 @@ def test_a_column_that_tells_the_answer_is_named(tmp_path: Path) -> None:
     inspection = look(
         tmp_path, {name: values.tolist() for name, values in columns.items()} | {"y": y.tolist()}
     )
-    tells = {c.name: c.tells for c in inspection.columns}
+    tells = {c.name: c.predicted_share for c in inspection.columns}
     assert (tells.pop("told"), tells.pop("late")) == (0.999, 1.0)
     assert not any(tells.values())
     assert "99.9 %" in dataset_yaml(inspection, "t")
     rare = {name: values.tolist() for name, values in columns.items()} | {
         "y": [1, *[0] * (rows - 1)]
     }
-    assert not any(c.tells for c in look(tmp_path, rare).columns)
+    assert not any(c.predicted_share for c in look(tmp_path, rare).columns)
 
 
 def test_dates_and_decimal_commas(tmp_path: Path) -> None:
@@ -392,9 +392,11 @@ def test_no_column_is_declared_permanent_that_counts_rows(tmp_path: Path, spread
         code=[str(row * spread % 100_003 + row % 2) for row in range(ROWS)], a=[1.5, 2.5, 3.5] * 20
     )
     inspection = look(tmp_path, columns, id="code")
-    node = parse_yaml(dataset_yaml(inspection, "t", unsaid=()).encode(), "t.yaml")
+    node = parse_yaml(dataset_yaml(inspection, "t", undeclared=()).encode(), "t.yaml")
     assert (node["id"], node.get("id_permanent", False)) == ("code", spread > 2)
-    assert (COUNTS_ROWS in proposal(column(inspection, "code"), inspection)) == (spread == 2)
+    assert (COUNTS_ROWS in describe_proposal(column(inspection, "code"), inspection)) == (
+        spread == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -914,7 +916,7 @@ def test_a_typing_error_does_not_stretch_the_proposed_range(tmp_path: Path) -> N
     seen = column(inspection, "age")
     assert seen.numeric == (10.0, 80.0)
     assert (seen.low, seen.high, seen.outside) == (20.0, 1e9, 1)
-    (doubt,) = [doubt for doubt in inspection.doubts if doubt.code == "outliers"]
+    (doubt,) = [doubt for doubt in inspection.warnings if doubt.code == "outliers"]
     assert (doubt.column, doubt.values, doubt.rows) == ("age", ("1000000000",), 1)
     assert "age" in from_data(inspection), "a range without outliers was still read off the data"
 
@@ -923,7 +925,7 @@ def test_a_date_that_stands_for_no_end_does_not_stretch_the_proposed_range(tmp_p
     days = [f"2020-{1 + row % 12:02}-{1 + row % 28:02}" for row in range(ROWS - 1)]
     seen = column(outlying(tmp_path, "until", [*days, "9999-12-31"]), "until")
     assert [seen.bound(end) for end in seen.numeric] == ["2019-01-01", "2021-01-01"]
-    assert seen.outlying_ends == ("9999-12-31",)
+    assert seen.outlying_values == ("9999-12-31",)
 
 
 def test_a_dropped_column_is_not_looked_at(tmp_path: Path) -> None:
@@ -933,7 +935,7 @@ def test_a_dropped_column_is_not_looked_at(tmp_path: Path) -> None:
     inspection = inspect_table(path, drop=["b"])
     assert [feature.name for feature in inspection.features] == ["a"]
     assert column(inspection, "b").kind == "dropped"
-    assert not inspection.doubts
+    assert not inspection.warnings
     assert "b" in dataset_yaml(inspection, "t").partition("# left out:")[2]
 
 
