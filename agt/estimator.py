@@ -204,7 +204,7 @@ class _Classifier(ClassifierMixin, _Estimator):
 # Dataclasses, because scikit-learn needs each parameter to be an attribute of the same name.
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Certified(_Estimator, FitSettings):
-    """What the certified estimators share: a model trained by ``agt.fit``.
+    """The base of the certified estimators, whose model is trained by ``agt.fit``.
 
     Attributes:
         model_: the trained ``agt.Fitted``.
@@ -486,7 +486,7 @@ class CertifiedRegressor(RegressorMixin, _Certified):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Private(_Estimator):
-    """What the private estimators share: one release of weights for each ``fit``.
+    """The base of the private estimators: each ``fit`` releases weights once.
 
     Attributes:
         released_: the released weights with the feature map (``agt.Portable``).

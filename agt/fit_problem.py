@@ -300,7 +300,7 @@ def _build_training(certificate: CertificateKind, given: dict[str, Any]) -> Trai
 
 
 def _choices_fact(is_declared: bool) -> Fact:
-    """Return the fact that all settings were chosen on public data, or that nobody declared it.
+    """Return the fact that all settings were chosen on public data, or that it was not declared.
 
     Args:
         is_declared: the user's ``Declared.settings``.

@@ -52,7 +52,7 @@ Drawn = TypeVar("Drawn")
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseTerms:
-    """How releases are judged, paid for and drawn; all of it is public.
+    """The public terms of a release: how it is judged, paid for and drawn.
 
     Attributes:
         conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
@@ -77,7 +77,7 @@ class ReleaseTerms:
     randomness: Randomness = field(default_factory=SystemRandomness)
 
     def conditions_of(self, model: Model | NumberVotes) -> Sequence[Condition]:
-        """Return the conditions to judge by: those of these terms, or else the model's own."""
+        """Return the conditions of these terms, or the model's own if the terms have none."""
         return model.conditions if self.conditions is None else self.conditions
 
 

@@ -259,7 +259,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return "given in the configuration"
 
     def _scaling_fact(self) -> Fact:
-        """Return the fact that the center is a public constant, or that nobody declared it."""
+        """Return the fact that the center is a public constant, or that it was not declared."""
         if self.center is None:
             return proved("nothing_subtracted")
         setting = "dataset.public_scaling"

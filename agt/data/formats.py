@@ -33,7 +33,7 @@ _THOUSANDS = {" ": _BLANKS, "'": "['\u2019]"}
 
 
 class CellFormat(Protocol):
-    """What reads the cells of one column.
+    """A format that reads the cells of one column as numbers.
 
     Attributes:
         takes_numbers: whether a value that is stored as a number is its own value; otherwise its
@@ -54,11 +54,11 @@ class CellFormat(Protocol):
 
     @property
     def expected(self) -> Message:
-        """What a cell must be, for messages."""
+        """A sentence for messages that says what a cell must be."""
 
 
 def reads(form: CellFormat, words: pa.Array) -> bool:
-    """Return whether each of these cells is in a format."""
+    """Return whether all of some cells are in a format."""
     with suppress(pa.ArrowInvalid):
         form.numbers(words)
         return True
@@ -104,7 +104,7 @@ def days(date: str) -> float:
 
 @schema
 class NumberFormat:
-    """How numbers are written in a column.
+    """The format of numbers in a column.
 
     Attributes:
         decimal: what stands before the decimals.
@@ -232,7 +232,7 @@ else:
 
 @dataclass(frozen=True)
 class DateFormat:
-    """How dates are written in a column; the number of a date is the days since 1970-01-01.
+    """The format of dates in a column; a date is read as the days since 1970-01-01.
 
     Days, months and hours may lack their leading zero where something stands between them. Of two
     digits for a year, 69 to 99 are 1969 to 1999, and 00 to 68 are 2000 to 2068 (POSIX).

@@ -448,12 +448,12 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @property
     def _label_format(self) -> CellFormat | None:
-        """How numeric labels are declared to be written; None: like the rest of the file."""
+        """The declared format of numeric labels; None: that of the rest of the file."""
         return None
 
     @property
     def _csv_format(self) -> CsvFormat | None:
-        """How a csv is cut into cells; None: this kind of file has no such setting."""
+        """The format of a csv; None: this kind of file has no such setting."""
         return getattr(self, "csv", None)
 
     @abstractmethod

@@ -31,7 +31,7 @@ from agt.store.yaml_text import parse_yaml
 
 @schema
 class Columns(ColumnsSettings):
-    """Which columns of a table are features, and the public constants that code them.
+    """The columns of a table that are features, and the public constants that code them.
 
     From Python::
 

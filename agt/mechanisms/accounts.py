@@ -108,7 +108,7 @@ class OtherLedger:
 
 @schema
 class LedgerState:
-    """What a ledger declares about its tables and files, as a claim states it.
+    """The declarations of a ledger about its tables and files, as a claim states them.
 
     Attributes:
         tables: the tables whose people share the budget, in the order in which they were admitted.

@@ -51,7 +51,7 @@ Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
 
 @keyword_schema
 class Claim:
-    """What may be said about the privacy of a release, as fields, and as sentences made from them.
+    """A statement about the privacy of a release, as fields, and as sentences made from them.
 
     A release has its claim: ``model.release(x, mechanism).claim``.
 

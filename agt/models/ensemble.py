@@ -107,7 +107,7 @@ class EnsembleModel(Model):
 
     @property
     def member_models(self) -> tuple[Model, ...]:
-        """The members' models."""
+        """The models of the ensemble's members."""
         return self.members
 
     def has_features_of(self, dataset: Dataset) -> bool:

@@ -39,7 +39,7 @@ class HeadBuilder(Protocol):
 
     @property
     def linear(self) -> bool:
-        """Whether it is known to be one linear layer, which closed-form certificates need."""
+        """Whether the head is known to be one linear layer, which closed-form certificates need."""
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -307,7 +307,7 @@ class CustomNetwork:
 
 
 def _misfit(network: nn.Sequential, record: torch.Tensor) -> str:
-    """Return which layer of a network does not take what it is given.
+    """Return the layer of a network that does not accept the output of the previous one.
 
     Args:
         network: a network that cannot be applied to the record.
