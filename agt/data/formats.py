@@ -58,7 +58,7 @@ class CellFormat(Protocol):
 
 
 def reads(form: CellFormat, words: pa.Array) -> bool:
-    """Return whether all of some cells are in a format."""
+    """Return whether a format can read all of some cells."""
     with suppress(pa.ArrowInvalid):
         form.numbers(words)
         return True
@@ -66,11 +66,15 @@ def reads(form: CellFormat, words: pa.Array) -> bool:
 
 
 def read_numbers(cells: pa.Array) -> pa.Array:
-    """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor
-    date.
+    """Return the numbers that text stands for, float64, null where the text is null.
+
+    A date in ISO 8601 becomes days since 1970-01-01. Each cell is read by itself.
+
+    Raises:
+        pa.ArrowInvalid: a cell is neither a number nor a date.
     """
     with suppress(pa.ArrowInvalid):
-        return cells.cast(pa.float64())  # of most columns: a date is no number, so there is none
+        return cells.cast(pa.float64())  # succeeds for most columns, which have no dates
     dates = pc.match_substring_regex(cells, ISO_DATE)
     numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
     if not pc.any(dates).as_py():
