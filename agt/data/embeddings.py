@@ -225,12 +225,12 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
     def _scale_into(
         self, features: np.ndarray, vectors: np.ndarray, center: np.ndarray | None
     ) -> np.ndarray:
-        """Write the features of some rows into ``features``, and return which rows are bad.
+        """Write the scaled vectors of some rows into ``features``, and return which rows fail.
 
         Args:
             features: [n, d] float32, which is overwritten.
             vectors: [n, d].
-            center: as in ``_scaled``.
+            center: float64 in the shape of one vector, or one number; None: nothing is subtracted.
 
         Returns:
             [n] bool, True for rows that overflow or divide by zero.

@@ -433,7 +433,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return self._format_of(self.label)
 
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
-        """Read the training records, and return what they are before they are coded.
+        """Read the training records, and return their content before it is coded.
 
         Returns:
             (numbers and words as ``_content`` returns them, labels [n], units [n]).
