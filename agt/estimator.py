@@ -232,7 +232,7 @@ class _Certified(_Estimator, FitSettings):
         X, y, columns = data
         settings = FitSettings.named(self.get_params(deep=False) | {"columns": columns})
         with _value_errors():
-            model = fit_with(settings, X, y, ids, units, public, numbers)
+            model = fit_with(settings, X, y, ids=ids, units=units, public=public, numbers=numbers)
         for doubt in doubts_of(model, X):
             warn_user(doubt, Doubtful)
         # validate_data has turned data frames into arrays, but recorded the names of columns.

@@ -91,7 +91,15 @@ class TrainingData:
         coding_facts = () if columns is None else columns.facts
         features = x if columns is None else columns(x)
         dataset, classes = dataset_from_arrays(
-            features, y, declared, ids, units, public, label_free_ids, coding_facts, numbers
+            features,
+            y,
+            declared,
+            ids=ids,
+            units=units,
+            public=public,
+            label_free=label_free_ids,
+            column_facts=coding_facts,
+            numbers=numbers,
         )
         return cls(dataset, classes, declared, columns)
 

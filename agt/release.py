@@ -445,10 +445,10 @@ class NumberRelease(Release[int]):
             conditions,
             settings.relation,
             mechanism,
-            terms.accounting,
-            terms.counting,
-            voting,
-            Output.NUMBER,
+            accounting=terms.accounting,
+            counting=terms.counting,
+            voting=voting,
+            output=Output.NUMBER,
             noisy=settings.noise is not None,
         )
         release_claim = replace(release_claim, answers=len(features) or None)

@@ -365,7 +365,9 @@ class FileRows:
             labels = class_indices(
                 words, target.classes, self.columns.path, self.columns.row, extensible=True
             )
-        return records(features, labels, self.ids, self.units, self.public, self.groups)
+        return records(
+            features, labels, self.ids, units=self.units, public=self.public, groups=self.groups
+        )
 
 
 @dataclass(frozen=True)
@@ -847,10 +849,10 @@ class LabelledFile(LabelledFileSettings, ABC):
             features,
             content,
             self._query_labels(columns, constants, len(features)),
-            id_column,
-            self.id_as_text,
-            _sum_over_blocks(self._outside(content, constants)),
-            self._query_groups(columns),
+            id=id_column,
+            id_as_text=self.id_as_text,
+            outside=_sum_over_blocks(self._outside(content, constants)),
+            groups=self._query_groups(columns),
         )
 
     def _query_id(self, names: Sequence[str]) -> str | None:

@@ -210,9 +210,9 @@ class Account:
             self.population,
             what_is_counted,
             self.entry,
-            allowance.eps,
-            allowance.delta,
-            unit,
+            eps=allowance.eps,
+            delta=allowance.delta,
+            unit=unit,
         )
         budget = sentences.budget(allowance.eps, allowance.delta)
         used_eps = eps_so_far(allowance, self.spent)

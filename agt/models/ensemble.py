@@ -452,9 +452,9 @@ def fit_members(
         problem.setup,
         dataset.train,
         problem.settings.ensemble,
-        report_member,
-        checkpoints,
-        indices,
+        on_done=report_member,
+        checkpoints=checkpoints,
+        indices=indices,
     )
 
 
