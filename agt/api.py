@@ -186,7 +186,7 @@ def fit(
     check_parameters("agt.fit", training, FIT_PARAMETERS)
     with naming_settings(FIT_ARGUMENTS):
         numbers = declared_numbers(target, range)
-        model = fit_with(settings, x, y, ids, units, public, numbers)
+        model = fit_with(settings, x, y, ids=ids, units=units, public=public, numbers=numbers)
         doubts = doubts_of(model, x)
     for doubt in doubts:
         warn_user(doubt, Doubtful)
@@ -218,7 +218,9 @@ def fit_with(
     """
     x = as_pandas(x)
     relation = validate(RelationConfig, settings.part("relation"), "relation")
-    data = TrainingData.from_arrays(x, y, settings, relation, ids, units, public, numbers)
+    data = TrainingData.from_arrays(
+        x, y, settings, relation, ids=ids, units=units, public=public, numbers=numbers
+    )
     if numbers is not None and settings.certificate is None:
         settings = replace(settings, certificate="votes")
     training = settings.given_training

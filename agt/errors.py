@@ -89,11 +89,11 @@ class Doubtful(UserWarning):
 
 
 class PrivacySumWarning(UserWarning):
-    """A second release about the same people, which no ledger counts: privacy losses add up."""
+    """The warning about a second release on the same people, which no ledger counts."""
 
 
 class PrivacySumError(AgtError):
-    """A second release about the same people was refused; nothing was drawn.
+    """The refusal of a second release about the same people; nothing was drawn.
 
     It is refused under ``agt.accounting("strict")`` and in a search over settings.
     """

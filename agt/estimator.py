@@ -221,7 +221,7 @@ class _Classifier(ClassifierMixin, _Estimator):
 # Dataclasses, because scikit-learn needs each parameter to be an attribute of the same name.
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Certified(_Estimator, FitSettings):
-    """What the certified estimators share: a model trained by ``agt.fit``.
+    """The base of the certified estimators, whose model is trained by ``agt.fit``.
 
     Attributes:
         model_: the trained ``agt.Fitted``.
@@ -249,7 +249,7 @@ class _Certified(_Estimator, FitSettings):
         X, y, columns = data
         settings = FitSettings.named(self.get_params(deep=False) | {"columns": columns})
         with _value_errors():
-            model = fit_with(settings, X, y, ids, units, public, numbers)
+            model = fit_with(settings, X, y, ids=ids, units=units, public=public, numbers=numbers)
         for doubt in doubts_of(model, X):
             warn_user(doubt, Doubtful)
         # validate_data has turned data frames into arrays, but recorded the names of columns.
@@ -503,7 +503,7 @@ class CertifiedRegressor(RegressorMixin, _Certified):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Private(_Estimator):
-    """What the private estimators share: one release of weights for each ``fit``.
+    """The base of the private estimators: each ``fit`` releases weights once.
 
     Attributes:
         released_: the released weights with the feature map (``agt.Portable``).

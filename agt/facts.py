@@ -25,7 +25,7 @@ Value = Union[bool, int, float, str, tuple[str, ...], "Fact", tuple["Fact", ...]
 
 
 class FactMessage(Message):
-    """What a fact says, by a template whose formats are those of agt/templates.py."""
+    """The sentence of a fact, from a template with the formats of agt/templates.py."""
 
     def fill(self, values: Mapping[str, Any], names: SettingNames) -> str:
         return fill(self.template, values, names)
@@ -106,7 +106,7 @@ class Fact:
 
     @property
     def in_words(self) -> bool:
-        """Whether an earlier version recorded it as text, which nothing checks."""
+        """Whether the fact is a text of an earlier version, which no code checks."""
         return self.code in (IN_WORDS, DECLARED_IN_WORDS)
 
     @property

@@ -94,7 +94,15 @@ class TrainingData:
         coding_facts = () if columns is None else columns.facts
         features = x if columns is None else columns(x)
         dataset, classes = dataset_from_arrays(
-            features, y, declared, ids, units, public, label_free_ids, coding_facts, numbers
+            features,
+            y,
+            declared,
+            ids=ids,
+            units=units,
+            public=public,
+            label_free=label_free_ids,
+            column_facts=coding_facts,
+            numbers=numbers,
         )
         return cls(dataset, classes, declared, columns)
 
@@ -321,7 +329,7 @@ def _build_training(certificate: CertificateKind, given: dict[str, Any]) -> Trai
 
 
 def _choices_fact(is_declared: bool) -> Fact:
-    """Return the fact that all settings were chosen on public data, or that nobody declared it.
+    """Return the fact that all settings were chosen on public data, or that it was not declared.
 
     Args:
         is_declared: the user's ``Declared.settings``.

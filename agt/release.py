@@ -52,7 +52,7 @@ Drawn = TypeVar("Drawn")
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseTerms:
-    """How releases are judged, paid for and drawn; all of it is public.
+    """The public terms of a release: how it is judged, paid for and drawn.
 
     Attributes:
         conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
@@ -77,7 +77,7 @@ class ReleaseTerms:
     randomness: Randomness = field(default_factory=SystemRandomness)
 
     def conditions_of(self, model: Model | NumberVotes) -> Sequence[Condition]:
-        """Return the conditions to judge by: those of these terms, or else the model's own."""
+        """Return the conditions of these terms, or the model's own if the terms have none."""
         return model.conditions if self.conditions is None else self.conditions
 
 
@@ -146,7 +146,7 @@ class Release(Generic[Drawn]):
         return self.terms.payer.account(self.reservation or Reservation(0))
 
     def reserve(self) -> Reservation:
-        """Pay for the release: reserve budget for what is requested, or for as much as is left.
+        """Reserve budget for the requested releases, or for as many as the budget still covers.
 
         The ledger is debited durably before this returns. ``draw`` may then be called.
 
@@ -326,7 +326,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         return claim_of_labels(self.claim, labels, self.terms.delta) if labels else self.claim
 
     def reserve(self) -> Reservation:
-        """Pay for the queries that were not answered before, or for as many as the budget holds.
+        """Reserve budget for the queries without an earlier answer, or for as many as it covers.
 
         If the budget is used up but some queries were answered before, nothing is reserved, and
         those answers can still be repeated.
@@ -347,18 +347,18 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             return self.reservation
 
     def reserve_all(self) -> Reservation:
-        """Pay for all queries that were not answered before, or for none of them.
+        """Reserve budget for all queries without an earlier answer, or for none of them.
 
         Raises:
             Exhausted: the budget does not suffice for all of them; nothing was paid.
             RuntimeError: the release was reserved before.
         """
-        held = None  # no limit
+        covered = None  # no limit
         if self.requested:
-            held = self.terms.payer.remaining(self.claim.guarantee, self.requested)
-        if held is not None and held < self.requested:
+            covered = self.terms.payer.remaining(self.claim.guarantee, self.requested)
+        if covered is not None and covered < self.requested:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} covers only {held} of the "
+                f"the budget of {self.terms.payer.name} covers only {covered} of the "
                 f"{self.requested} requested labels (each label would be {self.claim.guarantee}), "
                 "so nothing was released: request fewer labels"
             )
@@ -445,10 +445,10 @@ class NumberRelease(Release[int]):
             conditions,
             settings.relation,
             mechanism,
-            terms.accounting,
-            terms.counting,
-            voting,
-            Output.NUMBER,
+            accounting=terms.accounting,
+            counting=terms.counting,
+            voting=voting,
+            output=Output.NUMBER,
             noisy=settings.noise is not None,
         )
         release_claim = replace(release_claim, answers=len(features) or None)

@@ -30,7 +30,7 @@ Mu = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
 
 @dataclass(frozen=True)
 class MechanismFacts:
-    """What one of agt's own mechanisms is, as its class says.
+    """The properties of one of agt's own mechanisms, as its class has them.
 
     Attributes:
         name: its name in settings.

@@ -512,7 +512,7 @@ REMOVED_MAPS = {"fourier": "landmarks", "crosses": "dataset.crosses of a table"}
 
 @schema
 class ComputeConfig:
-    """What changes speed and memory alone, never a certificate's validity.
+    """Settings that change speed and memory alone, never a certificate's validity.
 
     Attributes:
         device: cpu or cuda.

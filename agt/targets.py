@@ -104,7 +104,7 @@ def is_in_present_folder(module: str) -> bool:
 
 @contextmanager
 def trusting(names: Iterable[str]) -> Iterator[None]:
-    """Let ``imported`` take these names as well, beside agt's own, until the end of the block.
+    """Let ``imported`` accept these names, in addition to agt's own, until the end of the block.
 
     Names that an outer block trusted are not trusted within.
 

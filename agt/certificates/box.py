@@ -31,7 +31,7 @@ MIN_QUERIES_BESIDE_SEVERAL_KS = 256  # where fewer would fit, fewer ks are bound
 
 @dataclass(frozen=True, repr=False)
 class Certificates:
-    """What is proved about each query's label, for the owner of the training data only.
+    """The proved stability of each query's label, for the owner of the training data only.
 
     ``model.certify(x).certificates`` is one.
 

@@ -40,7 +40,7 @@ class CertificateConfig:
 
 @schema
 class BoxConfig(CertificateConfig):
-    """Settings of ``certificate=box``: it has none beside its name."""
+    """Settings of ``certificate=box``, which has no setting except its name."""
 
     name: Literal["box"] = "box"
     takes_hidden_layers: ClassVar[bool] = True

@@ -143,8 +143,8 @@ class ClosedFormCertificates(Certificates):
             prediction,
             certified_at_zero,
             distance,
-            all_edits_to_win,
-            np.concatenate(logits) if logits else None,
+            edits_to_win=all_edits_to_win,
+            logits=np.concatenate(logits) if logits else None,
         )
 
     @classmethod
@@ -233,8 +233,8 @@ def certify_linear(
         prediction,
         certified_at_zero,
         distance,
-        edits_to_win,
-        logits if with_logits else None,
+        edits_to_win=edits_to_win,
+        logits=logits if with_logits else None,
     )
 
 

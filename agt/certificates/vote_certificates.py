@@ -82,7 +82,7 @@ class VoteCertificates(ClosedFormCertificates):
         return self.steps
 
     def with_margins(self, by_distance: Vote, by_steps: Vote) -> "VoteCertificates":
-        """Return the certificates of the same members where they vote by their margins.
+        """Return the certificates of the same members when they vote by their margins.
 
         The attributes about the members' labels (``members``, ``plurality``, ``tally``) stay.
 

@@ -211,7 +211,7 @@ def selected(features: np.ndarray, rows: np.ndarray | range) -> np.ndarray:
 
 
 def _selected_by_piece(features: np.ndarray, rows: np.ndarray | range) -> Iterator[np.ndarray]:
-    """Yield the selected rows of each of the ``pieces`` of [n, ...].
+    """Yield the selected rows of an array [n, ...], for each of its ``pieces`` in turn.
 
     Args:
         features: an array or ``Blocks``.

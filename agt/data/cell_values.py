@@ -73,7 +73,7 @@ def to_text(column: pa.Array) -> pa.Array:
 
 
 def missing_word(word: str | None) -> bool:
-    """Return whether text stands for a missing value: None, blank, or one of the ``NULLS``."""
+    """Return whether text means a missing value: None, blank, or one of the ``NULLS``."""
     return word is None or word.strip() in NULLS
 
 

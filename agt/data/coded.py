@@ -76,7 +76,7 @@ class LookupGroup:
 
 @dataclass(frozen=True)
 class RowLookup:
-    """How a row of codes becomes a row of features.
+    """The look-ups that turn a row of codes into a row of features.
 
     Attributes:
         lookups: their features make up a row, one after another in this order; at least one
@@ -97,7 +97,7 @@ class RowLookup:
 
     @cached_property
     def groups(self) -> tuple[LookupGroup, ...]:
-        """The same look-ups in a few large steps instead of many small ones."""
+        """The look-ups, grouped so that features are looked up in a few large steps."""
         groups = []
         start = 0
         for width, neighbours in groupby(self.lookups, lambda lookup: lookup.levels.shape[1]):
@@ -193,7 +193,7 @@ def _as_bytes(rows: np.ndarray) -> pa.Array:
 
 
 class CodedFeatures(NDArrayOperatorsMixin):
-    """What models take for an array [n, width] of features, each row held as a few codes.
+    """Features [n, width] that behave like an array, but store each row as a few codes.
 
     A slice, mask or array of row numbers gives coded features again. Everything else is done with
     the array that ``np.asarray`` looks up: operators, functions of NumPy and methods of arrays. A

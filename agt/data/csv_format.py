@@ -36,7 +36,7 @@ _TRUNCATION_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 @schema
 class CsvFormat(CsvSettings):
-    """How a text file is cut into cells, and how its numbers are written.
+    """The format of a text file: its cells, and its numbers.
 
     The second is for columns that have no format of their own. The fields are those of
     ``CsvSettings``.
@@ -59,7 +59,7 @@ class CsvFormat(CsvSettings):
 
     @property
     def expected(self) -> Message:
-        """What a cell must be to be read as a number, for messages."""
+        """The end of a message that says how a number must be written."""
         if self.decimal == ",":
             return Message(
                 "expected a number with a decimal comma, such as 1.234,5 (because "

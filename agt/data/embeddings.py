@@ -225,12 +225,12 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
     def _scale_into(
         self, features: np.ndarray, vectors: np.ndarray, center: np.ndarray | None
     ) -> np.ndarray:
-        """Write the features of some rows into ``features``, and return which rows are bad.
+        """Write the scaled vectors of some rows into ``features``, and return which rows fail.
 
         Args:
             features: [n, d] float32, which is overwritten.
             vectors: [n, d].
-            center: as in ``_scaled``.
+            center: float64 in the shape of one vector, or one number; None: nothing is subtracted.
 
         Returns:
             [n] bool, True for rows that overflow or divide by zero.
@@ -259,7 +259,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return "given in the configuration"
 
     def _scaling_fact(self) -> Fact:
-        """Return the fact that the center is a public constant, or that nobody declared it."""
+        """Return the fact that the center is a public constant, or that it was not declared."""
         if self.center is None:
             return proved("nothing_subtracted")
         setting = "dataset.public_scaling"

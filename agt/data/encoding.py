@@ -180,7 +180,7 @@ class Encoding:
 
     @cached_property
     def lookup(self) -> RowLookup | None:
-        """The features that each code of each column stands for.
+        """The look-up of features by code, for each column.
 
         A column's code is its slot, or the last code where the value is missing. None if codes
         cannot represent the features: a column has too many slots or is scaled, or pairs are

@@ -231,7 +231,7 @@ class MeasurementNote:
 
 @schema
 class ColumnsSettings:
-    """Which columns of a table are features, and the public constants that code them.
+    """Settings of the columns of a table: its features, and the public constants that code them.
 
     Attributes:
         numeric: column -> public [low, high]; or more numbers, the public edges of bins in
@@ -340,7 +340,7 @@ class ColumnsSettings:
 
     @property
     def _markers(self) -> tuple[str, ...]:
-        """The texts that stand for a missing value, beside an empty cell, NA and the like."""
+        """The texts that mean a missing value, in addition to an empty cell, NA and the like."""
         return tuple(map(str, self.missing_values))
 
 

@@ -330,7 +330,7 @@ def _seek_content(file: BinaryIO, member: zipfile.ZipInfo) -> None:
 
 
 def _map_npy_at(path: Path, file: BinaryIO) -> np.ndarray | None:
-    """Return the array whose npy header begins where an open file stands, memory-mapped.
+    """Return the memory-mapped array whose npy header is at the position of an open file.
 
     Args:
         path: the file.

@@ -35,7 +35,7 @@ _THOUSANDS = {" ": _BLANKS, "'": "['\u2019]"}
 
 
 class CellFormat(Protocol):
-    """What reads the cells of one column.
+    """A format that reads the cells of one column as numbers.
 
     Attributes:
         takes_numbers: whether a value that is stored as a number is its own value; otherwise its
@@ -56,11 +56,11 @@ class CellFormat(Protocol):
 
     @property
     def expected(self) -> Message:
-        """What a cell must be, for messages."""
+        """A sentence for messages that says what a cell must be."""
 
 
 def reads(form: CellFormat, words: pa.Array) -> bool:
-    """Return whether each of these cells is in a format."""
+    """Return whether a format can read all of some cells."""
     with suppress(pa.ArrowInvalid):
         form.numbers(words)
         return True
@@ -68,11 +68,15 @@ def reads(form: CellFormat, words: pa.Array) -> bool:
 
 
 def read_numbers(cells: pa.Array) -> pa.Array:
-    """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor
-    date.
+    """Return the numbers that text stands for, float64, null where the text is null.
+
+    A date in ISO 8601 becomes days since 1970-01-01. Each cell is read by itself.
+
+    Raises:
+        pa.ArrowInvalid: a cell is neither a number nor a date.
     """
     with suppress(pa.ArrowInvalid):
-        return cells.cast(pa.float64())  # of most columns: a date is no number, so there is none
+        return cells.cast(pa.float64())  # succeeds for most columns, which have no dates
     dates = pc.match_substring_regex(cells, ISO_DATE)
     numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
     if not pc.any(dates).as_py():
@@ -111,7 +115,7 @@ def days(date: str) -> float:
 
 @schema
 class NumberFormat:
-    """How numbers are written in a column.
+    """The format of numbers in a column.
 
     Attributes:
         decimal: what stands before the decimals.
@@ -239,7 +243,7 @@ else:
 
 @dataclass(frozen=True)
 class DateFormat:
-    """How dates are written in a column; the number of a date is the days since 1970-01-01.
+    """The format of dates in a column; a date is read as the days since 1970-01-01.
 
     Days, months and hours may lack their leading zero where something stands between them. Of two
     digits for a year, 69 to 99 are 1969 to 1999, and 00 to 68 are 2000 to 2068 (POSIX).

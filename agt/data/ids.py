@@ -32,7 +32,7 @@ _NUMBERED = re.compile(r"(|.*\D)(\d{1,18})((?:\.0*)?\D*)", re.DOTALL)
 
 _DIGITS = "^[0-9]{1,18}$"
 
-_ROWS_A_NUMBER = 10
+_ROWS_A_NUMBER = 10  # row numbers fill more than a tenth of their range
 
 
 def content_ids(
@@ -354,31 +354,33 @@ def _rough_hash(names: np.ndarray) -> np.ndarray:
 
 
 def counts_rows(names: np.ndarray) -> bool:
-    """Return whether names look like row numbers: whole numbers that fill a tenth of their range or
-    more, in any order.
+    """Return whether names look like row numbers, which change when records are removed.
 
-    Row numbers are given anew where a record goes, and the index of a table that was shuffled, cut
-    or sampled is one too. Numbers may stand between the same text (p7, p9, p8), be written as 0017
-    or 17.0, and go in steps (30, 10, 20). What more than half of the distinct names are decides, so
-    that a few odd ones change nothing; a single name does not count.
+    Names look so if more than half of the distinct ones are numbers, in any order, that fill more
+    than a tenth of their range. The index of a table that was shuffled, cut or sampled is found,
+    too. Numbers may be inside of a common text (p7, p9, p8), be written as 0017 or 17.0, and have a
+    common step (30, 10, 20). A few other names make no difference.
 
     Args:
-        names: [n] str, in any order; they may repeat.
+        names: [n] str, in any order; they may repeat. A single name does not look so.
     """
-    different = pc.unique(pa.array(names, pa.string()))
-    only_digits = pc.match_substring_regex(different, _DIGITS)
-    numbers = defaultdict[tuple[str, str], set[int]](set)
-    with_text = different.filter(pc.invert(only_digits)).to_pylist()
+    distinct_names = pc.unique(pa.array(names, pa.string()))
+    only_digits = pc.match_substring_regex(distinct_names, _DIGITS)
+    # The numbers inside of each text around them, as (text before, text after) -> numbers.
+    numbers_in_text = defaultdict[tuple[str, str], set[int]](set)
+    with_text = distinct_names.filter(pc.invert(only_digits)).to_pylist()
     for match in filter(None, map(_NUMBERED.fullmatch, with_text)):
-        numbers[match[1], match[3]].add(int(match[2]))
+        numbers_in_text[match[1], match[3]].add(int(match[2]))
     # Names of digits alone, of which there may be millions, are not read one by one.
-    plain = different.filter(only_digits).cast(pa.int64()).to_numpy()
-    other_digits = np.array([*numbers.pop(("", ""), ())], dtype=np.int64)  # such as Arabic ones
+    plain = distinct_names.filter(only_digits).cast(pa.int64()).to_numpy()
+    # Digits of other scripts, such as Arabic, are plain numbers, too.
+    other_digits = np.array([*numbers_in_text.pop(("", ""), ())], dtype=np.int64)
     groups = [distinct(np.concatenate([plain, other_digits]))]
-    groups += [np.array([*group]) for group in numbers.values()]
+    groups += [np.array([*group]) for group in numbers_in_text.values()]
     largest = max(groups, key=len)
-    if 2 * len(largest) <= len(different):
+    if 2 * len(largest) <= len(distinct_names):
         return False
     low = int(largest.min())
     step = int(np.gcd.reduce(largest - low))
-    return int(largest.max()) - low < _ROWS_A_NUMBER * step * len(largest)
+    span = int(largest.max()) - low
+    return span < _ROWS_A_NUMBER * step * len(largest)

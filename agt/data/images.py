@@ -262,7 +262,7 @@ class MedMnist(MedMnistSettings):
 
     @cached_property
     def _info(self) -> Mapping[str, Any] | None:
-        """What the package medmnist says about this data set; None if it is not installed.
+        """The metadata of this data set in the package medmnist; None if it is not installed.
 
         Raises:
             ConfigError: there is no such data set.

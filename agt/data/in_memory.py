@@ -397,7 +397,7 @@ def check_names(name: str, values: object, count: int) -> np.ndarray:
 
 
 def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
-    """Return the fact that names stay the same for good, or that nobody declared it.
+    """Return the fact that names are permanent, or that this was not declared.
 
     Args:
         name: the argument, "ids" or "units".
@@ -411,7 +411,7 @@ def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
 
 
 def _features_fact(is_declared: bool) -> Fact:
-    """Return the fact that rows were made from one record each, or that nobody declared it."""
+    """Return the fact that rows were made from one record each, or that it was not declared."""
     if is_declared:
         return declared("rows_made_alone", setting="declared.features=True")
     return not_held("features_undeclared", setting="declared.features=True")

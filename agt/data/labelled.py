@@ -375,7 +375,9 @@ class FileRows:
             labels = class_indices(
                 words, target.classes, self.columns.path, self.columns.row, extensible=True
             )
-        return records(features, labels, self.ids, self.units, self.public, self.groups)
+        return records(
+            features, labels, self.ids, units=self.units, public=self.public, groups=self.groups
+        )
 
 
 @dataclass(frozen=True)
@@ -460,7 +462,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @property
     def _label_format(self) -> CellFormat | None:
-        """How numeric labels are declared to be written; None: like the rest of the file."""
+        """The declared format of numeric labels; None: that of the rest of the file."""
         return None
 
     @property
@@ -474,7 +476,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @property
     def _csv_format(self) -> CsvFormat | None:
-        """How a csv is cut into cells; None: this kind of file has no such setting."""
+        """The format of a csv; None: this kind of file has no such setting."""
         return getattr(self, "csv", None)
 
     @abstractmethod
@@ -869,10 +871,10 @@ class LabelledFile(LabelledFileSettings, ABC):
             features,
             content,
             self._query_labels(columns, constants, len(features)),
-            id_column,
-            self.id_as_text,
-            _sum_over_blocks(self._outside(columns, content, constants)),
-            self._query_groups(columns),
+            id=id_column,
+            id_as_text=self.id_as_text,
+            outside=_sum_over_blocks(self._outside(columns, content, constants)),
+            groups=self._query_groups(columns),
         )
 
     def _query_id(self, names: Sequence[str]) -> str | None:

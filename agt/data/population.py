@@ -1,18 +1,20 @@
-"""Whether queries are of the population that a model was trained for: values outside the
-declared ranges and lists.
+"""Whether queries fit the declared ranges and lists of the training data.
+
+Queries with many values outside of them may come from another population, for which the model was
+not trained.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 FEW_VALUES = 20
-"""Fewer values of a column of queries than this show little: only those far outside count."""
+"""Of fewer values of a column, only those far outside count, because so few show little."""
 
 MIN_UNLISTED = 2
-"""Of few words, as many in no list are a sign; one of them counts as other."""
+"""A single word that is not listed counts as "other", as was declared, and is no mismatch."""
 
 MAX_RATE_OUTSIDE = 0.2
-"""A column of queries with more values outside looks like another population's."""
+"""A column of queries is a mismatch if a larger share of its values is outside."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,10 @@ class Outside:
     Attributes:
         column: its name.
         count, total: how many of how many values; 0 of 0: the column has none.
-        declared: the range or list, in words.
-        seen: what was met, in words.
-        far: how many of them are in no list, or farther from the range than it is wide.
-        is_list: whether a list was declared, in which no further word has to be.
+        declared: the range or list, as text.
+        seen: the values of the column, as text: their range, or examples of unlisted words.
+        far: how many of them are not listed, or farther from the range than it is wide.
+        is_list: whether a list was declared.
     """
 
     column: str
@@ -38,38 +40,39 @@ class Outside:
 
     @property
     def rate(self) -> float:
-        """The share of values outside; 1 where there are none at all."""
+        """The share of values outside; 1 if the column has no values."""
         return self.count / self.total if self.total else 1.0
 
 
 def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]:
-    """Why queries look like another population's than was declared, in words; empty: they do not.
+    """Return sentences on columns that look like another population's; empty: none does.
 
-    More than a fifth of a column's values lie outside its range or list. Of fewer than 20 values
-    only those count that are in no list, or farther from the range than it is wide, because one of
-    them may well be a little outside; so a single query can be judged. A word in no list counts as
-    "other", as was declared, so a single one of a column is no sign, unless more than half of all
-    words of the queries are in no list. It depends on the queries and the declared constants alone.
+    A column is a mismatch if more than a fifth of its values are outside its range or list. Of
+    fewer than 20 values, only those count that are not listed, or that are farther from the range
+    than it is wide, because a single value may well be a little outside; so even one query can be
+    judged. A single unlisted word of a column is no mismatch, because it counts as "other", unless
+    more than half of all words of the queries are unlisted. The result depends on the queries and
+    the declared constants alone.
 
     Args:
-        outside: of each column.
-        queries: how many there are.
+        outside: the values outside, for each column.
+        queries: how many queries there are.
     """
-    parts = list(outside)
-    lists = [part for part in parts if part.is_list]
-    unlisted = sum(part.count for part in lists)
-    words = sum(part.total for part in lists)
+    columns = list(outside)
+    lists = [column for column in columns if column.is_list]
+    unlisted = sum(column.count for column in lists)
+    words = sum(column.total for column in lists)
     mostly_unlisted = unlisted >= MIN_UNLISTED and 2 * unlisted > words
     mismatches = []
-    for part in parts:
-        counted = part.count if part.total >= FEW_VALUES else part.far
-        if part.is_list and counted < MIN_UNLISTED and not mostly_unlisted:
+    for column in columns:
+        counted = column.count if column.total >= FEW_VALUES else column.far
+        if column.is_list and counted < MIN_UNLISTED and not mostly_unlisted:
             counted = 0
-        empty = not part.total and queries >= FEW_VALUES
-        if empty or counted > MAX_RATE_OUTSIDE * part.total:
-            values = f"{counted:,} of {part.total:,} values of column '{part.column}'"
+        is_empty = not column.total and queries >= FEW_VALUES
+        if is_empty or counted > MAX_RATE_OUTSIDE * column.total:
+            values = f"{counted:,} of {column.total:,} values of column '{column.column}'"
             mismatches.append(
-                f"{values} lie outside {part.declared}, so these queries may come from "
+                f"{values} lie outside {column.declared}, so these queries may come from "
                 "another population than the training records"
             )
     return mismatches

@@ -31,7 +31,7 @@ from agt.store.yaml_text import parse_yaml
 
 @schema
 class Columns(ColumnsSettings):
-    """Which columns of a table are features, and the public constants that code them.
+    """The columns of a table that are features, and the public constants that code them.
 
     From Python::
 
@@ -459,7 +459,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return columns.only_rows(np.array([not missing_word(word) for word in words], dtype=bool))
 
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
-        """Read the training records, and return what they are before they are coded.
+        """Read the training records, and return their content before it is coded.
 
         Returns:
             (numbers and words as ``_content`` returns them, labels [n], units [n]).

@@ -18,7 +18,7 @@ from agt.messages import Message
 
 
 class Target(ABC):
-    """What the labels of a dataset are.
+    """The kind of labels of a dataset: classes, or numbers in a public range.
 
     Attributes:
         unlabelled: the label of a query without a label.

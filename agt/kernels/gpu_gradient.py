@@ -43,7 +43,7 @@ def gradient_bounds(  # type: ignore[no-untyped-def]
     gradient_lower, gradient_upper, inputs_lower, inputs_upper, j, i, sign,
     INPUT_KIND: tl.constexpr,
 ):  # fmt: skip
-    """Return bounds on one record's gradient, each as whole quanta plus the bits of ``MAGIC``.
+    """Return bounds on one record's gradient, each in integer quanta plus the bits of ``MAGIC``.
 
     The gradient in the weight from input i to output j is output_gradient[j] * inputs[i].
 

@@ -108,7 +108,7 @@ class OtherLedger:
 
 @schema
 class LedgerState:
-    """What a ledger declares about its tables and files, as a claim states it.
+    """The declarations of a ledger about its tables and files, as a claim states them.
 
     Attributes:
         tables: the tables whose people share the budget, in the order in which they were admitted.
@@ -214,9 +214,9 @@ class Account:
             self.population,
             what_is_counted,
             self.entry,
-            allowance.eps,
-            allowance.delta,
-            unit,
+            eps=allowance.eps,
+            delta=allowance.delta,
+            unit=unit,
         )
         budget = sentences.budget(allowance.eps, allowance.delta)
         used_eps = eps_so_far(allowance, self.spent)

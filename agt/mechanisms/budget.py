@@ -39,7 +39,7 @@ def _amount_as_text(amount: Decimal) -> str | None:
 
 
 def _read_amount(value: object) -> Decimal:
-    """Return the decimal that a file stores as text; None stands for infinity.
+    """Return the decimal that a file stores as text; None means infinity.
 
     Args:
         value: text such as "0.25" or "1E-7", None, or a Decimal, which is returned as it is.
@@ -103,7 +103,7 @@ class Lot:
 
     @property
     def cost(self) -> "Cost":
-        """What the releases of the group cost together: sums of their budgets, rounded up.
+        """The total cost of the group's releases: sums of their budgets, rounded up.
 
         For n releases:
 
@@ -129,7 +129,7 @@ class Lot:
 
 @dataclass(frozen=True)
 class Cost:
-    """What several lots (groups of releases, each charged at once) cost together, as three sums.
+    """The total cost of several lots (groups of releases, each charged at once), as three sums.
 
     An (eps, delta)-DP release can be simulated by an eps-DP one that reveals the data with
     probability delta. That event is called a leak. Gaussian noise has no leaks.

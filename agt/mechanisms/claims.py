@@ -51,7 +51,7 @@ Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
 
 @keyword_schema
 class Claim:
-    """What may be said about the privacy of a release, as fields, and as sentences made from them.
+    """A statement about the privacy of a release, as fields, and as sentences made from them.
 
     A release has its claim: ``model.release(x, mechanism).claim``.
 
@@ -367,7 +367,9 @@ def read_claim(content: bytes) -> Claim:
             NaN, infinite or out of range; or a total or curve claims more privacy than the
             guarantee proves.
     """
-    claim: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
+    claim: Claim = read_document(
+        Claim, content, VERSION, name="a claim", key="claim", of_earlier=_current_form
+    )
     if not claim.words:
         raise ConfigError(
             "the claim's entry 'words' is empty, but must contain the sentences of the claim"

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Output(StrEnum):
-    """What a release publishes: labels, one number, weights, or constants, as files name it."""
+    """The kind of output that a release publishes, by the name that files have for it."""
 
     LABELS = "labels"
     NUMBER = "a number"

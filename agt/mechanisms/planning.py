@@ -88,7 +88,7 @@ class Budget:
 
 
 class Evidence(ABC):
-    """What mechanisms read of queries whose true labels are known, and how answers are scored.
+    """The evidence of queries whose true labels are known, and the scoring of their answers.
 
     All of it is private.
 
@@ -165,7 +165,7 @@ class Evidence(ABC):
 
 @dataclass(frozen=True)
 class QueryEvidence(Evidence):
-    """What mechanisms read of queries whose true classes are known; all of it is private.
+    """The evidence of queries whose true classes are known; all of it is private.
 
     Attributes:
         labels: [n] the true labels.
@@ -308,7 +308,7 @@ class QueryEvidence(Evidence):
 
 @dataclass(frozen=True)
 class NumberEvidence(Evidence):
-    """What mechanisms read of queries whose true numbers are known; all of it is private.
+    """The evidence of queries whose true numbers are known; all of it is private.
 
     Attributes:
         model: the ensemble that answers.

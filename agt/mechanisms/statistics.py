@@ -561,7 +561,12 @@ class NoisyStatistics(GaussianWeights):
         if head.problem.dataset.target.numeric is None:
             link = partial(released_sums.link_slope, noises)
         return ReleasedWeights(
-            on_lattice, self.guarantee, self.noise(head), source.simulated, self.name, link
+            on_lattice,
+            self.guarantee,
+            self.noise(head),
+            simulated=source.simulated,
+            mechanism=self.name,
+            link=link,
         )
 
     @classmethod

@@ -79,7 +79,7 @@ class ReleasedWeights:
 
 @dataclass(frozen=True)
 class AccuracyMethod:
-    """How the expected accuracy of released weights is computed.
+    """The method by which the expected accuracy of released weights is computed.
 
     Attributes:
         name: ``exact``; ``first order``: to first order in the noise; ``simulated``: the mean over

@@ -69,7 +69,7 @@ def sign_test(first_is_right: np.ndarray, second_is_right: np.ndarray) -> float:
 
 
 def is_nearly_constant(prediction: np.ndarray, labels: np.ndarray | None) -> bool:
-    """Return whether (nearly) all answers are the same class, and hardly more useful for the rest.
+    """Return whether (nearly) all answers are the same class, and the others are of little use.
 
     | answers                                                     | result |
     |-------------------------------------------------------------|--------|
@@ -152,7 +152,7 @@ def one_sided_warning(features: np.ndarray) -> Message | None:
 
 
 def constant_answer_remedy(settings: "Settings", *, is_one_sided: bool) -> Message:
-    """Return what to change where a model gives (nearly) the same answer to every query.
+    """Return the remedy for a model that gives (nearly) the same answer to every query.
 
     Args:
         settings: of the training.
@@ -176,7 +176,7 @@ def constant_answer_remedy(settings: "Settings", *, is_one_sided: bool) -> Messa
 
 
 def _caution_remedy(caution: float) -> Message:
-    """Return what a smaller ``training.caution`` may change, and what it costs.
+    """Return the advice to try a smaller ``training.caution``, with the price of it.
 
     It is not said again of a model that was trained with a smaller one already.
 

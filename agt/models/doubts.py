@@ -18,7 +18,7 @@ LARGE_FEATURE = 20.0
 
 @dataclass(frozen=True)
 class CertifiedCounts:
-    """How many of a model's answers are certified at k = 0, and beyond.
+    """The numbers of a model's answers that are certified at k = 0 and at larger k.
 
     The counts depend on private records, so they are for the data owner only.
 

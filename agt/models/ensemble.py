@@ -107,7 +107,7 @@ class EnsembleModel(Model):
 
     @property
     def member_models(self) -> tuple[Model, ...]:
-        """The members' models."""
+        """The models of the ensemble's members."""
         return self.members
 
     def has_features_of(self, dataset: Dataset) -> bool:
@@ -452,9 +452,9 @@ def fit_members(
         problem.setup,
         dataset.train,
         problem.settings.ensemble,
-        report_member,
-        checkpoints,
-        indices,
+        on_done=report_member,
+        checkpoints=checkpoints,
+        indices=indices,
     )
 
 

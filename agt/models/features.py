@@ -477,7 +477,7 @@ class FeatureMap:
 
     @property
     def only_normalises(self) -> bool:
-        """Whether phi(x) is only the record x scaled to a length, and the bias."""
+        """Whether the map only scales a record x to a length, and appends the bias."""
         return self.config.map == "none" and not self.config.whiten
 
     @property

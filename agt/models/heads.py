@@ -40,7 +40,7 @@ class HeadBuilder(Protocol):
 
     @property
     def linear(self) -> bool:
-        """Whether it is known to be one linear layer, which closed-form certificates need."""
+        """Whether the head is known to be one linear layer, which closed-form certificates need."""
 
     @property
     def facts(self) -> tuple[Fact, ...]:

@@ -52,7 +52,7 @@ class RemovableWeights:
 
 @dataclass(frozen=True)
 class Model(ABC):
-    """What every trained model offers, whichever kind of certificate it was trained for.
+    """The interface of trained models, for every kind of certificate.
 
     Labels are indices of classes, 0 to C - 1. Queries and records are arrays [n, ...] on the scale
     of the features in the problem's dataset. The stable distance of a query is the largest number
@@ -77,7 +77,7 @@ class Model(ABC):
 
     @property
     def members_per_edit(self) -> int:
-        """How many members of an ensemble one edit of the data can change.
+        """The number of members of an ensemble that one edit of the data can change.
 
         It is 2 if an edit replaces a record, because the old and the new one may be in two shards.
         """
@@ -104,7 +104,7 @@ class Model(ABC):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What a report says about removing records later; empty, the default: nothing."""
+        """Sentences for a report on removing records later; empty by default."""
         return ()
 
     @property

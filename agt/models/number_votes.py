@@ -25,7 +25,7 @@ from agt.training.loop import OnProgress, row_reporter
 
 @dataclass(frozen=True)
 class ToleranceDistances:
-    """How many edits of the training data leave each answer within a tolerance; for the owner.
+    """The number of edits that leave each answer within a tolerance; for the data owner only.
 
     It is no stable distance: between neighbours it can change by more than 1, because the answer
     that the tolerance is measured from moves as well. So no mechanism takes it, and it must not be
@@ -154,7 +154,7 @@ class NumberVotes(Votes):
 
     @property
     def number_votes(self) -> "NumberVotes":
-        """The model itself."""
+        """This model, because its answers are numbers."""
         return self
 
     @property

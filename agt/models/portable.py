@@ -193,7 +193,7 @@ class Portable:
 
     @property
     def answers(self) -> str:
-        """What answers are, in a few words, such as "3 classes"."""
+        """The kind of answers in a few words, such as "3 classes"."""
         numbers = self.target.numeric
         if numbers is None:
             return f"{len(self.classes)} classes"

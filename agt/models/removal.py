@@ -271,7 +271,7 @@ class RemovalModel(LinearModel):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What a report says about removing records later, one sentence each, a summary first.
+        """Sentences for a report on removing records later, a summary first.
 
         What is said depends on where the noise is: none, in the loss, or on the weights.
         """

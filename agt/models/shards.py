@@ -22,7 +22,7 @@ SHARDS = "shards.json"
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What one member of an ensemble was trained on, and in which environment.
+    """The data and the environment that one member of an ensemble was trained with.
 
     Attributes:
         digest: a hash of the member's training records (``agt.data.records.fingerprint``).

@@ -636,7 +636,7 @@ class FlipModel(VotesModel):
 
     @property
     def _more_than_all_labels(self) -> int:
-        """One more than the number of all labels: stands for an impossible number of flips."""
+        """One more than the number of all labels, which means that no number of flips suffices."""
         return 1 + sum(len(member.labels) for member in self.members)
 
     def certify(

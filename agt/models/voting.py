@@ -371,7 +371,7 @@ class Votes(ClosedFormModel):
         return self._logits_of_labels(self.labels(phi))
 
     def _logits_of_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Return what ``logits`` returns.
+        """Return the logits of queries, computed from their members' labels.
 
         Args:
             labels: [T, n] each member's label of each query.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class RelationEntry(NamedTuple):
-    """What settings know about a relation before its module is imported.
+    """The properties of a relation that settings need before its module is imported.
 
     Attributes:
         summary: one line about the relation for lists of options.

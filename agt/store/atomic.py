@@ -23,7 +23,7 @@ _NO_FOLDER_SYNC = (
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that it holds either all of ``content`` or what it held before.
+    """Write a file so that it has either all of ``content`` or its previous content.
 
     That is true after a power cut, too.
 

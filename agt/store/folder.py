@@ -161,7 +161,7 @@ class Folder:
 
     @property
     def digest(self) -> str:
-        """The digest of the whole folder, wherever it lies."""
+        """The digest of the folder's content, which does not depend on its path."""
         return self.manifest.digest
 
     def part(self, name: str) -> Self:

@@ -21,7 +21,7 @@ def as_json(value: object) -> bytes:
 
 
 def parse_json(content: bytes, name: str) -> Any:
-    """Return the value that a JSON text stands for.
+    """Return the value of a JSON text.
 
     Args:
         content: the text.
@@ -48,7 +48,7 @@ def parse_json(content: bytes, name: str) -> Any:
 
 
 def parse_object(content: bytes, name: str) -> dict[str, Any]:
-    """Return the JSON object that a text stands for.
+    """Return the JSON object that a text contains.
 
     Args:
         content: the text.

@@ -140,7 +140,7 @@ def _has_local_locks(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
 
 
 def _is_same_file(handle: int, path: Path) -> bool:
-    """Return whether an open file is still the one that its name stands for."""
+    """Return whether a path still leads to the file that was opened under it."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

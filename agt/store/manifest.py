@@ -192,7 +192,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def _path_inside(folder: Path, name: str) -> Path:
-    """Return where a listed file lies.
+    """Return the path of a listed file.
 
     Args:
         folder: the folder of the manifest.

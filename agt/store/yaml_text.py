@@ -15,7 +15,7 @@ _ESCAPED_INTERPOLATION = re.compile(r"(\\*)\\\$\{")
 
 
 def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
-    r"""Return the mapping that a YAML text stands for.
+    r"""Return the mapping of a YAML text.
 
     Interpolations such as ``${oc.env:HOME}`` stay text, because a record must not read anything of
     this machine. ``\${`` becomes ``${``.

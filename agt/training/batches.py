@@ -105,7 +105,14 @@ class BatchPlan:
                 )
             )
         is_declared = config.normalizer is not None or declared_size is not None
-        return cls(epochs, config.count, float(normalizer), n_max, config.key, is_declared)
+        return cls(
+            epochs=epochs,
+            count=config.count,
+            normalizer=float(normalizer),
+            n_max=n_max,
+            key=config.key,
+            declared=is_declared,
+        )
 
     @property
     def steps(self) -> int:

@@ -122,7 +122,7 @@ class NoCheckpoints(Checkpoints):
     """Checkpoints that save nothing, so that every training starts from step 0."""
 
     def part(self, name: str) -> Self:
-        """Return itself."""
+        """Return itself, because nothing is saved for any of several trainings."""
         return self
 
     def last_state(self) -> None:

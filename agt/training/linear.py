@@ -44,7 +44,7 @@ REPORT_STEPS = 16  # steps between two reports of progress
 
 @dataclass(frozen=True)
 class LinearTrained:
-    """A trained linear head.
+    """A trained linear head, with the bound on how far one record moves it.
 
     Attributes:
         weight: [J, w] float64, one row of weights for each of the J logits.

@@ -43,7 +43,7 @@ Noise = Callable[[int], Tensors]
 
 @dataclass(frozen=True)
 class Progress:
-    """How much of a run is finished.
+    """The progress of a run.
 
     Attributes:
         step: the number of steps that were taken.

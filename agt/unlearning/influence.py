@@ -49,7 +49,7 @@ InfluenceMethod = Literal["nothing", "members", "newton", "retraining"]
 
 
 class Outcome(IntEnum):
-    """How a query's label without a person's records compares with the label with them.
+    """The comparison of a query's label with and without a person's records.
 
     SAME: it is equal. CHANGED: it is another one. NOT_SHOWN: the method does not decide it.
     """
