@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cache, partial
 from itertools import product
 from statistics import NormalDist
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from agt_audit.mechanism import (
     search,
     square_of_responses,
 )
-from agt_audit.pairs import neighbours
+from agt_audit.pairs import neighbours, points_between_labels
 from agt_audit.trials import TrialPlan
 from agt_cli.report.findings import Strength
 
@@ -186,6 +187,19 @@ class TestSearch:
         assert found.first != found.second
         assert found.moved <= 1
         assert not exact_loss(mine.mechanism, found).exceeds
+
+    def test_where_all_answers_are_alike_the_points_are_records(self) -> None:
+        model: Any = SimpleNamespace(predict=lambda points: np.zeros(len(points)))
+        anchors = np.arange(20.0).reshape(10, 2)
+        points = points_between_labels(model, anchors, 3, np.random.default_rng(0))
+        assert points.tolist() == anchors[:3].tolist()
+
+    def test_points_lie_where_the_answer_changes(self) -> None:
+        model: Any = SimpleNamespace(predict=lambda points: points[:, 0] > 0.5)
+        anchors = np.random.default_rng(0).normal(size=(40, 2))
+        points = points_between_labels(model, anchors, 8, np.random.default_rng(0))
+        assert len(points) == 8
+        assert points[:, 0] == pytest.approx(0.5)
 
     def test_a_relation_that_replaces(self) -> None:
         mine = labelling("stability", RandomizedResponse(eps=1.0), "substitute")

@@ -89,3 +89,10 @@ def test_too_few_non_members() -> None:
             Roc(np.zeros(len(member)), member)
     with pytest.raises(ConfigError, match="NaN"):
         Roc(np.array([math.nan, 0]), np.array([True, False]))
+
+
+def test_a_rate_that_is_reached_exactly_is_allowed_whatever_its_product_is_rounded_to() -> None:
+    """In floating point 0.29 times 100 is below 29."""
+    scores = np.arange(101.0)
+    member = scores == 0
+    assert Roc(scores, member).at(0.29, 0.95).mistakes.alarms == 29
