@@ -74,17 +74,19 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         console.note(line)
     releases = settings.noise is not None or record.config.get("ledger") is not None
     if releases:  # ledgers and mechanisms, which no other training loads
-        from agt_cli.releasing.noise import drawing, noise_words, proved
-        from agt_cli.releasing.spent import unfinished
+        from agt_cli.releasing.noise import noise_words, paying_for_noise, proved
+        from agt_cli.releasing.spent import interrupted_releases
     earlier = (
-        unfinished(record, {"data_digest": digest})
+        interrupted_releases(record, {"data_digest": digest})
         if settings.noise and settings.noise.seed is None
         else []
     )
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
+    drawn = (
+        paying_for_noise(settings, record, prepared, checkpoints) if releases else nullcontext(())
+    )
     with drawn as account:
         started = time.perf_counter()
         with checkpoints.removed_if_refused():

@@ -52,7 +52,7 @@ from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, message_of_error, missing_words
 from agt_cli.process import current_team
-from agt_cli.releasing.ledgers import PEOPLE, veiled
+from agt_cli.releasing.ledgers import PEOPLE, encrypt_unit_sample
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.number_quality import judge_numbers
@@ -580,7 +580,8 @@ def write_trained(
     )
     key = HashKey.read_or_create(record.place)
     record.environment(
-        data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
+        data_files=data_files(settings.source),
+        **{PEOPLE: encrypt_unit_sample(prepared.loaded, key)},
     )
     model.save(record)
     model.save_shards(record)
