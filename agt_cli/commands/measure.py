@@ -34,7 +34,7 @@ from agt.training.batches import check_unit_rows
 from agt_cli.command_settings.measure import no_budget, no_table
 from agt_cli.configuration import chosen_options
 from agt_cli.releasing.payer import payer_of, people_of
-from agt_cli.releasing.spent import Spending, spending, unfinished
+from agt_cli.releasing.spent import Spending, interrupted_releases, spending
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED_FILES, release_report
@@ -260,7 +260,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         "training refuses these rows"
     )
     people = people_of(loaded, measure.settings, measure.config)
-    earlier_releases = unfinished(record, subject)
+    earlier_releases = interrupted_releases(record, subject)
     record.environment(**subject, dataset=loaded.name, data_files=data_files(measure.table))
     record.conditions(assessed)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)

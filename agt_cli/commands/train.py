@@ -157,17 +157,17 @@ def _train_and_write(
     # Only these trainings load ledgers and mechanisms.
     pays_or_draws = _pays_or_draws(settings, record)
     if pays_or_draws:
-        from agt_cli.releasing.noise import drawing, noise_words, proved
-        from agt_cli.releasing.spent import unfinished
+        from agt_cli.releasing.noise import noise_words, paying_for_noise, proved
+        from agt_cli.releasing.spent import interrupted_releases
     unfinished_releases: list[str] = []
     if settings.noise and settings.noise.seed is None:
-        unfinished_releases = unfinished(record, {"data_digest": prepared.loaded.digest})
+        unfinished_releases = interrupted_releases(record, {"data_digest": prepared.loaded.digest})
     for line in unfinished_releases:
         console.say(line)
     checkpoints = open_run_checkpoints(record, settings, prepared, console)
     payment: AbstractContextManager[Sequence[str]] = nullcontext(())
     if pays_or_draws:
-        payment = drawing(settings, record, prepared, checkpoints)
+        payment = paying_for_noise(settings, record, prepared, checkpoints)
     with payment as account:
         started = time.perf_counter()
         with checkpoints.removed_if_refused():

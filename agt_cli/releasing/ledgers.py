@@ -46,7 +46,7 @@ def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
     with suppress(ConfigError, ValueError):
         key = HashKey.of(run.folder)
         if key:
-            people = unveiled(str(run.environment.get(PEOPLE, "")), key, data)
+            people = decrypt_unit_sample(str(run.environment.get(PEOPLE, "")), key, data)
     hashed = [file for file in files.values() if "sha256" in file]
     table = AdmittedTable(
         name or str(run.environment["dataset"]),
@@ -86,7 +86,7 @@ def columns_of(config: Mapping[str, Any]) -> str:
     return sha256(json.dumps(names).encode()).hexdigest() if names else ""
 
 
-def veiled(loaded: Dataset, key: HashKey) -> str:
+def encrypt_unit_sample(loaded: Dataset, key: HashKey) -> str:
     """Return ``sample_names`` of a training set's units, encrypted, in hexadecimal.
 
     Args:
@@ -97,11 +97,11 @@ def veiled(loaded: Dataset, key: HashKey) -> str:
     return _xor(names, key, loaded.digest).hex()
 
 
-def unveiled(text: str, key: HashKey, digest: str) -> tuple[str, ...]:
-    """Return the names that ``veiled`` encrypted, each of 16 hexadecimal digits.
+def decrypt_unit_sample(text: str, key: HashKey, digest: str) -> tuple[str, ...]:
+    """Return the names that ``encrypt_unit_sample`` encrypted, each of 16 hexadecimal digits.
 
     Args:
-        text: what ``veiled`` returned.
+        text: what ``encrypt_unit_sample`` returned.
         key: the run's secret key.
         digest: the digest of the dataset.
 

@@ -56,7 +56,8 @@ class NoisyWeights:
     """What a ledger is charged for noise in training (``agt.ledger.payer.Charged``).
 
     Attributes:
-        guarantee: the guarantee of the Gaussian mechanism whose cost is charged (``stands_for``).
+        guarantee: the guarantee of the Gaussian mechanism whose cost is charged
+            (``equivalent_gaussian``).
         output: what is released.
         mechanism: the name of the mechanism in the ledger and in spent.json.
     """
@@ -67,7 +68,7 @@ class NoisyWeights:
 
 
 @contextmanager
-def drawing(
+def paying_for_noise(
     settings: RunSettings, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
 ) -> Iterator[Sequence[str]]:
     """Pay for the noise of a training and write spent.json, then run the body, which trains.
@@ -161,7 +162,7 @@ def _pay(
                 f"guarantee is not proved: {reason}"
             )
         record.environment(draw=draw)
-        charged = NoisyWeights(stands_for(noise.epsilon, noise.delta))
+        charged = NoisyWeights(equivalent_gaussian(noise.epsilon, noise.delta))
         reservation = payer.find_earlier(charged)
         before = spent_before(record).get("ledger")
         if before and reservation is None:
@@ -191,7 +192,7 @@ def meant_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
     return {"kind": "approximate", "eps": epsilon, "delta": delta}
 
 
-def stands_for(epsilon: float, delta: float) -> GaussianDP:
+def equivalent_gaussian(epsilon: float, delta: float) -> GaussianDP:
     """Return the guarantee of the Gaussian mechanism that a ledger charges for (epsilon, delta).
 
     Its mu is rounded up, so that the charge is never too small.

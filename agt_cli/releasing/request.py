@@ -7,7 +7,7 @@ import numpy as np
 from agt.ledger.payer import LedgerPayer, NoPayer
 from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig
 from agt.release import AnyRelease, LabelRelease, ReleaseTerms
-from agt_cli.releasing.spent import subject_of, unfinished
+from agt_cli.releasing.spent import interrupted_releases, subject_of
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
@@ -66,4 +66,4 @@ class PredictRequest:
         if self.terms.randomness.simulated:
             return []
         before = self.trained.environment.get("succeeds", ())
-        return unfinished(self.record, subject_of(self.trained), before)
+        return interrupted_releases(self.record, subject_of(self.trained), before)

@@ -174,7 +174,7 @@ def subject_of(finished: Run) -> dict[str, str]:
     return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
 
 
-def unfinished(
+def interrupted_releases(
     record: RunRecord, subject: Mapping[str, str], before: Iterable[object] = ()
 ) -> list[str]:
     """Return a warning for each earlier attempt of a release that may have spent budget.

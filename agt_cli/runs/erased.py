@@ -15,7 +15,7 @@ from agt.data.erasure import IsErased, erase_none
 from agt.data.records import Records
 from agt.errors import counted
 from agt.store.folder import broken_as_config_error
-from agt_cli.releasing.ledgers import EARLIER, PEOPLE, veiled
+from agt_cli.releasing.ledgers import EARLIER, PEOPLE, encrypt_unit_sample
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.runs.prepare import (
@@ -114,7 +114,7 @@ def environment_facts(run: Run, prepared: Prepared) -> dict[str, object]:
     key = HashKey.of(run.folder)
     earlier_digests = [*environment.get(EARLIER, ()), str(environment["data_digest"])]
     return {
-        **({PEOPLE: veiled(prepared.loaded, key)} if key else {}),
+        **({PEOPLE: encrypt_unit_sample(prepared.loaded, key)} if key else {}),
         "dataset": prepared.dataset.name,
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,

@@ -52,7 +52,7 @@ from agt_cli.choices import choices_fact, compare_public_rows
 from agt_cli.configuration import check_keys
 from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.process import current_team
-from agt_cli.releasing.ledgers import PEOPLE, veiled
+from agt_cli.releasing.ledgers import PEOPLE, encrypt_unit_sample
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.number_quality import evaluate_numbers
@@ -615,7 +615,7 @@ def write_trained(
     write_quality(record, quality, "test_")
     # Read only now, because a thread may have computed the digest until here.
     digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
-    record.environment(**digests, **{PEOPLE: veiled(loaded, key)})
+    record.environment(**digests, **{PEOPLE: encrypt_unit_sample(loaded, key)})
     record.conditions(model.conditions)
     report = train_report(
         record,

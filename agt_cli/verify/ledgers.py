@@ -27,7 +27,7 @@ from agt.settings import plain_of
 from agt.store.reading import Broken, open_plain
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, ledger_path
 from agt_cli.releasing.ledgers import unit_of
-from agt_cli.releasing.noise import stands_for
+from agt_cli.releasing.noise import equivalent_gaussian
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.folders import Record, VerifiedItem, check_match, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, is_line_by_line
@@ -567,7 +567,9 @@ def _guarantee(record: Record) -> Guarantee:
     """
     config = record.config
     if record.command == "train":
-        return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
+        return equivalent_gaussian(
+            float(config["noise"]["epsilon"]), float(config["noise"]["delta"])
+        )
     # Private tuning of an earlier version was paid for as a whole: its total is its guarantee.
     parameters = config["total"] if record.command == "tune" else record.metrics
     return guarantee_from_parameters(parameters)
