@@ -512,16 +512,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
             unknown = f"unknown word '{given}' after `{before}`{hint}"
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before += f" {given}"
-    for given in rest if missing and missing.free else ():
-        key, equals, value = given.partition("=")
-        if equals and key in ("run", "release", "folder", missing.key):
-            # `latest` stands for a run where a setting run=... is read, and is no path here.
-            shown = value if value not in ("", "latest") else missing.free
-            raise ConfigError(
-                f"agt {name} takes {missing.free} without a key: type {before} {shown} instead of "
-                f"{given}"
-            )
     if missing:
+        _check_no_key(before, missing, rest)
         possible = " or ".join(missing.known)
         raise ConfigError(f"`{before}` is incomplete: add {possible}")
     settings = []
@@ -533,6 +525,25 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     others = [word for position, word in enumerate(rest) if position not in taken]
     # Options come last, because Hydra's parser does not accept them between settings.
     return [*settings, *map(_as_override, others), *(rest[position] for position in options)]
+
+
+def _check_no_key(before: str, missing: Word, rest: Sequence[str]) -> None:
+    """Raise ConfigError if a setting was given instead of a word that may be any text.
+
+    Args:
+        before: the command, with the words that were given.
+        missing: the word that is missing.
+        rest: what follows the name of the command.
+    """
+    for given in rest:
+        key, equals, value = given.partition("=")
+        if missing.free and equals and key in ("run", "release", "folder", missing.key):
+            # `latest` stands for a run where a setting run=... is read, and is no path here.
+            shown = value if value not in ("", "latest") else missing.free
+            raise ConfigError(
+                f"{before} takes {missing.free} without a key: type {before} {shown} instead of "
+                f"{given}"
+            )
 
 
 def words_of(name: str, rest: Sequence[str]) -> tuple[list[tuple[Word, str]], Word | None]:

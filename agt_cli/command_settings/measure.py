@@ -1,4 +1,4 @@
-"""What agt measure needs, as its settings alone tell."""
+"""Refusals of agt measure that need no data."""
 
 from agt.errors import ConfigError
 

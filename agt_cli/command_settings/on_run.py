@@ -14,6 +14,6 @@ ON_RUN = ("run", "digest", "inputs", "compute", "output_dir")
 
 
 def check_on_run(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a digest that is none, or a wrong setting of ``compute``."""
+    """Raise ConfigError if ``digest`` is not a digest, or a setting of ``compute`` is wrong."""
     digest_of(config, "digest")
     validate(ComputeConfig, config.get("compute"), "compute")
