@@ -16,12 +16,13 @@ class CertifySettings:
     """How a run is certified.
 
     Attributes:
-        map_resolution: points of a side of the map of the plane, where there is one; 0: no map.
-        person: the ids of people; for each of them, the answers without this person's records are
-            computed. An id that was read as a whole number stays one, because ``+7`` and ``7`` are
-            then the same.
-        tolerance: for each answer that is a number, the largest k is computed up to which it
-            changes by at most this; None: it is not computed.
+        map_resolution: the number of points on each side of the map of the plane, which only
+            two-dimensional data have; 0: no map.
+        person: ids of people. For each of them alone, agt computes which answers stay the same
+            without that person's records. An id that was read as a whole number stays one, because
+            ``+7`` and ``7`` are then the same.
+        tolerance: for answers that are numbers: agt computes up to which k an answer changes by at
+            most this much; None: it does not.
     """
 
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
@@ -30,10 +31,12 @@ class CertifySettings:
 
 
 def check_certify(config: Mapping[str, Any]) -> CertifySettings:
-    """Return the settings of agt certify but for the run.
+    """Return the settings of agt certify but for ``run``, ``inputs``, ``digest`` and ``compute``.
+
+    The last two are checked as well.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a key is unknown, or a value is wrong; the message names the key.
     """
     check_keys(config, (*RUN_SETTINGS, "map_resolution", "person", "tolerance"))
     if str(config.get("inputs")) == str(STANDARD_INPUT):

@@ -44,10 +44,10 @@ def read_total_budget(total: Mapping[str, Any], cls: type[B]) -> B:
 
     Args:
         total: the value of the key ``total``, in which ``eps`` is given.
-        cls: what it is made into.
+        cls: the class of the result.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a value is wrong; the message names the key.
     """
     given = {key: value for key, value in total.items() if value is not None}
     return validate(cls, given, "total")

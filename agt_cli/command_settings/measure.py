@@ -1,4 +1,4 @@
-"""Checks of the settings of agt measure that need no data."""
+"""Refusals of agt measure that need no data."""
 
 from agt.errors import ConfigError
 

@@ -14,6 +14,6 @@ RUN_SETTINGS = ("run", "digest", "inputs", "compute", "output_dir")
 
 
 def check_run_settings(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a digest that is none, or a wrong setting of ``compute``."""
+    """Raise ConfigError if ``digest`` is not a digest, or a setting of ``compute`` is wrong."""
     read_digest_setting(config, "digest")
     validate(ComputeConfig, config.get("compute"), "compute")

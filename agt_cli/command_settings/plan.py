@@ -14,17 +14,19 @@ from agt_cli.configuration import check_keys
 
 @keyword_schema
 class PlanSettings:
-    """What is to be planned.
+    """The releases that agt plan compares: every mechanism at every budget and number of queries.
 
     Attributes:
-        eps, delta: total budgets.
-        queries: how many may share one.
-        mechanisms: their names; None: all that the model can use.
-        published: True: if ``mechanisms`` is None, mechanisms that only reproduce papers are
-            included.
+        eps: the total budgets, each for all queries together.
+        queries: the numbers of queries that share a budget.
+        delta: the delta of each budget.
+        mechanisms: the names of the mechanisms; None: all that the model can use.
+        published: True: if ``mechanisms`` is None, mechanisms that agt has only to reproduce papers
+            are compared as well.
+        counting: what the evidence of a query counts, as in ``agt.release.ReleaseTerms``.
 
     Raises:
-        ConfigError: no such mechanism, or a value is listed twice.
+        ConfigError: a mechanism does not exist, or a value is listed twice.
     """
 
     eps: Annotated[tuple[Positive, ...], Field(min_length=1)]
@@ -50,10 +52,12 @@ class PlanSettings:
 
 
 def check_plan(config: Mapping[str, Any]) -> PlanSettings:
-    """Return the settings of agt plan but for the run.
+    """Return the settings of agt plan but for ``run``, ``inputs``, ``digest`` and ``compute``.
+
+    The last two are checked as well.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a key is unknown, or a value is wrong; the message names the key.
     """
     keys = ("eps", "delta", "queries", "mechanisms", "published", "counting")
     check_keys(config, (*keys, *RUN_SETTINGS))

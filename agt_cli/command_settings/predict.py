@@ -23,12 +23,13 @@ class PredictSettings:
     """How labels are released from a run.
 
     Attributes:
-        accounting, counting: as in ``agt.release.ReleaseTerms``.
-        seed: of a simulation; None: the operating system draws.
-        ledger: the name or path of the ledger that is charged; none: no ledger; None: the one that
-            AGT_LEDGER names, or no ledger.
-        lot: how many questions of JSON lines are paid at once.
-        force: release although it would hardly be worth its budget.
+        accounting: as in ``agt.release.ReleaseTerms``.
+        counting: as in ``agt.release.ReleaseTerms``.
+        seed: the seed of a simulation; None: noise comes from the operating system.
+        ledger: the ledger that counts the release, by name or path; ``none``: no ledger does; None:
+            the one that the environment variable AGT_LEDGER names, if there is one.
+        lot: for how many questions that come as JSON lines budget is reserved at once.
+        force: True: release although the answers would hardly be better than guesses.
     """
 
     accounting: Accounting = "rigorous"
@@ -47,10 +48,12 @@ PREDICT_KEYS = (
 
 
 def check_private_answers(config: Mapping[str, Any]) -> tuple[PredictSettings, TotalConfig]:
-    """Return the settings of agt predict but for the run and the mechanism, and the total budget.
+    """Return how agt predict releases labels, and the budget of the whole call.
+
+    Settings of the run and of the mechanism are not among them.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a value is wrong; the message names the key.
     """
     total = validate(TotalConfig, config.get("total"), "total")
     check_run_settings(config)
@@ -92,7 +95,7 @@ def check_mechanism(node: object, total: TotalConfig) -> None:
 
 
 def mechanism_facts(node: object) -> MechanismFacts | None:
-    """Return what the mechanism is that a configuration names; None: it is none of agt's own.
+    """Return the facts about a mechanism of agt; None: the mechanism is the user's own.
 
     Args:
         node: the value of the key ``mechanism``.

@@ -11,16 +11,17 @@ from agt_cli.configuration import check_keys
 
 @schema
 class ReproduceConfig:
-    """What is asked for.
+    """Which figures and tables of the papers are reproduced, from which data.
 
     Attributes:
-        name: the experiment's.
-        profile: paper, ours, both side by side, or smoke.
-        data: the papers' own (``original``), the definition's ``stand_in``, or ``either``: the
-            first that is there.
-        only: ids of artifacts; None: all.
-        overrides: of agt train's configuration, for every run (where data lies, how to compute).
-        runs_dir: the folder that stores finished runs, so that they are not repeated.
+        name: the name of the experiment, a file in experiments/.
+        profile: the settings of the paper, ours, both side by side, or those of a quick test
+            (``smoke``).
+        data: the papers' data (``original``), the data that stand in for them (``stand_in``), or
+            ``either``: the first of the two that exists.
+        only: ids of figures and tables; None: all.
+        overrides: settings of agt train for every run (where data are, how to compute).
+        runs_dir: the folder in which finished runs are stored, and looked for before each run.
     """
 
     name: str
@@ -35,10 +36,10 @@ REPRODUCE_KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
 
 
 def check_reproduce(config: Mapping[str, Any]) -> ReproduceConfig:
-    """Return the settings of agt reproduce, but for what the experiment has.
+    """Return the settings of agt reproduce, without comparing them with the experiment's file.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a key is unknown, or a value is wrong; the message names the key.
     """
     check_keys(config, (*REPRODUCE_KEYS, "compute", "output_dir", "data_dir"))
     given = {key: config.get(key) for key in REPRODUCE_KEYS}

@@ -12,17 +12,19 @@ TuningObjective = Literal["accuracy", "certified", "expected"]
 
 @schema
 class TuneConfig:
-    """What is compared, by what.
+    """Which candidates agt tune compares, on which public rows, and by what.
 
     Attributes:
-        public: the rows declared public, with their labels (``ChosenFrom.rows``); None: training
-            records marked public.
-        grid: key -> values, every combination of which is a candidate; None: ``neighbours``.
-        folds: of the public rows.
-        objective: what is compared: accuracy; the fraction right and certified at ``k``; the
-            expected accuracy of released weights at total.eps and total.delta.
-        k: a distance.
-        name: of the experiment file; None: the dataset's with _tuned.
+        public: the rows that are declared public, with their labels (``ChosenFrom.rows``); None:
+            training records that are marked public.
+        grid: key -> values, every combination of which is a candidate; None: the neighbours of the
+            present settings.
+        folds: into how many parts the public rows are divided for cross-validation.
+        objective: accuracy; the fraction of answers that are correct and certified at ``k``; or the
+            expected accuracy of weights that are released at total.eps and total.delta.
+        k: the stable distance of the objective ``certified``.
+        name: the name of the experiment file that is written; None: that of the dataset, with
+            ``_tuned``.
     """
 
     public: Annotated[str, Field(min_length=1)] | None = None
@@ -34,20 +36,17 @@ class TuneConfig:
 
     @property
     def rule(self) -> str:
-        """A clause that says how the candidate is chosen."""
-        other = (
-            "accuracy"
-            if self.objective == "certified"
-            else f"fraction of answers that are correct and certified at k = {self.k}"
-        )
-        what = {
+        """A clause that says how the candidate is chosen, for reports."""
+        certified = f"fraction of answers that are correct and certified at k = {self.k}"
+        measures = {
             "accuracy": "accuracy",
-            "certified": f"fraction of answers that are correct and certified at k = {self.k}",
+            "certified": certified,
             "expected": "expected accuracy of the weights when they are released with noise",
-        }[self.objective]
+        }
+        decides_between_equals = "accuracy" if self.objective == "certified" else certified
         return (
-            f"among the candidates whose {what} is within one standard error of the best one, "
-            f"the candidate with the highest {other}"
+            f"among the candidates whose {measures[self.objective]} is within one standard error "
+            f"of the best one, the candidate with the highest {decides_between_equals}"
         )
 
 

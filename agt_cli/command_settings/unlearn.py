@@ -1,6 +1,6 @@
 """Settings of agt unlearn."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from agt.errors import ConfigError, nearest
@@ -20,18 +20,12 @@ UNLEARN_FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
 def check_unlearn(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong setting of agt unlearn, but for the run and the ids."""
+    """Raise ConfigError for a wrong setting of agt unlearn; the run and the ids are not read."""
     check_keys(config, UNLEARN_KEYS)
-    choices_of_keys = (
-        ("method", METHOD_CHOICES, False),
-        ("by", get_args(By), True),
-        ("unknown", get_args(UnknownIds), False),
-    )
-    for key, choices, free in choices_of_keys:
-        value = config.get(key)
-        if value not in choices and not (free and value is None):
-            hint = nearest(str(value), choices)
-            raise ConfigError(f"{key}={value}: unknown value{hint}")
+    _check_choice(config, "method", METHOD_CHOICES)
+    if config.get("by") is not None:  # None: the command chooses
+        _check_choice(config, "by", get_args(By))
+    _check_choice(config, "unknown", get_args(UnknownIds))
     for key in UNLEARN_FLAGS:
         value = config.get(key)
         if not isinstance(value, bool):
@@ -41,3 +35,10 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
         run = str(config.get("run") or "RUN")
         raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(run)}")
     read_digest_setting(config, "digest")
+
+
+def _check_choice(config: Mapping[str, Any], key: str, choices: Sequence[str]) -> None:
+    """Raise ConfigError unless the value of a setting is one of ``choices``."""
+    value = config.get(key)
+    if value not in choices:
+        raise ConfigError(f"{key}={value}: unknown value{nearest(str(value), choices)}")
