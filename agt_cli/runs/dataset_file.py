@@ -94,7 +94,9 @@ def dataset_yaml(
     id_permanent: bool = False,
     id_is_answered: bool = False,
 ) -> str:
-    """Return a dataset file. Its names and values are quoted so that YAML reads them as they are in the table.
+    """Return the text of a dataset file.
+
+    Names and values are quoted so that YAML reads them as they are in the table.
 
     Args:
         undeclared: the names in ``from_data`` that are not declared public; None: all of them.
@@ -205,7 +207,8 @@ def _id_lines(
     """Return the lines of a dataset file that say what names records and people.
 
     Args:
-        has_declarations: True: the owner answered which values are public. Other arguments: as in ``dataset_yaml``.
+        has_declarations: True: the owner answered which values are public. Other arguments: as in
+            ``dataset_yaml``.
     """
     names = inspection.identifying_columns
     if inspection.id is not None:
@@ -354,7 +357,7 @@ def _scalar(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return text as a YAML value in one line that is read back as text, not as a number or bool."""
+    """Return text as a YAML value in one line, which is read back as text and not as a number."""
     if PLAIN_NAME.fullmatch(text) and text.casefold() not in RESERVED_WORDS:
         return text
     quoted: str = yaml.safe_dump(
