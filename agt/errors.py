@@ -191,6 +191,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
         known: the words that exist; none: empty text is returned.
     """
     known = sorted(known)
-    close = get_close_matches(word, known, n=1, cutoff=0.55)
+    close = [each for each in known if each.casefold() == word.casefold()]
+    close = close or get_close_matches(word, known, n=1, cutoff=0.55)
     hint = f"; did you mean '{close[0]}'?" if close else ""
     return f"{hint} (known: {', '.join(known)})" if known else hint

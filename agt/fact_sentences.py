@@ -214,6 +214,11 @@ TEMPLATES: dict[str, str] = {
         "constant (each batch's share of {setting})"
     ),
     "size_public": "the declared size of the data set, {size:g} ({setting}), is a public constant",
+    "size_public_proposed": (
+        "the declared size of the data set, {size:g} ({setting}), is a public constant. agt "
+        "computed this size from the number of these records, and the owner then declared it "
+        "public (dataset.proposed_from_rows). The guarantee treats it as fixed"
+    ),
     "size_of_generator": (
         "the size of the data set is a public constant of the generator that makes the data"
     ),
@@ -699,6 +704,9 @@ BROKEN_BY: dict[str, str] = {
     "normaliser_public": _COUNTED,
     "normaliser_of_public_size": _COUNTED,
     "size_public": _COUNTED,
+    "size_public_proposed": (
+        "the owner would have declared another size if the table had other records"
+    ),
     "size_measured": _CHANGED_SINCE,
     "label_range_public": "the range of labels was read off the records",
     "classes_public": "the list of classes was read off the records",

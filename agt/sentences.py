@@ -72,19 +72,14 @@ NO_ACCOUNT = (
     "no ledger counts this release, although the privacy losses of all releases about the same "
     "data add up"
 )
-UNNAMED = (
-    ". To count all releases about the same data, create a ledger with agt ledger init NAME "
-    "run=FOLDER total.eps=EPS. Each release is then debited from the ledger before anything is "
-    "drawn"
-)
 ALL_SPENT = (
     "the ledger allowed this release, because it is the first one and its own privacy loss is "
     "within the total budget. It uses up this budget, so nothing more can be released"
 )
 ONLY_LEDGER = (
-    "declared, not checked: no other ledger counts releases about these people. agt compares only "
-    "the ledgers in the same folder, those beside the data's files, and those that were used on "
-    "the same account"
+    "the budget is that of this ledger alone: if another ledger counts releases about the same "
+    "people, the two budgets add up. agt looks for other ledgers only in the same folder, beside "
+    "the data's files, and among those that were used on the same account"
 )
 NO_HEAD = (
     "the ledger's latest entry is not recorded outside of the ledger. An older copy could "
@@ -92,8 +87,7 @@ NO_HEAD = (
 )
 SAME_DISK = (
     "the head file (which keeps a copy of the ledger's last entry) is on the same disk as the "
-    "ledger, so nobody would notice if the whole disk was restored to an older state. Move the "
-    "head file to another disk with agt ledger admit LEDGER head=FILE"
+    "ledger, so nobody would notice if the whole disk was restored to an older state"
 )
 _GUARANTEE_OF = {  # output -> template of its guarantee
     "labels": "{} per query",
@@ -355,11 +349,6 @@ def simulation(why: str, lines: Iterable[str]) -> list[str]:
 
 
 # Ledgers.
-
-
-def unnamed_ledger() -> str:
-    """Return the sentence that no ledger counts a release, and how to create a ledger."""
-    return f"{NO_ACCOUNT}{UNNAMED}"
 
 
 def declined_ledger(holding: Sequence[str], unopened: bool) -> str:

@@ -657,7 +657,8 @@ def _explain(cls: Any, error: ValidationError, where: str) -> Message:
     path = ".".join(filter(None, keys)) or "settings"
     problem = _problem_of(cls, first, path)
     template = "{setting}: {problem}"
-    if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
+    is_one_value = isinstance(first.get("input"), int | float | str)
+    if first["type"] == "tuple_type" and is_one_value and ".." not in str(first["input"]):
         template = "{setting}: {problem}: give {setting}=[{value}]"
     value = _proposed_entries(first.get("input"))
     return Message(template, setting=Setting(path), problem=problem, value=value)

@@ -67,8 +67,8 @@ from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, from_the_start
-from agt_cli.unlearn.rehearsal import copied
+from agt_cli.unlearn.methods import METHODS, ErasureJob, choose_method, from_the_start
+from agt_cli.unlearn.rehearsal import copy_run
 
 RemovedRows = np.ndarray
 MAX_WIDTH = 512  # records with more features are projected to so many random directions
@@ -999,7 +999,7 @@ class Unlearning(AuditKind):
                 tested = MethodUnderTest(method, opened, train, Path(scratch) / "run", self.queries)
                 try:
                     # called only because it raises if the method cannot be used
-                    chosen(method, trained.settings, trained.finished, False)
+                    choose_method(method, trained.settings, trained.finished, False)
                 except ConfigError as error:
                     if self.methods:
                         reason = (
@@ -1112,7 +1112,7 @@ class MethodUnderTest:
     def begin(self) -> tuple[ModelState, Unlearn]:
         """Replace the copy by a fresh one; return the trained model's state and ``_unlearn``."""
         shutil.rmtree(self.copy, ignore_errors=True)
-        copied(self.run, self.copy)
+        copy_run(self.run, self.copy)
         self.removed_rows = self.removed_rows[:0]
         return self._trained_state, self._unlearn
 

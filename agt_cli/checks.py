@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
+from agt.store.folder import check_manifest
+from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
-from agt_cli.places import check_ledger_of_environment, check_requested, check_run
-from agt_cli.report.finished import Run
+from agt_cli.places import (
+    STANDARD_INPUT,
+    TABLE,
+    check_ledger_of_environment,
+    check_requested,
+    check_run,
+)
+from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.found import resolve_latest
-from agt_cli.usage import COMMANDS
 
 
 def check_settings(command: str, config: Mapping[str, Any]) -> None:
@@ -26,9 +33,8 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         command: the name of the command.
         config: its settings, as plain containers.
     """
-    if COMMANDS[command].recorded or command in ("start", "data"):
-        # ``resolve_latest`` refuses an empty ``run``, with a message that says what to give.
-        check_not_empty({key: value for key, value in config.items() if key != "run"})
+    # ``resolve_latest`` refuses an empty ``run``, with a message that says what to give.
+    check_not_empty({key: value for key, value in config.items() if key != "run"})
     if command in CHECKS:
         module, _, name = CHECKS[command].rpartition(".")
         getattr(import_module(module), name)(config)
@@ -60,11 +66,41 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         return
     texts = {key: value for key, value in config.items() if isinstance(value, str)}
     check_run(command, Path(named), texts)
+    check_digest(Path(named), read_digest_setting(config, "digest"))
+    if command != "audit" and texts.get("inputs", STANDARD_INPUT) != STANDARD_INPUT:
+        check_queries(Path(texts["inputs"]), Run.at(Path(named)))
     if command == "unlearn" and config.get("ids") is None:
         check_requested(Path(named))
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
         check_mechanism_of_run(config.get("mechanism"), Run.at(Path(named)))
+
+
+def check_digest(folder: Path, digest: str | None) -> None:
+    """Raise ConfigError if a run has another digest than the one that was given.
+
+    Args:
+        folder: of the run. While an erasure replaces its files, nothing is checked.
+        digest: the digest that the run must have; None: any.
+    """
+    if digest is not None and not has_pending_commit(folder):
+        check_manifest(folder, "train", digest, "run")
+
+
+def check_queries(path: Path, run: Run) -> None:
+    """Raise DataError if a file of queries does not fit the table that a run was trained on.
+
+    Args:
+        path: the file. If it is not there, the command looks for it elsewhere.
+        run: the training run. Its files are read without comparing their hashes.
+    """
+    node = run.config.get("dataset")
+    if isinstance(node, Mapping) and node.get("_target_") == TABLE and path.is_file():
+        # Imported only for tables, because it loads pydantic and the settings of data.
+        from agt_cli.table_columns import check_columns_of_queries
+        from agt_cli.training_checks import read_own_part
+
+        check_columns_of_queries(path, read_own_part(node, "dataset"))
 
 
 def check_mechanism_of_run(node: object, run: Run) -> None:

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -280,6 +281,8 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     for word in rest:
         if replacement := usage.replacement_of(name, word):
             raise ConfigError(f"{word}: {replacement}")
+    for setting, word in pairwise(rest):
+        _check_blanks(setting, word)
     rest = usage.settings_from_positionals(name, rest)
     for word in rest:
         _check_setting(name, word)
@@ -313,6 +316,21 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
             "divides the work of one job, so to use it, start each job separately"
         )
     return rest
+
+
+def _check_blanks(setting: str, word: str) -> None:
+    """Raise ConfigError if two words are one setting, a file whose name has a blank.
+
+    Args:
+        setting: a word of a command line.
+        word: the next one.
+    """
+    key, equals, value = setting.partition("=")
+    path = f"{value} {word}"
+    if equals and "=" not in word and os.path.exists(os.path.expanduser(path)):
+        raise ConfigError(
+            f"the name of the file '{path}' has a blank, so it needs quotes: type {key}='{path}'"
+        )
 
 
 def _check_setting(command: str, word: str) -> None:

@@ -206,6 +206,10 @@ def _explain_malformed_override(override: str, config: str, overrides: Sequence[
         return malformed_range(key, value)
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         return f"'{override}' cannot be read, because {_RULE_FOR_NAMES}"
+    # Names may have blanks, and numbers have none.
+    if value.startswith("[") and re.fullmatch(r"[-+.\w\[\],]*|[-+.\d\[\], ;]*", value):
+        items = ",".join(re.findall(r"[-+.\w]+", value))
+        return f"'{override}' cannot be read: write a list as {key}=[{items}]"
     text = "..." if re.search(r"""['"\\]""", value) else value
     example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='{text}'\""
     return (
@@ -248,6 +252,10 @@ def _explain_refused_override(error: Exception, config: str, overrides: Sequence
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
         return _explain_unknown_key(key[1], str(error), config, overrides)
+    added = re.search(r"An item is already at '([^']+)'", str(error))
+    if added:
+        typed = next(word for word in overrides if word.lstrip("+").startswith(f"{added[1]}="))
+        return f"{typed}: this setting exists, so type it without a plus sign: {typed.lstrip('+')}"
     comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
         setting, value = comma.groups()
@@ -330,10 +338,10 @@ def _suggest_setting(word: str, config: str, overrides: Sequence[str]) -> str:
     path = Path(word)
     if path.exists() and config in ("start", "data"):
         return "; this command reads one table at a time"
-    if path.exists():
-        key = "run" if path.is_dir() else "inputs"
-        if key in keys:
+    for key in ("run", "output_dir") if path.is_dir() else ("inputs",):
+        if path.exists() and key in keys:
             return f"; did you mean '{key}={word}'?"
+    if path.is_file():
         return f"; if this file is a table, type agt data inspect {word} to describe it"
     return _suggest_key(word, keys)
 
@@ -435,6 +443,8 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
     own_key = _KEYS_OF_OTHER_TOOLS[similar[0]] if similar else None
     if own_key in recorded:
         suggestion = f"; did you mean '{own_key}'?"
+    if not suggestion:
+        suggestion = f"; agt {config} --help lists the settings"
     return f"unknown key '{key}'{suggestion}"
 
 
@@ -473,7 +483,8 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
             with_same_name.append(known)
     if siblings and not with_same_name and prefix:
         return nearest(name, siblings)
-    similar = with_same_name or get_close_matches(key, keys, n=1, cutoff=0.55)
+    in_capitals = [known for known in keys if known.casefold() == key.casefold()]
+    similar = with_same_name or in_capitals or get_close_matches(key, keys, n=1, cutoff=0.55)
     return f"; did you mean '{similar[0]}'?" if similar else ""
 
 

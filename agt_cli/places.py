@@ -98,6 +98,8 @@ def check_public_rows(public: str, node: object) -> None:
     """
     if isinstance(node, Mapping) and isinstance(node.get("data_dir"), str):
         locate(Path(public), Path(node["data_dir"]), "tune.public")
+    else:
+        require(Path(public), "tune.public")
 
 
 def _check_table(path: Path, data_dir: Path, setting: str) -> None:

@@ -150,6 +150,26 @@ class TableFile:
         if self.file.is_dir():
             raise ConfigError(folder_for_file(self.file))
 
+    def check_columns(self) -> None:
+        """Raise DataError if the table lacks a column that a setting names.
+
+        Only the first line of a csv is read, and only one whose form nothing else is said of.
+        """
+        if self.header is False or self.encoding is not None or not self.file.is_file():
+            return
+        named = [
+            ("label", self.label),
+            ("id", self.id),
+            *(("drop", name) for name in self.drop or ()),
+        ]
+        # agt start takes id=none where no column names the records.
+        columns = [(setting, name) for setting, name in named if name not in (None, "none")]
+        if columns:
+            # Imported only where columns are named, because it loads the settings of data.
+            from agt_cli.table_columns import check_named_columns
+
+            check_named_columns(self.file, columns, self.separator)
+
 
 def read_groups(value: object) -> object:
     """Return the groups of values that the setting ``public`` names.
@@ -255,13 +275,17 @@ def training_rows(table_rows: int) -> int:
 def check_start(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong answer on the command line, or a folder instead of a table."""
     _read(StartAnswers, config)
-    _read(TableFile, config).check_name()
+    table = _read(TableFile, config)
+    table.check_name()
+    table.check_columns()
 
 
 def check_data(config: Mapping[str, Any]) -> None:
     """Raise ConfigError if ``agt data inspect`` must not write its dataset file."""
     if config.get("action") == "inspect":
-        _read(TableFile, config).check_dataset_file()
+        table = _read(TableFile, config)
+        table.check_dataset_file()
+        table.check_columns()
 
 
 def _read(cls: type[Any], config: Mapping[str, Any]) -> Any:

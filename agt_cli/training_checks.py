@@ -115,8 +115,24 @@ def check_training(config: Mapping[str, Any]) -> None:
     if missing_settings(config):
         other_problem = error_message(lambda: read_own_part(config.get("model"), "model"))
     check_network(config, other_problem)
-    check_parts(config)
+    dataset = check_parts(config)
     check_table_of_dataset(config.get("dataset"))
+    check_columns(dataset)
+
+
+def check_columns(dataset: object) -> None:
+    """Raise DataError if a table lacks a column that a setting names, as its first line tells.
+
+    Args:
+        dataset: the settings of a dataset; None: those of a class of the user's own.
+    """
+    from agt.data.file_settings import TableSettings
+
+    if isinstance(dataset, TableSettings):
+        # Imported only for tables, because it loads how csv files are read.
+        from agt_cli.table_columns import check_columns_of_table
+
+        check_columns_of_table(dataset)
 
 
 def check_feature_map(certificate: object) -> None:
@@ -133,8 +149,15 @@ def check_feature_map(certificate: object) -> None:
         )
 
 
-def check_parts(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong setting of a training configuration, each part by itself."""
+def check_parts(config: Mapping[str, Any]) -> Any:
+    """Return the settings of the dataset, after each part of a training was checked by itself.
+
+    Returns:
+        The settings, as ``read_own_part`` returns them.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
     check_keys(config, TRAINING_KEYS)
     check_feature_map(config.get("certificate"))
     read_parts(config)
@@ -145,10 +168,11 @@ def check_parts(config: Mapping[str, Any]) -> None:
 
     kind = read_certificate(certificate, CERTIFICATES)
     read_noise_config(config.get("noise"))
-    read_own_part(config.get("dataset"), "dataset")
+    dataset = read_own_part(config.get("dataset"), "dataset")
     model = read_own_part(config.get("model"), "model")
     if model is not None and not model.linear and not kind.takes_hidden_layers:
         raise no_hidden_layers(kind.name, model.hidden)
+    return dataset
 
 
 def check_tune(config: Mapping[str, Any]) -> None:
@@ -158,9 +182,11 @@ def check_tune(config: Mapping[str, Any]) -> None:
 
     tuned = validate(TuneConfig, config.get("tune"), "tune")
     validate(TotalConfig, config.get("total"), "total")
-    check_parts({key: value for key, value in config.items() if key not in TUNE_KEYS})
+    parts = {key: value for key, value in config.items() if key not in TUNE_KEYS}
+    dataset = check_parts(parts)
     if tuned.public not in (None, *get_args(PublicRows)):
         check_public_rows(str(tuned.public), config.get("dataset"))
+    check_columns(dataset)
 
 
 def check_measure(config: Mapping[str, Any]) -> None:
@@ -169,10 +195,11 @@ def check_measure(config: Mapping[str, Any]) -> None:
     from agt_cli.command_settings.measure import MEASURE_KEYS, no_budget, no_table
 
     total = validate(TotalConfig, config.get("total"), "total")
-    check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
-    dataset = config.get("dataset")
-    source = current_name(str(dataset.get("_target_"))) if isinstance(dataset, Mapping) else ""
+    dataset = check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
+    node = config.get("dataset")
+    source = current_name(str(node.get("_target_"))) if isinstance(node, Mapping) else ""
     if source in OWN_SETTINGS and source != TABLE:
         raise no_table()
     if total.eps is None:
         raise no_budget()
+    check_columns(dataset)

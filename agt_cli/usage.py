@@ -527,8 +527,8 @@ def settings_from_positionals(name: str, rest: Sequence[str]) -> list[str]:
         value = quoted(typed) if positional.placeholder else typed
         settings.append(f"{positional.key}={value}")
     if missing is not None:
-        if missing.key == "path":
-            _check_no_path_setting(name, rest)
+        if missing.placeholder:
+            _check_no_path_setting(command_line, missing, rest)
         possible = " or ".join(missing.allowed)
         raise ConfigError(f"`{command_line}` is incomplete: add {possible}")
     options = _option_indices(rest)
@@ -555,21 +555,24 @@ def _check_positional(positional: PositionalArgument, typed: str, command_line: 
     raise ConfigError(OLD_SPELLINGS.get(f"{positional.key}={typed}", unknown))
 
 
-def _check_no_path_setting(name: str, rest: Sequence[str]) -> None:
+def _check_no_path_setting(
+    command_line: str, missing: PositionalArgument, rest: Sequence[str]
+) -> None:
     """Raise ConfigError if the path that a command takes without a key was given with one.
 
     Args:
-        name: the name of the command, which has no setting for this path.
-        rest: what follows it.
+        command_line: the command, and what was matched.
+        missing: the positional argument that is missing.
+        rest: what follows the command.
     """
     for word in rest:
         key, equals, value = word.partition("=")
-        if equals and key in ("run", "release", "folder", "file"):
+        if equals and key in ("run", "release", "folder", missing.key):
             # `latest` stands for a run where a setting run=... is read, and is no path here.
-            folder = value if value not in ("", "latest") else "PATH"
+            shown = value if value not in ("", "latest") else missing.placeholder
             raise ConfigError(
-                f"agt {name} has no setting {key}=..., because it takes the path without a key: "
-                f"type agt {name} {folder}"
+                f"{command_line} takes {missing.placeholder} without a key: type {command_line} "
+                f"{shown} instead of {word}"
             )
 
 
@@ -639,7 +642,9 @@ def _positional_indices(rest: Sequence[str]) -> list[int]:
     return [
         position
         for position, word in enumerate(rest)
-        if position not in options and "=" not in word and not word.startswith(("+", "~"))
+        if position not in options
+        and "=" not in word
+        and (not word.startswith(("+", "~")) or word.startswith("~/"))
     ]
 
 

@@ -1,6 +1,6 @@
-"""How long agt takes to answer a typing mistake: 112 of them, a line each.
+"""How long agt takes to answer a typing mistake: 160 of them, a line each.
 
-    python scripts/mistakes.py                       all; about five minutes on one core
+    python scripts/mistakes.py                       all; about eight minutes on one core
     python scripts/mistakes.py --only train --repeat 1
 
 Each command line has one mistake that its words alone tell, or a file or folder beside them. The
@@ -132,6 +132,54 @@ MISTAKES = (
     "verify RUN page=report.pdf",
     "start clients.csv publik=yes",
     "ledger init people total.eps=1",
+    "train training.epochs=3 training.epochs=5",
+    "train training.decay=1 training.lr_decay=2",
+    "train ++training.foo=1",
+    "train +training.lr=1",
+    "train ~training.lr",
+    "train DATASET=blobs",
+    "train total.eps=1",
+    "train training.lr=1e400",
+    "train training.lr=10%",
+    "train training.epochs=",
+    "train model.hidden=[16,16",
+    "train model.hidden=16",
+    "train kgrid=10",
+    "train compute.memory_mb=4GB",
+    "train dataset=table dataset.path=my clients.csv dataset.label=bought",
+    "train dataset=table dataset.path=clients.csv dataset.label=bougth +dataset.numeric.age=[0,99]",
+    "train dataset=table dataset.path=clients.csv dataset.label=bought +dataset.numeric.agee=[0,9]",
+    "train certificate=dp",
+    "train .",
+    "help train trainig",
+    "TRAIN",
+    "certify RUN",
+    "certify run=RUN k=5",
+    "certify run=RUN digest=sha256:" + "0" * 64,
+    "certify run=outputs",
+    "plan run=RUN eps=1",
+    "plan run=RUN mechanism=randomized_response",
+    "predict run=RUN mechanism=RandomizedResponse",
+    "predict run=RUN reserve=-1",
+    "predict run=RUN ledger=",
+    "unlearn run=RUN ids=5",
+    "verify run=RUN",
+    "verify https://example.org/run",
+    "start file=clients.csv",
+    "start clients.csv label=bougth",
+    "start clients.csv label=bought id=agee",
+    "start clients.csv eps=1,5",
+    "start clients.csv size=1.000",
+    "data inspect clients.csv label=bougth",
+    "data inspect clients.csv id_column=age",
+    "ledger init people total.eps=1 unit=",
+    "ledger people show",
+    "tune dataset=digits tune.public=nowhere.csv",
+    "audit replay run=RUN confidence=95%",
+    "reproduce Blobs",
+    "runs limit=ten",
+    "runs outputs",
+    "doctor verbose=true",
 )
 """Command lines without ``agt``; RUN is the folder of a finished run."""
 
@@ -194,6 +242,7 @@ def make_world(folder: Path) -> Path:
     """Write the files that the mistakes name, and train the run; returns its folder."""
     rows = [f"{18 + row % 60},{row % 7},{'yes' if row % 3 else 'no'}" for row in range(ROWS)]
     (folder / "clients.csv").write_text("\n".join(["age,visits,bought", *rows]) + "\n")
+    (folder / "my clients.csv").write_text("age,bought\n1,yes\n")
     (folder / "clients.xlsx").write_bytes(b"PK\x03\x04" + bytes(2000))
     train = ["train", "dataset=digits", "model=linear", "certificate=stability", "-q"]
     done = subprocess.run(

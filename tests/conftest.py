@@ -34,9 +34,9 @@ def one_thread() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Ledgers that tests make are in nobody's list of ledgers."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+def own_state() -> None:
+    """Ledgers that fixtures of several tests make are in no list of ledgers."""
+    os.environ["XDG_STATE_HOME"] = os.devnull
 
 
 @pytest.fixture(autouse=True)

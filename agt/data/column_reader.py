@@ -33,8 +33,9 @@ from agt.data.cell_values import (
 from agt.data.csv_format import CsvFormat, open_text
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
 from agt.data.formats import ISO_DATE, CellFormat, days_since_1970, reads
+from agt.data.header import no_such_column
 from agt.data.ids import most_frequent
-from agt.errors import CsvFormatError, DataError, nearest
+from agt.errors import CsvFormatError, DataError
 from agt.messages import Message
 
 _STACKED_ROWS = 2**11
@@ -113,18 +114,10 @@ class ColumnReader:
             DataError: there is no such column, or it cannot be read.
         """
         if name not in self.names:
-            hint = ""
-            error: type[DataError] = DataError
-            if self.csv_format and len(self.names) == 1:
-                error = CsvFormatError
-                hint = (
-                    f". The lines were split at {self.csv_format.separator!r}. If the file uses "
-                    "another separator, give it as dataset.csv.separator"
-                )
-            raise error(
-                f"{self.path}: there is no column or key '{name}', which {setting} "
-                f"names{nearest(name, self.names)}{hint}"
-            )
+            separator = self.csv_format.separator if self.csv_format else None
+            is_one_cell = separator is not None and len(self.names) == 1
+            error = CsvFormatError if is_one_cell else DataError
+            raise error(no_such_column(self.path, name, setting, self.names, separator))
         with self._naming_column(name):
             return self.read(name)
 

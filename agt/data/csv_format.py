@@ -24,12 +24,11 @@ from agt.data.damaged import describe_damage
 from agt.data.disguised import HEAD_BYTES, odd_line
 from agt.data.file_settings import CsvSettings
 from agt.data.formats import COMMA, ISO_DATE, read_numbers
+from agt.data.header import check_separator
 from agt.errors import CsvFormatError, DataError, first_line
 from agt.messages import Message
 from agt.settings import schema
 
-SEPARATORS = (",", ";", "\t", "|", " ")
-"""What separates the cells of a line, in files that people have."""
 _PARSED_BYTES = 2**22
 """The bytes of a csv that are parsed at once."""
 _TRUNCATION_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -235,14 +234,7 @@ def check_query_format(path: Path, csv_format: CsvFormat) -> None:
             f"{path}: the text of this file is not {encoding}, but queries are read in the "
             f"encoding of the training file: save this file as {encoding}"
         )
-    if csv_format.separator in first_row:
-        return
-    others = [mark for mark in SEPARATORS if mark != " " and mark in first_row]
-    if others:
-        raise DataError(
-            f"{path}: line 1 is separated by {others[0]!r}, but queries are read with the "
-            f"separator of the training file: save this file with {csv_format.separator!r}"
-        )
+    check_separator(path, first_row, csv_format.separator)
 
 
 def describe_odd_line(path: Path, csv_format: CsvFormat, error: Exception) -> str:

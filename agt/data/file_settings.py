@@ -13,6 +13,7 @@ from pydantic import Field
 
 from agt.data.settings import (
     CLASSES,
+    DECLARED_SIZE,
     MAX_FEATURES,
     ColumnName,
     LabelWord,
@@ -249,8 +250,9 @@ class ColumnsSettings:
             public; the word classes stands for the list of classes. The owner replaces these
             constants by public ones, or declares them public by removing them from this list.
         proposed_from_rows: columns (and the word classes) whose range or list is the one that agt
-            proposed from the records. If the owner has removed one from ``from_data``, and so
-            declared it public, claims mention the proposal.
+            proposed from the records; and the word declared_size, if agt computed this size from
+            their number. If the owner has removed one from ``from_data``, and so declared it
+            public, claims mention the proposal.
         measurement: the constants that were measured with noise (``agt measure``); None: none was.
         formats: numeric column, or label that is a number -> how it is written
             (``agt.data.formats``, which checks it).
@@ -317,7 +319,8 @@ class ColumnsSettings:
                     f"'numeric'{nearest(name, [*self._columns_of_numbers])}"
                 )
         self._check_listed("from_data", self.from_data)
-        self._check_listed("proposed_from_rows", self.proposed_from_rows)
+        constants = [name for name in self.proposed_from_rows if name != DECLARED_SIZE]
+        self._check_listed("proposed_from_rows", constants)
 
     def _check_listed(self, setting: str, names: Iterable[str]) -> None:
         """Raise ValueError unless each name in a list is that of a feature, or ``CLASSES``."""

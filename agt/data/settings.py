@@ -19,6 +19,8 @@ CLASSES = "classes"
 """The name of the list of classes in ``from_data`` and ``MeasurementNote.of``."""
 SIZE = "size"
 """The name of the declared size in ``MeasurementNote.of``."""
+DECLARED_SIZE = "declared_size"
+"""The name of the declared size in ``proposed_from_rows``."""
 
 
 def _refuse_bool(value: object) -> object:

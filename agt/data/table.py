@@ -21,7 +21,7 @@ from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.settings import CLASSES, MAX_FEATURES, SIZE, ColumnName, Limits
+from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
@@ -594,7 +594,13 @@ class Table(TableSettings, Columns, LabelledFile):
         return declared(code, claim=self.measurement.claim)
 
     def _size_fact(self) -> Fact | None:
-        return self._measured(SIZE, "size_measured")
+        if measured := self._measured(SIZE, "size_measured"):
+            return measured
+        if DECLARED_SIZE in self.proposed_from_rows and self.declared_size is not None:
+            return declared(
+                "size_public_proposed", size=self.declared_size, setting="dataset.declared_size"
+            )
+        return None
 
     def _classes_fact(self) -> Fact:
         """Return the fact that the classes are public, measured, proposed or read off records."""

@@ -43,6 +43,7 @@ from agt.store.reading import Broken
 
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
+WAIT_SECONDS = 60.0  # how long a process waits for others by default
 Declared = Collection[object]
 """What an owner declared about other ledgers (``Book.declared``)."""
 
@@ -123,7 +124,11 @@ class MatchingTable:
 
 
 def find_matching_table(
-    path: Path, table: AdmittedTable, compare_names: bool = True, declared: Declared = ()
+    path: Path,
+    table: AdmittedTable,
+    compare_names: bool = True,
+    declared: Declared = (),
+    seconds: float = WAIT_SECONDS,
 ) -> MatchingTable | None:
     """Return the first table that a ledger admitted about the same people as a given table.
 
@@ -132,6 +137,7 @@ def find_matching_table(
         table: the given table.
         compare_names: whether names of units are compared, in addition to data and files.
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+        seconds: how long to wait for other processes.
 
     Returns:
         The match; None: the ledger admitted no such table.
@@ -140,7 +146,7 @@ def find_matching_table(
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
-    book = _read_as_copy(path, declared)
+    book = read_as_copy(path, declared, seconds)
     if book is None:
         return None
     for admitted in book.tables.values():
@@ -169,7 +175,7 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         CheckError: the ledger cannot be opened.
     """
     warnings = list[str]()
-    book = _read_as_copy(path)
+    book = read_as_copy(path)
     if book is None:
         return warnings
     for admitted in book.tables.values():
@@ -192,12 +198,13 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
     return warnings
 
 
-def _read_as_copy(path: Path, declared: Declared = ()) -> Book | None:
+def read_as_copy(path: Path, declared: Declared = (), seconds: float = WAIT_SECONDS) -> Book | None:
     """Return what the entries of a ledger add up to, without comparing it with a head file.
 
     Args:
         path: the ledger, which is read as a copy.
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+        seconds: how long to wait for other processes.
 
     Returns:
         None if the file cannot be opened as a ledger, and is another program's or declared.
@@ -207,7 +214,7 @@ def _read_as_copy(path: Path, declared: Declared = ()) -> Book | None:
         CheckError: the ledger cannot be opened.
     """
     try:
-        with Ledger.open(path, writing=False, as_copy=True) as ledger:
+        with Ledger.open(path, writing=False, as_copy=True, seconds=seconds) as ledger:
             return ledger.book
     except Busy:
         raise  # the file is a ledger, so it must not be passed over
@@ -227,7 +234,6 @@ def _read_as_copy(path: Path, declared: Declared = ()) -> Book | None:
 
 
 CHECKPOINT_INTERVAL = 1000  # entries from one checkpoint to the next
-WAIT_SECONDS = 60.0  # how long a process waits for others by default
 Append = Callable[[str, Mapping[str, Any], Cost], Entry]
 """Appends an entry with (kind, body, cost of all debits with this entry), and returns it."""
 

@@ -18,6 +18,7 @@ from agt.ledger.ledger import (
     MatchingTable,
     find_matching_table,
     ledgers_in,
+    read_as_copy,
     similar_table_warnings,
 )
 from agt.ledger.tables import AdmittedTable
@@ -25,6 +26,7 @@ from agt.ledger.tables import AdmittedTable
 LEDGERS_FOLDER = "ledgers"  # the folder in which the command line keeps ledgers
 LEDGERS_FILE = "ledgers"
 HEADS_FILE = "ledger_heads"
+SECONDS_ELSEWHERE = 5.0  # how long to wait for processes that use a ledger of another folder
 
 
 def listed_ledgers() -> dict[str, str]:
@@ -52,7 +54,7 @@ def _read_list(name: str) -> dict[str, str]:
     with suppress(OSError, RuntimeError):
         text = _list_file(name).read_text(encoding="utf-8", errors="surrogateescape")
         for line in text.splitlines():
-            with suppress(ValueError):  # a line that a power cut damaged
+            with suppress(ValueError, RecursionError):  # a line that a power cut damaged
                 if line.startswith("{"):
                     listed.update(json.loads(line))
                 else:
@@ -166,11 +168,12 @@ def _listed_copies(path: Path, first_entry: str) -> dict[Path, Head]:
     copies = dict[Path, Head]()
     for listed_path, listed_entry in listed_ledgers().items():
         copy = Path(listed_path)
-        if listed_entry != first_entry or copy == path.resolve() or not copy.is_file():
+        if listed_entry != first_entry or copy == path.resolve() or not os.path.isfile(copy):
             continue
-        with suppress(AgtError), Ledger.open(copy, writing=False, as_copy=True) as opened:
-            if opened.book.first_entry == first_entry:
-                copies[copy] = opened.book.last.head
+        with suppress(AgtError):
+            book = read_as_copy(copy, seconds=SECONDS_ELSEWHERE)
+            if book is not None and book.first_entry == first_entry:
+                copies[copy] = book.last.head
     return copies
 
 
@@ -226,7 +229,7 @@ def find_ledgers_elsewhere(folder: Path, table: AdmittedTable) -> dict[Path, Mat
                 paths |= {path.resolve() for path in ledgers_in(parent / LEDGERS_FOLDER)}
     found = dict[Path, MatchingTable]()
     for path in sorted(paths):
-        if path.parent == own_folder or not path.is_file():
+        if path.parent == own_folder or not os.path.isfile(path):
             continue
         with suppress(AgtError, OSError):
             match = _find_same_source(path, _stamps_of(path), table)
@@ -258,7 +261,7 @@ def _find_same_source(
     Raises:
         AgtError: the ledger cannot be opened.
     """
-    return find_matching_table(path, table, compare_names=False)
+    return find_matching_table(path, table, compare_names=False, seconds=SECONDS_ELSEWHERE)
 
 
 def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:
@@ -276,7 +279,7 @@ def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:
     """
     warnings = list[str]()
     for other in map(Path, listed_ledgers()):
-        if other.parent != path.resolve().parent and other.is_file():
+        if other.parent != path.resolve().parent and os.path.isfile(other):
             with suppress(AgtError):
                 warnings += similar_table_warnings(other, table)
     return warnings

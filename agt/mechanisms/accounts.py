@@ -127,11 +127,10 @@ class LedgerState:
     def lines(self, unit: str) -> list[str]:
         """Return the sentences that every claim on this ledger must contain.
 
-        They list the tables that share the budget, that no other ledger counts releases about these
-        people (which the owner declares), moves of the head file (a copy of the newest
-        entry's hash, by which an older copy of the ledger is recognised) and declarations about
-        other ledgers. A last sentence warns if the head file is on the ledger's disk or does not
-        exist.
+        They list the tables that share the budget, where other ledgers are looked for, moves of the
+        head file (a copy of the newest entry's hash, by which an older copy of the ledger is
+        recognised) and declarations about other ledgers. A last sentence warns if the head file is
+        on the ledger's disk or does not exist.
 
         Args:
             unit: what the population calls a unit (whose data a neighbour lacks), such as "person".
@@ -262,6 +261,4 @@ class Uncounted:
         """The claim's sentence about why no privacy ledger counts its release, as a list of one."""
         if self.why == "declined":
             return [sentences.declined_ledger(self.ledgers, self.unopened)]
-        if self.why == "unnamed":
-            return [sentences.unnamed_ledger()]
         return [sentences.NO_ACCOUNT]

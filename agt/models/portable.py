@@ -5,7 +5,7 @@
 | release.json  | classes, public constants of the dataset, feature map, the claim in sentences    |
 | weights.npz   | the released weights, and matrices of the public features if there are any       |
 | claim.json    | the claim as fields                                                              |
-| README.md     | the claim, and lines of plain NumPy that answer as agt does                      |
+| README.md     | for strangers: the answers, the claim, plain NumPy that answers as agt does      |
 | manifest.json | the hash of every file; its own hash is the digest of the folder                 |
 """
 
@@ -419,7 +419,9 @@ class Portable:
         return dataset_formula()
 
     def readme(self) -> str:
-        """Return the text of README.md: the privacy claim, and how to label queries.
+        """Return the text of README.md, for readers who do not know the publisher or agt.
+
+        It says what the answers are, how to label queries, the privacy claim, and how to check it.
 
         Raises:
             ConfigError: the class of the dataset cannot be imported, or is not trusted.
@@ -429,17 +431,20 @@ class Portable:
             code_of_features = VECTOR_LINES if "vectors" in formula else TABLE_LINES
             code_of_answers = LABEL_LINES if self.target.numeric is None else NUMBER_LINES
             lines = code_of_features + code_of_answers
-            alone = (
-                "To answer queries with only NumPy (without agt), run this in this folder:\n\n"
-                f"```python\n{lines}```\n"
-            )
+            alone = f"With NumPy alone, run this in this folder:\n\n```python\n{lines}```\n"
         else:
             alone = (
                 "Only agt can compute the features that these weights need, so NumPy is not "
                 "enough to use this release.\n"
             )
         sentences = "\n".join(f"- {sentence}" for sentence in self.words)
-        return README_TEXT.format(name=self.name, words=sentences, alone=alone)
+        return README_TEXT.format(
+            name=self.name,
+            answers=self.answers,
+            mechanism=self.mechanism,
+            words=sentences,
+            alone=alone,
+        )
 
 
 def mechanism_from_noise(noise: Mapping[str, Any]) -> str:
@@ -705,13 +710,42 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
             )
 
 
-README_TEXT = (
-    "# Released weights: {name}\n\n{words}\n\nAnswers from these weights do not spend "
-    "any more budget, however many there are. To label the rows of a file of "
-    "queries:\n\n    agt predict release=THIS_FOLDER inputs=queries.csv\n\n{alone}\nThe "
-    "hash of every file is in `manifest.json`; the hash of that file is the digest of "
-    "this release.\n"
-)
+README_TEXT = """\
+# Released weights: {name}
+
+This folder answers queries with {answers}. It holds the weights of a linear model, which was
+trained on private records. Random noise was added before the weights were published (by the
+mechanism `{mechanism}`). So they reveal about the people behind these records no more than the
+guarantee below allows. Answers can be wrong, and the guarantee does not say how often.
+
+## Answer queries
+
+With agt, label the rows of a file of queries by
+
+    agt predict release=THIS_FOLDER inputs=queries.csv
+
+{alone}
+Answers spend no privacy budget, however many there are, because each is computed from these weights
+and the query alone.
+
+## What is guaranteed, and what was declared
+
+{words}
+
+Sentences that begin with "declared" are statements of the publisher, which no program can check. If
+one of them is false, the guarantee may not hold. `claim.json` has the claim as fields, for programs.
+
+## Check this folder
+
+Ask the publisher for the digest of this folder, by another way than the one by which you got the
+folder. Then type
+
+    agt verify THIS_FOLDER digest=sha256:...
+
+agt compares each file with its hash in `manifest.json` (the SHA-256 of that file is the digest), and
+recomputes the guarantee from `claim.json`. How the noise was drawn, only somebody with the
+publisher's training run can check.
+"""
 LABEL_LINES = """\
     f = w @ np.append(x / max(np.linalg.norm(x), r["radius"], 1e-300), r["bias"])
     print(r["classes"][int(f[0] > 0) if len(f) == 1 else f.argmax()])

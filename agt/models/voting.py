@@ -22,7 +22,7 @@ from agt.data.records import Records
 from agt.data.target import Target
 from agt.distributed import group
 from agt.errors import ConfigError
-from agt.facts import Fact, evidence, proved
+from agt.facts import Fact, declared, evidence, proved
 from agt.messages import Message
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
@@ -311,7 +311,7 @@ class Votes(ClosedFormModel):
             # a record's split and shard, and the member trained on it, depend on no other record
             "b": dataset.selection.with_facts(in_shards, *facts["b"]),
             # the members' settings are public constants
-            "c": evidence(*facts["c"]),
+            "c": evidence(*facts["c"], *self._size_facts),
             # one edit changes few votes
             "d": evidence(votes_change),
             # preprocessing and settings use public data only
@@ -323,6 +323,22 @@ class Votes(ClosedFormModel):
         }
         name_of_condition_d = "a record moves one vote"
         return conditions_from(evidence_of, name_of_condition_d)
+
+    @property
+    def _size_facts(self) -> tuple[Fact, ...]:
+        """Why the declared size of the data is public; empty: none was declared.
+
+        The recipe computes the number of members from it (docs/recipe_reference.md), so a size that
+        depended on the records would make this number depend on them.
+        """
+        dataset = self.problem.dataset
+        size = dataset.declared_size
+        if size is None:
+            return ()
+        fact = dataset.size
+        if fact is None:  # the dataset has no evidence of its own for the declared size
+            fact = declared("size_public", size=size, setting="dataset.declared_size")
+        return (fact,)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

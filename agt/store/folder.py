@@ -154,20 +154,8 @@ class Folder:
             ConfigError: the folder is another command's, or has another digest, or a file is not
                 what was written.
         """
+        manifest = check_manifest(folder, command, digest, key)
         with broken_as_config_error(folder, key):
-            manifest = _open_manifest(folder)
-            if manifest.command != command:
-                raise Broken(
-                    f"{MANIFEST_FILE} says that `agt {manifest.command}` made this folder, but "
-                    f"the folder of an `agt {command}` is needed: give such a folder"
-                )
-            if digest is not None and manifest.digest != digest:
-                setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
-                raise Broken(
-                    f"{MANIFEST_FILE} has the digest {manifest.digest}, but you gave "
-                    f"{setting}={digest}, so this is another run, or the run was changed: give "
-                    "the right folder or the right digest"
-                )
             manifest.verify(folder)
         return cls(folder, folder, manifest, key)
 
@@ -226,6 +214,37 @@ class Folder:
     def _listed_name(self, name: str) -> str:
         """Return what the manifest calls a file of this folder: its path in the whole folder."""
         return (self.folder / name).relative_to(self.home).as_posix()
+
+
+def check_manifest(
+    folder: Path, command: str, digest: str | None = None, key: str = ""
+) -> Manifest:
+    """Return the manifest of a folder, whose other files are not read.
+
+    Args:
+        folder: the folder.
+        command: the command that must have written it.
+        digest: the digest that it must have; None: any.
+        key: the setting that names it, for messages; empty: none does.
+
+    Raises:
+        ConfigError: the folder is another command's, or has another digest.
+    """
+    with broken_as_config_error(folder, key):
+        manifest = _open_manifest(folder)
+        if manifest.command != command:
+            raise Broken(
+                f"{MANIFEST_FILE} says that `agt {manifest.command}` made this folder, but "
+                f"the folder of an `agt {command}` is needed: give such a folder"
+            )
+        if digest is not None and manifest.digest != digest:
+            setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
+            raise Broken(
+                f"{MANIFEST_FILE} has the digest {manifest.digest}, but you gave "
+                f"{setting}={digest}, so this is another run, or the run was changed: give "
+                "the right folder or the right digest"
+            )
+        return manifest
 
 
 @contextmanager

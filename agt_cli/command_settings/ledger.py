@@ -18,7 +18,6 @@ def check_ledger(config: Mapping[str, Any]) -> None:
     if total.get("eps") is None:
         raise no_budget()
     read_total_budget(total, TotalBudget)
-    # of an empty unit, the command says that it is empty
     if config.get("unit") is None and not config.get("run"):
         raise no_unit()
 

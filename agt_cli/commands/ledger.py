@@ -13,6 +13,7 @@ from agt.errors import ConfigError, few
 from agt.ledger.book import Debit, Population
 from agt.ledger.chain import Head
 from agt.ledger.descriptions import clock_warnings, describe_budget
+from agt.ledger.file_checks import same_disk
 from agt.ledger.head_file import head_file_path
 from agt.ledger.ledger import Ledger
 from agt.ledger.ledger_list import (
@@ -85,7 +86,6 @@ class LedgerConfig:
 
     def __post_init__(self) -> None:
         self._check_keys()
-        self._check_not_empty()
         self._check_names()
         self._check_data()
 
@@ -100,12 +100,6 @@ class LedgerConfig:
                     f"{key}=... only applies to agt ledger {actions}: leave it out of agt ledger "
                     f"{self.action}"
                 )
-
-    def _check_not_empty(self) -> None:
-        """Raise ConfigError for a setting that is an empty text."""
-        for key, value in vars(self).items():
-            if value == "":
-                raise ConfigError(f"{key}= is empty: give a value, or leave it out")
 
     def _check_names(self) -> None:
         """Raise ConfigError for a head or a ledger's name that cannot be meant so."""
@@ -280,6 +274,11 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
                 f"to create a head file later, type agt ledger admit {config.ledger} head=FILE "
                 "(FILE on another disk). From then on, an older copy of the ledger is recognised, "
                 "and claims say since which entry"
+            )
+        elif same_disk(config.second_head, config.path):
+            console.note(
+                "to move the head file to another disk, type agt ledger admit "
+                f"{config.ledger} head=FILE"
             )
         if not people:
             console.note(

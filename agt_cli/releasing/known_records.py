@@ -154,9 +154,10 @@ def _is_training_table(run: Run, inputs: Path) -> bool:
 
 
 def constants_warning(run: Run) -> str:
-    """Return that public constants of a run's dataset were proposed from the rows; empty: none was.
+    """Return a note that public constants of a run's dataset were proposed from the rows.
 
-    Names that are also in ``from_data`` are left out, because no claim takes these as public.
+    Names that are also in ``from_data`` are left out, because no claim takes these as public. The
+    note is empty if no others were proposed.
     """
     dataset = run.config.get("dataset") or {}
     not_public = dataset.get("from_data") or ()
@@ -165,10 +166,11 @@ def constants_warning(run: Run) -> str:
         return ""
     total = len(dataset.get("numeric") or ()) + len(dataset.get("categorical") or ())
     total += dataset.get("classes") is not None
+    total += dataset.get("declared_size") is not None
     total -= len(not_public)
     return (
-        f"note: {len(proposed)} of {total} ranges and lists that the claim takes as public were "
-        "proposed from the rows. The claim says so, and is false if you would have declared "
-        "another one with other people in the table. To replace one, edit the dataset file, remove "
-        "its name from proposed_from_rows, and train again"
+        f"note: {len(proposed)} of {total} constants that the claim takes as public (ranges, "
+        "lists, the declared size) were proposed from the rows. The claim says so, and is false if "
+        "you would have declared another one with other people in the table. To replace one, edit "
+        "the dataset file, remove its name from proposed_from_rows, and train again"
     )

@@ -8,6 +8,7 @@ from pydantic import InstanceOf
 
 from agt.errors import ConfigError
 from agt.ledger.payer import NoPayer
+from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.release import ReleaseTerms
@@ -124,4 +125,11 @@ class PrivateAnswers(PredictSettings):
                 randomness=randomness,
             )
             request = PredictRequest(mechanism, terms, payer, opened, record, console, self.force)
-            return serve(request, self.lot) if lines else release_file(request)
+            result = serve(request, self.lot) if lines else release_file(request)
+            if isinstance(payer, NoPayer) and payer.uncounted == Uncounted("unnamed"):
+                console.note(
+                    "to count all releases about the same data, create a ledger with agt ledger "
+                    "init NAME run=FOLDER total.eps=EPS, and give ledger=NAME. Each release is "
+                    "then debited from the ledger before anything is drawn"
+                )
+            return result

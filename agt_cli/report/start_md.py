@@ -193,8 +193,9 @@ class ProposedConstants:
         """What was declared, and what to do before a release; empty: nothing was."""
         if not self.proposed and self.size is not None:
             return (
-                "The size that you declared public was computed from the rows. If it would not be "
-                f"the same with other people in the table, correct {self.file} before any release"
+                "The size that you declared public was computed from the rows, as every claim will "
+                "say. If it would not be the same with other people in the table, correct "
+                f"{self.file} before any release"
             )
         if not self.proposed:
             return ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import yaml  # type: ignore[import-untyped]
 
 from agt.data.csv_format import CsvFormat
-from agt.data.settings import CLASSES
+from agt.data.settings import CLASSES, DECLARED_SIZE
 from agt.errors import ConfigError, counted, few
 from agt_cli.process import visible
 from agt_cli.report.record import escape_interpolations
@@ -93,6 +93,7 @@ def dataset_yaml(
     unit_rows: int | None = None,
     id_permanent: bool = False,
     id_is_answered: bool = False,
+    size_is_proposed: bool = False,
 ) -> str:
     """Return the text of a dataset file.
 
@@ -104,6 +105,7 @@ def dataset_yaml(
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
         id_permanent: True: ids that look like row numbers were declared to be permanent.
         id_is_answered: True: it was declared, by naming no id, that each row is another person.
+        size_is_proposed: True: ``table_rows`` is the number of rows as agt rounded it.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -126,8 +128,9 @@ def dataset_yaml(
     }
     lists = {column: _yaml_list(words) for column, words in listed.items() if words}
     missing = "indicator" if any(column.missing for column in features) else "error"
-    proposed = from_data(inspection)
-    not_public = proposed if undeclared is None else undeclared
+    read_off = from_data(inspection)
+    not_public = read_off if undeclared is None else undeclared
+    proposed = (*read_off, DECLARED_SIZE) if size_is_proposed else read_off
     size = "null"
     size_remark = SIZE
     if table_rows is not None:

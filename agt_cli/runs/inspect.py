@@ -33,11 +33,12 @@ from agt.data.formats import (
     date_of,
     reads,
 )
+from agt.data.header import no_such_column
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget, NumericTarget, Target
-from agt.errors import ConfigError, DataError, counted, few, nearest
+from agt.errors import ConfigError, DataError, counted, few
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
     MAX_CLASS_NUMBERS,
@@ -289,7 +290,7 @@ class Column:
         """
         if self.kind in ("unreadable", "date", "dropped"):
             return False
-        if not (self.numeric or self.categorical or self.values):
+        if not (self.is_numeric or self.categorical or self.values):
             return True
         if self.in_groups:
             return True
@@ -313,9 +314,9 @@ class Column:
         if not self.outside or self.low is None or self.high is None:
             return ()
         ends = []
-        if self.low < self.numeric[0]:
+        if self.low < self.is_numeric[0]:
             ends.append(self.bound(self.low))
-        if self.high > self.numeric[-1]:
+        if self.high > self.is_numeric[-1]:
             ends.append(self.bound(self.high))
         return tuple(ends)
 
@@ -572,10 +573,7 @@ def _described_names(
     named += [("drop", name) for name in drop]
     for setting, name in named:
         if name is not None and name not in reader.names:
-            raise DataError(
-                f"{reader.path}: the file has no column '{name}', but the setting {setting} names "
-                f"it{nearest(name, reader.names)}"
-            )
+            raise DataError(no_such_column(reader.path, name, setting, reader.names))
     names = [name for name in reader.names if name not in drop]
     if not names:
         raise ConfigError(

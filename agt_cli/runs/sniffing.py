@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from agt.data.csv_format import SEPARATORS, CsvFormat, open_text, read_head
+from agt.data.csv_format import CsvFormat, open_text, read_head
 from agt.data.disguised import check_text_kind, encoding_without_mark
 from agt.data.files import check_kind
+from agt.data.header import SEPARATORS
 from agt.errors import DataError, counted
 
 _SNIFFED_LINES = 50

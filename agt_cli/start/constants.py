@@ -22,12 +22,12 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
     if inspection.classes and "classes" not in private:
         proposed.append(ProposedConstant(CLASSES, _list_words(inspection.classes)))
     total = len(inspection.features) + bool(inspection.classes)
-    # A size that its owner gave was not computed from the rows, unless it is the proposed one.
-    size = None
-    if settings.size in (None, inspection.rounded_rows):
-        size = settings.table_rows(inspection)
     return ProposedConstants(
-        settings.dataset_file, tuple(proposed), total, size, settings.declared_size(inspection)
+        settings.dataset_file,
+        tuple(proposed),
+        total,
+        settings.proposed_size(inspection),
+        settings.declared_size(inspection),
     )
 
 

@@ -22,8 +22,11 @@ from agt_cli.start.constants import group_of
 from agt_cli.start.settings import NONE, StartSettings
 from agt_cli.table_settings import training_rows
 
-_SIZE = re.compile(r"^declared_size: \d.*$", re.MULTILINE)
-"""The line of a declared size. Where none was declared, a size is a further declaration."""
+_SIZE = re.compile(r"^declared_size: \d.*$|(, |(?<=\[))declared_size(?=\]$)", re.MULTILINE)
+"""The line of a declared size, and its name at the end of ``proposed_from_rows``.
+
+Where no size was declared, a size is a further declaration.
+"""
 
 
 def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
@@ -100,6 +103,7 @@ def _declared_text(settings: StartSettings, inspection: Inspection) -> str:
         unit_rows=settings.unit_rows,
         id_permanent=settings.id_permanent is True,
         id_is_answered=settings.id == NONE,
+        size_is_proposed=settings.proposed_size(inspection) is not None,
     )
 
 

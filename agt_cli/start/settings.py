@@ -94,6 +94,18 @@ class StartSettings(StartAnswers, InspectSettings):
             return None
         return self.size or inspection.rounded_rows
 
+    def proposed_size(self, inspection: Inspection) -> int | None:
+        """Return the declared number of rows of the whole table, if agt computed it from the rows.
+
+        A size that its owner gave was not, unless it is the one that agt proposes.
+
+        Returns:
+            None: no size is declared, or another one than agt proposes.
+        """
+        if self.size not in (None, inspection.rounded_rows):
+            return None
+        return self.table_rows(inspection)
+
     def declared_size(self, inspection: Inspection) -> int | None:
         """Return the number of training records that is declared public; None: none is."""
         rows = self.table_rows(inspection)

@@ -1,8 +1,9 @@
-"""The account of an erasure, as JSON for programs and auditors: asked, done, guaranteed, left, and
-what it does not show.
+"""The account of an erasure: a report as JSON, for programs and auditors.
 
-    account.content         bytes of account.json (docs/erasure.md tells every entry)
-    read_account(content)   the same again; refuses other versions, NaN, and what contradicts itself
+It says what was requested, what was done, what is guaranteed, what remains, and what is not shown.
+
+    account.content         the bytes of account.json (docs/erasure.md describes every entry)
+    read_account(content)   reads them; refuses other versions, NaN, and contradictions
 
 Formal guarantees
     An account names nobody: every entry is a count, a code, a hash that is keyed or of a whole
@@ -55,7 +56,7 @@ Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+
 
 @schema
 class Asked:
-    """The request, counted.
+    """How many people, records and ids a request names.
 
     A person is a unit of protection: whoever has the records of one unit, or, in data without
     units, a record.
@@ -63,16 +64,17 @@ class Asked:
     Attributes:
         people_requested: people whose erasure this request asks for and who have a record in the
             run's data: the sum of the next two.
-        people_with_training_records: those of them of whom a record was trained on and is named.
-        people_with_test_records_only: the others. Training used none of the records that the
-            request names of them.
-        training_records: records of the request that the run was trained on.
+        people_with_training_records: people of whom the request names a record that the run was
+            trained on.
+        people_with_test_records_only: people of whom the request names only records that training
+            did not use.
+        training_records: the number of named records that the run was trained on.
         test_records: records of the request in the test part of the data, which training did not
             use; None: not recorded, as in accounts of earlier versions.
         by: what the ids of the request name: records, or units with all of their records.
-        hashes_in_log: keyed hashes that the request log has for it: one for each training record,
-            and one for each unit, where units are not the records themselves.
-        time: when it was noted.
+        hashes_in_log: how many keyed hashes the request log stores for the request: one for each
+            training record, and one for each unit, unless each record is a unit of its own.
+        time: when the request was noted.
         people_pending_before: people whose erasure had been requested earlier, and was carried out
             only now.
         ids_not_in_data: ids that name no record of the run's data, and that the request allowed
@@ -93,14 +95,14 @@ class Asked:
 
 @schema
 class StateChange:
-    """The run before and after.
+    """The states of the run before and after the command.
 
     Attributes:
-        run: the name of its folder.
-        before, after: its digests.
-        records_before, records_after: that it is trained on.
-        log: where the request log ends, as COUNT:HASH.
-        entry: the number of this erasure's entry in it.
+        run: the name of the run's folder.
+        before, after: the run's digests.
+        records_before, records_after: how many records the run is trained on.
+        log: the number and hash of the last entry of the request log, as COUNT:HASH.
+        entry: the number of this erasure's entry in the log.
     """
 
     run: str
@@ -139,15 +141,16 @@ class Earlier:
 
 @schema
 class Place:
-    """Somewhere that was looked at for what is erased.
+    """A folder that was searched for erased records in other runs.
 
     Attributes:
-        place: what it is.
-        runs: how many other runs lie there, and trainings that were stopped; in accounts up to
-            version 0.6.0, how many files were read.
+        place: a description of the folder.
+        runs: how many other runs and interrupted trainings are there; in accounts up to version
+            0.6.0, how many files were read.
         searched: how many of these were compared with every record and person of the request; None:
             not recorded, as in accounts of versions up to 0.7.0.
-        found: traces in them. If not all were searched, 0 does not say that there are none.
+        found: how many traces were found. If not all runs were searched, 0 does not mean that
+            there are none.
         remarks: what was found, and what was not searched.
     """
 
@@ -165,11 +168,11 @@ class Place:
 
 @schema
 class TraceSearch:
-    """The search for traces.
+    """The search for erased records in other runs.
 
     Attributes:
-        places: that were searched.
-        unlooked: what was not, with the reason.
+        places: the folders that were searched.
+        unlooked: what was not searched, with the reason.
     """
 
     places: tuple[Place, ...]
@@ -178,12 +181,12 @@ class TraceSearch:
 
 @schema
 class Waiting:
-    """Requests that are noted and not carried out.
+    """Requests that are pending, and what they mean for queries.
 
     Attributes:
-        people: whose erasure is pending now.
-        distance: a query is answered if its stable distance is at least that, in people; None:
-            nothing is answered.
+        people: how many people's erasure is pending now.
+        distance: a query is answered only if its stable distance, in people, is at least this
+            number; None: no query is answered.
     """
 
     people: Annotated[int, Field(ge=1)]
@@ -192,25 +195,24 @@ class Waiting:
 
 @schema
 class ErasureReport:
-    """An account, all of it.
+    """The whole account (report) of an erasure.
 
     Attributes:
-        schema: the version of this form.
+        schema: the version of this format.
         agt: the version of the program.
         asked: the request.
-        removal: what the method did and promises; of a request that is noted and pending, no record
-            is removed.
+        removal: what the method did and promises. If the request is pending, no record is removed.
         state: the run before and after.
-        earlier: what was made from earlier states, with how many answers stand.
+        earlier: results that were made from earlier states, with how many answers are still valid.
         outside: what this account does not show.
-        training: seconds that training the run took; None: not recorded.
-        sweep: the search for traces; None: none was made.
-        waiting: what is pending after this; None: nothing is.
-        abstained: queries that were not answered while requests were pending, up to now; None: none
-            were pending.
+        training: how many seconds the training of the run took; None: not recorded.
+        sweep: the search for erased records in other runs; None: there was no search.
+        waiting: the requests that are pending after this command; None: there are none.
+        abstained: how many queries were not answered while requests were pending, up to now; None:
+            no requests were pending.
 
     Raises:
-        ConfigError: it contradicts itself.
+        ConfigError: two entries contradict each other.
     """
 
     schema: Literal["agt.erasure/4"]
@@ -269,21 +271,24 @@ class ErasureReport:
 
     @property
     def updated(self) -> bool:
-        """The run's state was replaced; else the request is noted and pending."""
+        """Whether the run's state was replaced; if not, the request is pending."""
         return self.removal.promise.method != PENDING
 
     @property
     def content(self) -> bytes:
-        """The file."""
+        """The bytes of account.json."""
         return content_of(self)
 
 
 def read_account(content: bytes) -> ErasureReport:
-    """What ``ErasureReport.content`` gave, or an account of an earlier form in that of now.
+    """Return the account that a file contains; one of an earlier format is converted.
+
+    Args:
+        content: the bytes of account.json.
 
     Raises:
-        ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown,
-            missing or out of range; or one that contradicts itself.
+        ConfigError: the content is no JSON, has NaN or infinity, or is of an unknown version; an
+            entry is unknown, missing or out of range; or two entries contradict each other.
     """
     return read_document(ErasureReport, content, VERSION, "an account", "account", _of_earlier_form)
 
@@ -300,11 +305,14 @@ def recorded_in_words(account: ErasureReport) -> int:
 
 
 def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
-    """Return an account of an earlier form in that of now, its sentences as text; others as they
-    are.
+    """Return the entries of an account in the present format; sentences stay text.
+
+    Args:
+        node: the entries as they were read. Those of the present or an unknown version are returned
+            as they are.
 
     Raises:
-        ConfigError: it is in no such form.
+        ConfigError: an entry that the account's own version has is missing or of another type.
     """
     version = node.get("schema")
     forms: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -315,7 +323,7 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
     if version not in forms:
         return node
     try:
-        return _with_names_of_now(forms[version]({**node, "schema": VERSION}))
+        return _with_present_names(forms[version]({**node, "schema": VERSION}))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"account.json was altered or damaged after agt wrote it (format {version}: an "
@@ -324,7 +332,11 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:
-    """Raises KeyError, TypeError, ValueError, AttributeError."""
+    """Return an account of agt.erasure/2 in the form of agt.erasure/3: facts as codes.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it does not have its version's form.
+    """
     removal = removal_with_codes(parts["removal"])
     promise = promise_with_codes(removal["promise"])
     earlier = [
@@ -335,7 +347,11 @@ def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_sentences(parts: dict[str, Any]) -> dict[str, Any]:
-    """Raises KeyError, TypeError, ValueError, AttributeError."""
+    """Return an account of agt.erasure/1 in the form of agt.erasure/3: sentences as text remarks.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it does not have its version's form.
+    """
     done, promise = dict(parts.pop("done")), dict(parts.pop("guaranteed"))
     promise["method"] = done.pop("method")
     promise["adaptive"] = promise.pop("requests") == "adaptive"
@@ -380,8 +396,8 @@ OLD_NAMES = {
 """Entries of ``asked`` in agt.erasure/3 -> their names now."""
 
 
-def _with_names_of_now(parts: dict[str, Any]) -> dict[str, Any]:
-    """Return an account of agt.erasure/3 under the names of now.
+def _with_present_names(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return an account of agt.erasure/3 under the present names.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is in no such form.
@@ -393,7 +409,7 @@ def _with_names_of_now(parts: dict[str, Any]) -> dict[str, Any]:
     )
     parts = {**parts, "asked": asked, "earlier": _one_for_each_folder(parts["earlier"])}
     if "sweep" in parts:
-        parts["sweep"] = _search_of_now(parts["sweep"])
+        parts["sweep"] = _search_with_present_names(parts["sweep"])
     return parts
 
 
@@ -423,7 +439,7 @@ def _one_for_each_folder(earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _search_of_now(search: dict[str, Any]) -> dict[str, Any]:
+def _search_with_present_names(search: dict[str, Any]) -> dict[str, Any]:
     """Return the search of an account of agt.erasure/3 with the number of runs that were searched.
 
     That form counted every run as looked at, also where no erased record could be looked for,

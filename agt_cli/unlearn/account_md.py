@@ -44,7 +44,7 @@ NEW_SEEDS = (
 
 
 def headline(account: ErasureReport) -> str:
-    """Return in one line what happened."""
+    """Return in one line who requested erasure, and what was removed by which method."""
     people = _who_asked(account.asked)
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
@@ -93,7 +93,7 @@ def _requested(asked: Asked) -> str:
 
 
 def summary(account: ErasureReport) -> dict[str, str]:
-    """Return what an account says, a line for each of its parts."""
+    """Return the parts of an account as a mapping from a heading to its text."""
     promise = account.removal.promise
     rows = {"requested": _requested(account.asked), "guaranteed": _guaranteed(promise)}
     if account.updated and promise.requests == "adaptive for fixed keys":
@@ -193,6 +193,7 @@ def _standing(result: Earlier) -> str:
 
 
 def _answers(standing: int, void: int) -> str:
+    """Return how many of some answers are valid, and how many void, as a phrase."""
     return f"{standing:,} of {standing + void:,} answers stand, {void:,} void"
 
 
@@ -209,7 +210,7 @@ def _traces(search: TraceSearch) -> str:
         words = "no other training runs were found"
     else:
         words = _traces_in_runs(found, searched, runs, in_places)
-    if any(_has(place, "trained_on_erased_earlier") for place in search.places):
+    if any(_has_remark(place, "trained_on_erased_earlier") for place in search.places):
         words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
         if remark.code == "files_beside_runs":
@@ -246,7 +247,8 @@ def _traces_in_runs(found: int, searched: int, runs: int, places: str) -> str:
     return words
 
 
-def _has(place: Place, code: str) -> bool:
+def _has_remark(place: Place, code: str) -> bool:
+    """Return whether a searched folder has a remark with a code."""
     return any(remark.code == code for remark in place.remarks)
 
 
@@ -363,7 +365,7 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
     for fact in account.removal.promise.assumptions:
         if not fact.held:
             yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
-    for earlier in _named(account):
+    for earlier in _listed_results(account):
         if not earlier.answers_standing:
             yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
         elif earlier.answers_void:
@@ -372,10 +374,10 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
     for place in _places(account):
         if place.found:
             traces = counted(place.found, "trace")
-            remarks = _found(place)
+            remarks = _remarks_text(place)
             yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
         elif place.searched is not None and place.searched < place.runs:
-            remarks = _found(place)
+            remarks = _remarks_text(place)
             yield f"  - NOT SEARCHED, in part or at all: {place.place.sentence}: {remarks}"
 
 
@@ -422,6 +424,7 @@ def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_D
 
 
 def _assumptions_table(promise: Promise) -> str:
+    """Return the table of a promise's assumptions, with their status; empty: there are none."""
     if not promise.assumptions:
         return ""
     rows = [(fact.words, _strong(fact.standing)) for fact in promise.assumptions]
@@ -431,7 +434,7 @@ def _assumptions_table(promise: Promise) -> str:
 def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
     """Yield the table of earlier answers, and how many it leaves out."""
     rows = []
-    for answer in _named(account):
+    for answer in _listed_results(account):
         rows.append((answer.name, _strong(_standing(answer)), answer.why))
     if not rows:
         yield "No earlier answers were found in the folders next to the run."
@@ -450,7 +453,13 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
         found: object = place.found
         if not place.found and place.searched == 0 and place.runs:
             found = "not searched"
-        row = (place.place.sentence, str(place.runs), searched, _strong(found), _found(place))
+        row = (
+            place.place.sentence,
+            str(place.runs),
+            searched,
+            _strong(found),
+            _remarks_text(place),
+        )
         rows.append(row)
     if rows:
         columns = ("where", "runs", "searched for everything", "traces found", "what was seen")
@@ -466,17 +475,20 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
 
 
 def _strong(value: object) -> Markdown:
+    """Return a value in bold type."""
     return Markdown(f"**{value}**")
 
 
 def _places(account: ErasureReport) -> tuple[Place, ...]:
+    """Return the folders that were searched; none if there was no search."""
     return account.sweep.places if account.sweep is not None else ()
 
 
-def _found(place: Place) -> str:
+def _remarks_text(place: Place) -> str:
+    """Return what was found in a folder, and what was not searched there, as text."""
     return "; ".join(sentences(place.remarks))
 
 
-def _named(account: ErasureReport) -> Sequence[Earlier]:
-    """Return the earlier results that are named one by one, those with void answers first."""
+def _listed_results(account: ErasureReport) -> Sequence[Earlier]:
+    """Return at most ``NAMED_ANSWERS`` earlier results, which the page lists; void ones first."""
     return sorted(account.earlier, key=lambda earlier: not earlier.answers_void)[:NAMED_ANSWERS]

@@ -1,4 +1,4 @@
-"""Which earlier answers of a run still stand when records are erased from it, and which are void.
+"""Judge earlier results of a run after an erasure: which answers are still valid, which are void.
 
 Formal guarantees
     A record of an earlier answer names, by digest, the state of the run that it was made from. Let
@@ -64,9 +64,10 @@ class Verdict:
     """What became of one earlier result.
 
     Attributes:
-        standing: how many of its answers stand. A release of weights or of a number is one answer.
-        void: how many are void.
-        reasons: why.
+        standing: how many of its answers are still valid. A release of weights or of a number is
+            one answer.
+        void: how many answers are not valid any more.
+        reasons: why; at least one.
     """
 
     standing: int
@@ -78,8 +79,8 @@ def releases_of_state(digest: str, places: Sequence[Path]) -> list[Path]:
     """Return the folders of releases that were made from one state of a run.
 
     Args:
-        digest: of the state.
-        places: the folders of records.
+        digest: the digest of that state.
+        places: the folders in whose subfolder "predict" releases are looked for.
     """
     return [
         made.folder
@@ -180,7 +181,16 @@ def _from_releases(
 
 
 def group(guarantee: Guarantee, units: int) -> Guarantee | None:
-    """What a guarantee about one unit says about so many; None: nothing that is worth a name."""
+    """Return the guarantee for a group of units that follows from one for a single unit.
+
+    Args:
+        guarantee: the guarantee for one unit.
+        units: how many units the group has.
+
+    Returns:
+        A guarantee of the same kind, rounded up (group privacy; see the module). None: its
+        parameters are beyond what a guarantee here may have.
+    """
     try:
         if isinstance(guarantee, GaussianDP):
             return GaussianDP(math.nextafter(units * guarantee.mu, math.inf))
@@ -200,12 +210,16 @@ def group(guarantee: Guarantee, units: int) -> Guarantee | None:
 def removal_gaps(
     settings: RunSettings, prepared: Prepared, erased: Records, count: int, record: Run, alike: bool
 ) -> list[Remark]:
-    """Why a record's certificates do not cover a removal; empty: they do.
+    """Return why certificates do not cover a removal of records; an empty list: they do.
 
     Args:
-        erased: the records that go, as far as the data has them; ``count``: how many go.
-        record: that has the conditions.
-        alike: whether constants were compared since.
+        settings: the settings of the run.
+        prepared: the run's data without the removed records.
+        erased: the removed records, as far as the data has them.
+        count: how many records are removed.
+        record: the run or the certification whose conditions count.
+        alike: whether the constants of its data were compared with the present ones, and are the
+            same.
     """
     compared = prepared.loaded.preprocessing.facts if alike else ()
     unseen = len(erased) < count and bool(prepared.dataset.train.public.any())
@@ -219,8 +233,9 @@ def _certified(record: Run, units: int, answered_without: bool, reasons: list[Re
 
     Args:
         record: the certification.
-        units: how many people have gone since the state that it was made from.
-        answered_without: all of these people waited when it answered.
+        units: how many people were removed since the state that it was made from.
+        answered_without: whether requests to erase all of these people were already pending when
+            it answered, so that it took their removal into account.
         reasons: why its certificates do not cover the removal; empty: they do.
     """
     stable = given = 0
@@ -247,11 +262,11 @@ def _certified(record: Run, units: int, answered_without: bool, reasons: list[Re
 
 
 def _released(record: Run, units: int) -> Verdict:
-    """Return whether a release stands.
+    """Return how many answers of a release are still valid: all, or none.
 
     Args:
         record: the release.
-        units: how many people have gone since the state that it was made from.
+        units: how many people were removed since the state that it was made from.
     """
     if not record.holds(CLAIM):
         return Verdict(0, 1, (Remark("claim_missing" if record.holds(SPENT) else "nothing_new"),))
@@ -267,7 +282,12 @@ def _released(record: Run, units: int) -> Verdict:
 
 
 def _void(claim: Claim, units: int) -> Remark:
-    """Why a release that does not stand is void."""
+    """Return why no answer of a release is valid any more.
+
+    Args:
+        claim: the claim of the release.
+        units: how many people were removed.
+    """
     if not claim.publishable:
         return Remark("simulated" if claim.simulated else "not_proved")
     if not RELATIONS[claim.relation.name].is_one_unit_added_or_removed:
@@ -276,7 +296,13 @@ def _void(claim: Claim, units: int) -> Remark:
 
 
 def _group_remarks(claim: Claim, about: Guarantee, units: int) -> tuple[Remark, ...]:
-    """What each release, and all of them together, bound for so many units."""
+    """Return remarks with the guarantee for a group, of each release and of all together.
+
+    Args:
+        claim: the claim of the releases.
+        about: the guarantee of each release for the group.
+        units: how many units the group has.
+    """
     values: dict[str, Value] = {
         "releases": claim.releases,
         "output": str(claim.output),

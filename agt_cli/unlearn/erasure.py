@@ -47,7 +47,13 @@ from agt_cli.unlearn.account import (
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, RequestKind
-from agt_cli.unlearn.methods import METHODS, ErasureJob, check_can_train, chosen, removal_metrics
+from agt_cli.unlearn.methods import (
+    METHODS,
+    ErasureJob,
+    check_can_train,
+    choose_method,
+    removal_metrics,
+)
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import SEARCHED_RUNS, TraceTargets, search, searched_runs
 
@@ -200,7 +206,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
     abstentions(run.folder, ())  # called because it raises: the account needs this file later
     recorded = with_data_paths(run.config, run.environment.get("data_files") or {})
     settings = read_settings({**recorded, "compute": order.compute}, stored_network(run))
-    method = chosen(order.choice, settings, run, order.fresh)
+    method = choose_method(order.choice, settings, run, order.fresh)
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
         return _last_outcome(run, settings, log, console)
     check_can_train(method, run)

@@ -97,20 +97,19 @@ from agt_cli.unlearn.log import REQUEST_LOG_FILE
 
 @dataclass(frozen=True)
 class ErasureJob:
-    """One update of a run's state: every erasure that is pending, and those that were asked for
-    now.
+    """One update of a run's state, which carries out the pending requests and the present one.
 
     Attributes:
-        run: as it is now.
-        settings: it was trained with, with the present command's ``compute``.
-        prepared: its data, of which the erased records are no longer a part.
-        erased: the records to remove, as the head takes them; empty where the data does not have
-            them any more.
-        count: how many records are removed: those of ``erased``, or as many as were found gone.
+        run: the run as it is now.
+        settings: the settings that it was trained with, with the present command's ``compute``.
+        prepared: the run's data without the erased records.
+        erased: the records to remove, with the features that the head takes; empty if the data
+            does not have them any more.
+        count: how many records are removed, whether the data still has them or not.
         units: how many people (or other units of protection) they belong to.
         may_retrain: whether a method that cannot keep its promise otherwise may train from scratch.
-        fresh: draw anew whatever the state was made with (noise, seeds, shards), for requests that
-            may have followed from what the model gave out.
+        fresh: whether noise, seeds and shards are drawn again. It is for requests that may have
+            been chosen by answers of the model.
     """
 
     run: Run
@@ -124,7 +123,7 @@ class ErasureJob:
 
     @property
     def batches(self) -> int:
-        """How many an epoch has, where the configuration leaves that to the recipe, too."""
+        """The number of batches in an epoch; the recipe's if the configuration names none."""
         return int(self.prepared.problem(self.settings).setup.training.batch.count)
 
 
@@ -136,7 +135,7 @@ changed.
 
 
 def removal_metrics(removal: Removal) -> dict[str, Any]:
-    """Flat numbers of a removal, for metrics.json."""
+    """Return the numbers of a removal by name, as metrics.json has them."""
     budget = removal.budget
     spent = {} if budget is None else {"budget_spent": budget.spent, "budget": budget.total}
     return {
@@ -151,7 +150,7 @@ FROM_NOTHING = proved("began_from_nothing")
 
 
 def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
-    """Train from scratch (a ``Method``).
+    """Train from scratch on the remaining records, and write the new state (a ``Method``).
 
     Raises:
         CheckError: retraining is forbidden, or the training drew private noise.
@@ -208,10 +207,11 @@ def changed_answers(job: ErasureJob, model: Model) -> dict[str, int]:
 
 
 def from_the_start(run: Run, settings: RunSettings) -> RunSettings:
-    """The settings to train with again.
+    """Return the settings with which a run is trained again from the beginning.
 
-    The head as training begins: of a network of the user's own a run keeps the layers alone. And
-    threads, kernel and pieces as the run had them: last bits depend on them.
+    The head is made anew, because a run stores only the layers of a network of the user's own.
+    Threads, kernel and pieces of sums are those of the run, because the last bits depend on them;
+    this process uses as many threads from now on.
 
     Args:
         run: the run that is trained again.
@@ -224,14 +224,14 @@ def from_the_start(run: Run, settings: RunSettings) -> RunSettings:
 
 
 def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
-    """The same configuration with every seed and key that its training reads drawn anew by the
-    operating system; no other.
+    """Return a configuration in which each seed and key that training reads is drawn again.
 
-    A declaration that the settings were chosen on public data is bound to the new ones: draws look
-    at no data.
+    The operating system draws them. Other settings stay the same. A declaration that the settings
+    were chosen on public data is renewed for the new ones, because no draw depends on data.
 
     Args:
-        batches: of an epoch: the configuration may leave their number to the recipe.
+        config: the configuration of a training, as plain containers.
+        batches: the number of batches of an epoch (``ErasureJob.batches``).
     """
     training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
     kind = certificate_config(config.get("certificate"))
@@ -258,8 +258,11 @@ def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -
 
 
 def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
-    """The settings with fresh seeds and keys, which the record then has, too; and the data that
-    they are for.
+    """Draw seeds and keys again, and write them into the record's config.yaml.
+
+    Returns:
+        The settings with the new seeds and keys; and the data, which says that condition e is not
+        met if the new settings do not meet it.
     """
     record.reconfigure(fresh_config(record.config, job.batches))
     settings = replace(
@@ -270,6 +273,12 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
 
 
 def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
+    """Return what training from scratch promises.
+
+    Args:
+        job: the update.
+        settings: the settings that the new state was trained with.
+    """
     noisy = settings.certificate.noise == "drawn"
     draws = fresh_config(job.run.config, job.batches) != dict(job.run.config)  # a seed or a key
     if job.fresh:
@@ -283,20 +292,23 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
     return Promise("retrain", True, 0.0, 0.0, drawn != "keys_recorded", terms, facts)
 
 
-def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
-    """Remove the erased records by the method of the certificate's own kind (a ``Method``).
+def remove_by_certificate(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
+    """Remove the erased records by the certificate's own method, or train again (a ``Method``).
+
+    Training from scratch replaces the method where it is not possible, or where its budget is
+    exceeded.
 
     Raises:
         CheckError: the kind's budget is exceeded whatever is done, or cannot be counted, and
             training from scratch is forbidden.
     """
-    if reason := _unfit(job):
-        return _from_scratch(job, record, console, reason)
-    was = load(job.prepared.problem(job.settings), job.run)
+    if reason := _reason_no_step(job):
+        return _retrain_instead(job, record, console, reason)
+    present = load(job.prepared.problem(job.settings), job.run)
     try:
-        model, removal = job.settings.certificate.remove_records(was, job.erased, job.count)
+        model, removal = job.settings.certificate.remove_records(present, job.erased, job.count)
     except CannotRemove as error:
-        return _from_scratch(job, record, console, error.reason)
+        return _retrain_instead(job, record, console, error.reason)
     write_trained(
         record,
         job.prepared,
@@ -309,8 +321,8 @@ def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal
     return replace(removal, promise=promise, facts={**removal.facts, **changed_answers(job, model)})
 
 
-def _unfit(job: ErasureJob) -> Remark | None:
-    """Why no step can be taken from the present state; None where one can."""
+def _reason_no_step(job: ErasureJob) -> Remark | None:
+    """Return why no step can be taken from the run's present state; None if one can."""
     prepared = job.prepared
     before = int(job.run.metrics["classes"])
     if job.fresh and job.settings.certificate.noise_is_fixed:
@@ -322,8 +334,20 @@ def _unfit(job: ErasureJob) -> Remark | None:
     return None
 
 
-def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: Remark) -> Removal:
-    """Raises CheckError where that is forbidden."""
+def _retrain_instead(
+    job: ErasureJob, record: RunRecord, console: Console, reason: Remark
+) -> Removal:
+    """Train from scratch, because the certificate's own method is not possible.
+
+    Args:
+        job: the update.
+        record: the record of the new state.
+        console: prints the reason.
+        reason: why the method is not possible; it becomes a step of the removal.
+
+    Raises:
+        CheckError: training is forbidden (``job.may_retrain``).
+    """
     if not job.may_retrain:
         raise CheckError(
             f"method={job.settings.certificate.own_erasure} was not possible "
@@ -343,13 +367,15 @@ SAME_SHARDS = proved("members_of_same_shards")
 
 
 def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
-    """Train again what the removal touched (a ``Method``).
+    """Train again the members of an ensemble that had used erased records (a ``Method``).
+
+    With ``job.fresh`` all members are trained again, in new shards.
 
     Raises:
-        CheckError: no ensemble, or one that must be trained whole; or retraining is forbidden, and
-            fresh shards are it.
+        CheckError: the run is no ensemble, or its members cannot be trained separately; shards.json
+            does not fit the request; or all members must be trained again, which is forbidden.
     """
-    if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
+    if job.fresh:  # with a new key, records are in other shards, so that no member stays the same
         if not job.may_retrain:
             raise CheckError(
                 "method=sisa with new_seeds=true trains all members again, but "
@@ -397,15 +423,15 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
 
 
 PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", REQUEST_LOG_FILE)
-"""What a record has of its own."""
+"""Files that a pending request's record writes itself, instead of copying those of the run."""
 
 
 def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
-    """Note the request and keep the state (a ``Method``).
+    """Note the request as pending, and copy the run's state without a change (a ``Method``).
 
     Raises:
-        CheckError: the run's certificates do not say what training without these records gives;
-            says why.
+        CheckError: the run answers with numbers; or its certificates do not cover the removal. The
+            message says why.
     """
     started = time.perf_counter()
     prepared = job.prepared
@@ -427,10 +453,13 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         if name not in (*PENDING_ANEW, WAITING_FILE):
             record.write(name, job.run.read(name))
     record.add_metrics(**job.run.metrics)
-    told = run_without_records(job.run, job.settings)
-    model = load(job.prepared.problem(job.settings) if told is None else told.problem, job.run)
-    units, ensemble, members = np.unique(job.erased.units), job.settings.ensemble, None
-    # how many each member was trained on; else some are gone
+    recorded = run_without_records(job.run, job.settings)
+    problem = job.prepared.problem(job.settings) if recorded is None else recorded.problem
+    model = load(problem, job.run)
+    units = np.unique(job.erased.units)
+    ensemble = job.settings.ensemble
+    # How many of the units each member was trained on; not known if the data lacks some of them.
+    members = None
     if ensemble.members > 1 and len(units) == job.units:
         members = np.bincount(assign_shards(units, ensemble), minlength=ensemble.members).tolist()
     record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
@@ -438,31 +467,39 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if model.max_distance < job.units:
         console.say(f"method=certificate: {noted.sentence}")
     facts = {"pending": job.units, "farthest": model.max_distance}
-    apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
-    rests = (
-        *(f for f in required_facts(conditions_of(job.run)) if f not in apart),
+    # These facts are replaced by those of the data as it is without the records.
+    replaced = {*prepared.loaded.preprocessing.facts, job.settings.choices}
+    assumptions = (
+        *(fact for fact in required_facts(conditions_of(job.run)) if fact not in replaced),
         prepared.untouched,
         prepared.choices,
     )
     terms = (Remark("answers_as_retrained"), Remark("others_abstain"), Remark("state_still_holds"))
-    promise = Promise("certificate", True, 0.0, 0.0, True, terms, tuple(dict.fromkeys(rests)))
+    promise = Promise("certificate", True, 0.0, 0.0, True, terms, tuple(dict.fromkeys(assumptions)))
     return Removal(promise, 0, time.perf_counter() - started, facts, (noted,))
 
 
-def _noted(job: ErasureJob, farthest: int) -> Remark:
-    """Which queries are answered while the request waits."""
+def _noted(job: ErasureJob, max_distance: int) -> Remark:
+    """Return a remark that the request was noted, and which queries are answered meanwhile.
+
+    Args:
+        job: the update.
+        max_distance: the largest stable distance that a query of this run can have. If it is
+            smaller than the number of people, no query is answered.
+    """
     relation = RELATIONS[job.settings.relation.name]
-    if farthest < job.units:
-        return Remark("request_noted_none_answered", {"units": job.units, "farthest": farthest})
+    if max_distance < job.units:
+        values = {"units": job.units, "farthest": max_distance}
+        return Remark("request_noted_none_answered", values)
     code = "request_noted_of_mean" if relation.averages else "request_noted"
     return Remark(code, {"units": job.units, "relation": job.settings.relation.name})
 
 
-OWNERS = {kind.own_erasure: kind.name for kind in KINDS if kind.own_erasure}
-"""The methods of erasure that a kind of certificate brings -> the certificate."""
+CERTIFICATE_OF_METHOD = {kind.own_erasure: kind.name for kind in KINDS if kind.own_erasure}
+"""A method of erasure that a kind of certificate has of its own -> the certificate's name."""
 METHODS: dict[MethodName, Method] = {
     "certificate": pending,
-    **dict.fromkeys(OWNERS, by_the_kind),
+    **dict.fromkeys(CERTIFICATE_OF_METHOD, remove_by_certificate),
     "sisa": sisa,
     "retrain": retrain,
 }
@@ -501,26 +538,25 @@ def check_can_train(method: MethodName, run: Run) -> None:
     )
 
 
-def chosen(choice: str, settings: RunSettings, run: Run, fresh: bool) -> MethodName:
-    """What ``auto`` means for a run, the cheapest whose guarantee can hold; else the choice, if the
-    run is of its kind.
-
-    ``auto`` never means ``certificate``, which removes nothing yet: whoever wants that says so.
+def choose_method(choice: str, settings: RunSettings, run: Run, fresh: bool) -> MethodName:
+    """Return the method of erasure for a run.
 
     Args:
-        run: says whether what each member was trained on was recorded, as earlier versions of
-            agt did not for votes.
-        fresh: whether everything that the state was drawn with is to be drawn anew.
+        choice: the setting ``method``. ``auto`` stands for the cheapest method whose guarantee can
+            hold for this run; it never stands for ``certificate``, which removes nothing yet.
+        settings: the settings of the run.
+        run: the run. Of votes by earlier versions it does not record the members' records.
+        fresh: whether noise, seeds and shards are to be drawn again.
 
     Raises:
-        ConfigError: a method that is not for this kind of run.
+        ConfigError: the method that was chosen is not possible for this kind of run.
     """
     methods = settings.certificate.erasure_methods(settings)
     if choice == "auto":
         without_sisa = fresh or not (settings.ensembled or run.holds(SHARDS))
         return next(method for method in methods if not (without_sisa and method == "sisa"))
-    if choice in OWNERS and choice not in methods:
-        certificate = OWNERS[choice]
+    if choice in CERTIFICATE_OF_METHOD and choice not in methods:
+        certificate = CERTIFICATE_OF_METHOD[choice]
         raise ConfigError(
             f"method={choice}: this run was trained with "
             f"certificate={settings.certificate.name}, which does not store what this method "

@@ -1,9 +1,8 @@
-"""rehearse=true: a request carried out on a copy of the run, to see what a method takes and
-promises. Nothing is erased.
+"""Carry out a request to erase on a copy of the run (dry_run=true), to see what a method would do.
 
-The copy lies below the command's own record and is gone when it ends, however it ends; of a process
-that is killed outright the next rehearsal beside it removes it. No account is written: there is
-nothing to account for.
+Nothing is erased, so no account (report of an erasure) is written. The copy lies in the folder of
+the command's record, and is removed when the command ends. If the process is killed, the next
+rehearsal in a folder beside it removes the copy.
 """
 
 import shutil
@@ -30,14 +29,23 @@ SCORES = ("test_accuracy", "test_auc")
 
 
 def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Carry a request out on a copy, and note what it took and what would hold.
+    """Carry out a request on a copy of the run, and write what it took and promises.
+
+    Args:
+        order: the settings of the command.
+        record: the command's record, which is finished here.
+        console: prints progress and the result.
+
+    Returns:
+        The object that --json prints.
 
     Raises:
-        ConfigError: there is nothing to do; and as ``erase``.
+        ConfigError: the request names no training record, or nothing is requested; and what
+            ``erase`` raises.
     """
     run = open_run(order.folder, "train", order.digest)
     with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
-        copy = copied(run, Path(scratch) / "run")
+        copy = copy_run(run, Path(scratch) / "run")
         with run_lock(copy):
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
         if isinstance(erased, NothingErased):
@@ -59,19 +67,19 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
         **scores, **earlier, **removal_metrics(entry.removal), **seconds, asked=len(entry.records)
     )
     rows = [(escape_markdown(name), str(value)) for name, value in record.metrics.items()]
-    told = (*entry.removal.sentences, *entry.removal.promise.sentences)
+    result_sentences = (*entry.removal.sentences, *entry.removal.promise.sentences)
     name = escape_markdown(run.folder.name)
     method = entry.removal.promise.method
     page = document(
         f"# Rehearsal of agt unlearn: run {name}, method={method}",
         f"**{WORDS}.** This page is only for the data owner, because its accuracies depend on "
         "the private data.",
-        told,
+        result_sentences,
         markdown_table(("number", "value"), rows),
     )
     record.report(page)
     digest = record.finish()
-    for line in (WORDS, *told):
+    for line in (WORDS, *result_sentences):
         console.say(line)
     console.say(f"report: {record.folder / 'report.html'}")
     return {
@@ -82,16 +90,19 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     }
 
 
-def copied(run: Run, place: Path) -> Path:
-    """A copy of a run's folder, its key with it, without what its living processes lock, and
-    without itself.
+def copy_run(run: Run, place: Path) -> Path:
+    """Copy a run's folder with its key, and return the path of the copy.
+
+    The lock of the run is left out, and so is the copy itself, if it lies below the run.
 
     Args:
-        place: of the copy, in a folder of its own, which may lie below the run's.
+        run: the run.
+        place: the path of the copy, whose parent folder contains nothing else.
     """
     own = place.parent.resolve()
 
     def left_out(at: str, names: list[str]) -> list[str]:
+        """Return which names in a folder are not copied, as ``shutil.copytree`` asks."""
         return [
             name
             for name in names

@@ -1,8 +1,7 @@
-"""A request to erase, read: which training records the ids of a file name, and why not, where they
-name none.
+"""Read a request to erase: find the training records that the ids of a file name.
 
-Messages name lines of the file, never an id: they are kept in records, in which an erased id is not
-to be found.
+Messages name lines of the file, and never an id, because messages are stored in records, and no
+record may contain an erased id.
 """
 
 import re
@@ -15,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agt.data.csv_format import SEPARATORS
 from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import copy_groups, load_without_erased
 from agt.data.files import open_columns
+from agt.data.header import SEPARATORS
 from agt.data.ids import CONTENT
 from agt.data.records import Records
 from agt.errors import ConfigError, few
@@ -52,17 +51,21 @@ _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
 @dataclass(frozen=True)
 class Request:
-    """Records that are to be erased.
+    """Training records that are to be erased.
 
     Attributes:
-        by: what the ids named.
-        records, units: as an entry of the log has them.
+        by: what the ids name: records, or units (people) with all of their records.
+        records: keyed hashes of the ids of these records, in increasing order, hexadecimal
+            (``RequestEntry.records``). Empty if no id names a training record.
+        units: keyed hashes of the units of these records, in the same form.
         asked: how many different ids the file had.
-        notes: what its owner should know, in sentences without ids.
-        names: the ids as they came, to look for them afterwards; never written anywhere.
-        untrained: how many of the people who are named have test records alone.
+        notes: sentences for the data owner, without ids.
+        names: the ids as they were given, with which other runs are searched; they are never
+            written to a file.
+        untrained: how many of the people whom the ids name have test records only.
         test_records: how many test records the ids name.
-        unknown: how many of the ids name no record of the data, which was allowed.
+        unknown: how many ids name no record of the data, and were left out
+            (``unknown=ignore``).
     """
 
     by: By
@@ -78,19 +81,23 @@ class Request:
 
 @dataclass(frozen=True)
 class TrainingRecords:
-    """A run's training records: as its index has them, and as its data has them now.
+    """A run's training records: those in its index, and those that its data has now.
 
     Attributes:
-        index: of all that the state was trained on; what was asked for and waits is among them.
-        data: without what was erased, its constants as they were.
-        source: that loaded it.
-        place: [n] where each training record of ``data`` stands in the index.
-        gone: [.] the places of the others: of records that the data does not have any more.
-        notes: for the owner.
-        shown: features are made from the test records, whose declaration as public lets the model
-            hold something of them.
-        erased_earlier: records that earlier updates erased and the data still has; None: nothing
-            was erased earlier.
+        log: the run's request log.
+        key: the run's key, with which its hashes are made.
+        index: all records that the run's present state was trained on. Records whose erasure is
+            pending are among them.
+        data: the run's data without the records that were erased, with the constants of the
+            training.
+        source: what loaded the data.
+        index_rows: [n] the row in the index of each training record of ``data``.
+        missing: [m] the rows in the index of records that the data does not have any more.
+        notes: sentences for the data owner.
+        features_use_test: whether the features were computed from the test records
+            (certificate.features.public=test), so that the model depends on these, too.
+        erased_earlier: records that earlier updates erased and that the data still has; None:
+            nothing was erased earlier.
     """
 
     log: Log
@@ -98,89 +105,114 @@ class TrainingRecords:
     index: Index
     data: Dataset
     source: DataSource
-    place: np.ndarray
-    gone: np.ndarray
+    index_rows: np.ndarray
+    missing: np.ndarray
     notes: tuple[str, ...] = ()
-    shown: bool = False
+    features_use_test: bool = False
     erased_earlier: Records | None = None
 
     @classmethod
     def of(cls, run: Run, settings: RunSettings) -> "TrainingRecords":
-        """Read a run's data, and compare it with what was trained on. The caller holds the run.
+        """Read a run's data, and compare it with the records that the run was trained on.
+
+        A key is written into the run's folder if the run has neither requests nor an index yet.
+        That records are missing is no error here: ``check`` refuses those that nobody requested.
+
+        Args:
+            run: the run, whose lock the caller holds.
+            settings: its settings.
 
         Raises:
-            DataMissing, DataError: it cannot be loaded, or is other data; rows that are gone are
-                looked at later.
+            DataMissing, DataError: the data cannot be loaded, or records are new or changed.
+            ConfigError: the request log, the key or the index is damaged or missing.
         """
-        log, source = Log.of(run), stated(run, settings)
+        log = Log.of(run)
+        source = source_as_trained(run, settings)
         with broken_as_config_error(run.folder, run.key):
-            there = log.entries or run.holds(RECORD_INDEX_FILE)
-            key = (
-                log.check_key(HashKey.of(run.folder))
-                if there
-                else HashKey.read_or_create(run.folder)
-            )
+            if log.entries or run.holds(RECORD_INDEX_FILE):
+                key = log.check_key(HashKey.of(run.folder))
+            else:
+                key = HashKey.read_or_create(run.folder)
         erased_earlier = None
         if log.erased:
             parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
             data, erased_earlier = parted.remaining, parted.erased
         else:
             data = source.load()
-        index, then = Index.of(run, key), run.environment.get("data_digest")
-        if index is None and data.digest != then:
+        index = Index.of(run, key)
+        trained_digest = run.environment.get("data_digest")
+        if index is None and data.digest != trained_digest:
             raise ConfigError(
-                f"run={run.folder}: the data of this run changed (digest at training: {then}, "
+                f"run={run.folder}: the data of this run changed (digest at training: "
+                f"{trained_digest}, "
                 f"digest now: {data.digest}). This run is too old to have an index of its "
                 "records, so agt cannot find out which records are missing. Restore the data, "
                 "or train again"
             )
         index = index or Index.from_records(data.train, key)
-        gone, place = check_same(index, data.train, key, data.coding)
+        missing, index_rows = check_same(index, data.train, key, data.coding)
         notes: tuple[str, ...] = ()
-        if not len(gone) and not log.waiting and data.digest != then:
+        if not len(missing) and not log.waiting and data.digest != trained_digest:
             notes = (
                 "the test records, or other records that training did not use, changed since "
                 "training",
             )
-        shown = settings.certificate.features.public == "test"
-        return cls(log, key, index, data, source, place, gone, notes, shown, erased_earlier)
+        return cls(
+            log=log,
+            key=key,
+            index=index,
+            data=data,
+            source=source,
+            index_rows=index_rows,
+            missing=missing,
+            notes=notes,
+            features_use_test=settings.certificate.features.public == "test",
+            erased_earlier=erased_earlier,
+        )
 
     def check(self, request: Request | None = None) -> None:
-        """Raise DataError where rows are gone from the data that nobody asked to erase, now or
-        before.
+        """Raise DataError if the data lacks records whose erasure nobody requested.
+
+        Args:
+            request: the present request; None: only earlier requests count.
         """
-        check_asked(
-            self.index, self.gone, self.log.waiting | set(request.records if request else ())
-        )
+        requested = self.log.waiting
+        if request is not None:
+            requested = requested | set(request.records)
+        check_asked(self.index, self.missing, requested)
 
     @property
     def by(self) -> By:
-        """What ids name where nobody says."""
+        """What ids name by default: units where the data has some, else records."""
         return "id" if self.index.units is None else "unit"
 
     @cached_property
-    def row(self) -> np.ndarray:
-        """[m] which record of the data each of the index is; -1: it is gone."""
+    def data_rows(self) -> np.ndarray:
+        """[m] the row in the data of each record of the index; -1 if the data does not have it."""
         rows = np.full(len(self.index), -1)
-        rows[self.place] = np.arange(len(self.place))
+        rows[self.index_rows] = np.arange(len(self.index_rows))
         return rows
 
     @cached_property
-    def waiting(self) -> np.ndarray:
-        """[m] bool: records that were asked for, and still are part of the state."""
+    def is_pending(self) -> np.ndarray:
+        """[m] bool, which records of the index are to be erased by a request that is pending."""
         return np.array([word in self.log.waiting for word in self.index.words], dtype=bool)
 
 
 def read_ids(path: str, source: object) -> list[tuple[str, str]]:
-    """The ids of a file, as the data has them, each with the words for its place; in their order,
-    and repeated ones, too.
+    """Return the ids of a file in their order, repeated ones too, each with its place in the file.
 
     Args:
-        path: a file of one id a line; a table, of which the column is read that the dataset's
-            setting ``unit`` or ``id`` names, or its only one; or ``-``: lines of standard input.
+        path: a text file with one id on each line; a table, of which the column is read that the
+            dataset's setting ``unit`` or ``id`` names, or its only column; or ``-`` for lines of
+            standard input.
+        source: the dataset, which names the columns and says how its tables are read.
+
+    Returns:
+        Pairs (id, place), such as ("p17", "line 3"). Messages use the place instead of the id.
 
     Raises:
-        ConfigError, DataMissing, DataError: there are none, or it cannot be read.
+        ConfigError, DataMissing, DataError: there are no ids, or the file cannot be read.
     """
     if path != INPUT and Path(path).suffix.lower() in _TABLES:
         found = [(word, f"row {row + 1}") for row, word in enumerate(_column(Path(path), source))]
@@ -203,29 +235,31 @@ def request_for(
     path: str = INPUT,
     may_be_unknown: bool = False,
 ) -> Request:
-    """The records that ids name.
+    """Return the request to erase the training records that some ids name.
 
     Args:
         known: the run's training records.
-        ids: each with the words for its place.
-        by: what they name; None: units where the data has some, else records.
-        path: where they came from, for messages.
-        may_be_unknown: ids that name no record of the data are counted and left out; False: they
-            are refused.
+        ids: pairs (id, place in the file), as ``read_ids`` returns them.
+        by: what the ids name; None: units where the data has some, else records.
+        path: the file that the ids came from, for messages.
+        may_be_unknown: whether ids that name no record of the data are counted and left out;
+            False: they are refused.
 
     Returns:
         The request. It names no record if, with ``may_be_unknown``, no id names a training record.
 
     Raises:
-        ConfigError: an id that names no training record, or one that was asked for before; or too
-            little would be left.
+        ConfigError: an id names no training record, or its erasure was requested before; a
+            requested record is public; or too few records would remain to train on.
     """
-    by, as_given, test = by or known.by, ids, known.data.test
+    by = by or known.by
+    as_given = ids
+    test = known.data.test
     tests = set((test.units if by == "unit" else test.ids).tolist())
-    ids = _trimmed(known, ids, by, tests)
+    ids = _without_outer_blanks(known, ids, by, tests)
     unique = dict(reversed(ids))
     unique = {word: unique[word] for word, _ in ids}
-    hits = _hits(known, list(unique), by)
+    hits = _index_rows_named(known, list(unique), by)
     count = len(ids)
     unknown_notes: tuple[str, ...] = ()
     unknown = 0
@@ -247,7 +281,7 @@ def request_for(
             for (word, place), left_out in zip(unique.items(), is_unknown, strict=True)
             if not left_out
         }
-    missed = _missed(known, unique, hits, tests, by, path, may_be_unknown)
+    missed = _check_unmatched_ids(known, unique, hits, tests, by, path, may_be_unknown)
     notes = [*known.notes, *unknown_notes, *missed]
     repeated = count - len(unique)
     if repeated:
@@ -266,8 +300,8 @@ def request_for(
         untrained = len(np.unique(test.units[is_test]))
         asked = len(unique) + unknown
         return Request(by, (), (), asked, tuple(notes), names, untrained, test_records, unknown)
-    wanted = np.unique(np.concatenate([hit[~known.waiting[hit]] for hit in hits]))
-    rows = known.row[wanted]
+    wanted = np.unique(np.concatenate([hit[~known.is_pending[hit]] for hit in hits]))
+    rows = known.data_rows[wanted]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
             f"ids={path}: {public} of the requested records are marked as public "
@@ -280,7 +314,7 @@ def request_for(
             "some requested records are identical to others. agt cannot tell identical records "
             "apart, so it removes the last of them, and the others keep their ids"
         )
-    _check_left(known, chosen, path)
+    _check_enough_remain(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     units = records if known.index.units is None else as_words(known.index.units[chosen])
     untrained = _people_without(known, np.unique(test.units[is_test]), units)
@@ -301,21 +335,34 @@ def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str
     return len(set(hashes) - set(units))
 
 
-def _trimmed(
+def _without_outer_blanks(
     known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By, tests: set[str]
 ) -> list[tuple[str, str]]:
-    """The same without blanks at the ends of ids, where they name nothing with them."""
+    """Return ids without blanks at their ends; an id that names something with them keeps them.
+
+    Args:
+        known: the run's training records.
+        ids: pairs (id, place in the file).
+        by: what the ids name.
+        tests: the ids, or units, of the test records.
+    """
     odd = [word for word, _ in ids if word != word.strip()]
     unknown = {
         word
-        for word, rows in zip(odd, _hits(known, odd, by), strict=True)
-        if not len(rows) and _why(known, word, "", tests)[0] == "unknown"
+        for word, rows in zip(odd, _index_rows_named(known, odd, by), strict=True)
+        if not len(rows) and _reason_unmatched(known, word, "", tests)[0] == "unknown"
     }
     return [(word.strip() if word in unknown else word, place) for word, place in ids]
 
 
-def _hits(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
-    """For each id, the places in the index that it names."""
+def _index_rows_named(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
+    """Return for each id the rows in the index that it names; an empty array if there is none.
+
+    Args:
+        known: the run's training records.
+        words: the ids.
+        by: what they name. Without units in the data, they name records in any case.
+    """
     by_unit = by == "unit" and known.index.units is not None
     column = known.index.units if by_unit and known.index.units is not None else known.index.ids
     hashes = known.key.names(words, "unit" if by_unit else "record")
@@ -325,7 +372,7 @@ def _hits(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
     return [np.array(groups.get(hashed.tobytes(), ()), dtype=np.int64) for hashed in hashes]
 
 
-def _missed(
+def _check_unmatched_ids(
     known: TrainingRecords,
     ids: dict[str, str],
     hits: list[np.ndarray],
@@ -334,22 +381,28 @@ def _missed(
     path: str,
     may_be_test_only: bool,
 ) -> Iterator[str]:
-    """Refuse ids that name nothing; a note of those that are of test records alone, where others
-    name something.
+    """Raise ConfigError for ids that name no training record which can be erased now.
 
     Args:
         known: the run's training records.
-        ids: id -> the words for its place.
-        hits: for each id, the places in the index that it names.
-        tests: the names that test records have.
+        ids: id -> its place in the file.
+        hits: for each id, the rows in the index that it names.
+        tests: the ids, or units, of the test records.
         by: what the ids name.
-        path: where they came from.
-        may_be_test_only: ids of test records alone are no mistake, also where no other is given.
+        path: the file that the ids came from, for messages.
+        may_be_test_only: whether all ids may be those of test records.
+
+    Yields:
+        A note for the owner about ids of test records, if there are any.
+
+    Raises:
+        ConfigError: the erasure of an id was requested before; an id is unknown; or ids are those
+            of test records on which the model depends, or of test records only.
     """
     sorts: dict[str, list[str]] = {}
     for (word, place), rows in zip(ids.items(), hits, strict=True):
-        if not len(rows) or known.waiting[rows].all():
-            sort, where = _why(known, word, place, tests)
+        if not len(rows) or known.is_pending[rows].all():
+            sort, where = _reason_unmatched(known, word, place, tests)
             sorts.setdefault(sort, []).append(where)
 
     def counted(sort: str) -> str:
@@ -391,7 +444,7 @@ def _missed(
             f"ids={path}: {unknown} are not ids of a {kind} in the run's data: "
             f"{'. '.join(remedies)}"
         )
-    if "test" in sorts and known.shown:
+    if "test" in sorts and known.features_use_test:
         of_test = counted("test")
         raise ConfigError(
             f"ids={path}: {of_test} are ids of test records, but the model depends on these "
@@ -412,8 +465,21 @@ def _missed(
         )
 
 
-def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tuple[str, str]:
-    """Why an id names no training record that could go, and where it stands."""
+def _reason_unmatched(
+    known: TrainingRecords, word: str, place: str, tests: set[str]
+) -> tuple[str, str]:
+    """Return why an id names no training record that can be erased now, and its place.
+
+    Args:
+        known: the run's training records.
+        word: the id.
+        place: its place in the file.
+        tests: the ids, or units, of the test records.
+
+    Returns:
+        "asked" (its erasure was requested before), "test" (it is that of test records) or
+        "unknown"; and the place, to which the entry of an earlier request is added.
+    """
     names = {known.key.names([word], kind)[0].tobytes().hex() for kind in ("record", "unit")}
     for entry in known.log.entries:
         if names & {*entry.records, *entry.units}:
@@ -426,9 +492,9 @@ def _lists_ids(known: TrainingRecords, line: str, tests: set[str], by: By) -> bo
     parts = [part.strip() for part in _SEVERAL.split(line)]
     if len(parts) < 2:
         return False
-    if any(len(rows) for rows in _hits(known, parts, by)):
+    if any(len(rows) for rows in _index_rows_named(known, parts, by)):
         return True
-    return any(_why(known, part, "", tests)[0] != "unknown" for part in parts)
+    return any(_reason_unmatched(known, part, "", tests)[0] != "unknown" for part in parts)
 
 
 def _is_of_nobody(known: TrainingRecords, word: str, tests: set[str], by: By) -> bool:
@@ -443,60 +509,85 @@ def _is_of_nobody(known: TrainingRecords, word: str, tests: set[str], by: By) ->
         tests: the names that test records have.
         by: what ids name.
     """
-    if _why(known, word, "", tests)[0] != "unknown" or _lists_ids(known, word, tests, by):
+    if _reason_unmatched(known, word, "", tests)[0] != "unknown" or _lists_ids(
+        known, word, tests, by
+    ):
         return False
     other: By = "id" if by == "unit" else "unit"
-    (rows,) = _hits(known, [word], other)
+    (rows,) = _index_rows_named(known, [word], other)
     test = known.data.test
     return not len(rows) and word not in (test.ids if other == "id" else test.units)
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
-    """Places in the index: of identical records first those that the data lost, then the last
-    ones (data/erasure.py).
+    """Return the records to erase instead of some requested ones, if others are identical to them.
+
+    Ids that are made from content number identical records in their order. So if one of them is
+    removed from the data, the last id disappears (agt/data/erasure.py). Of identical records,
+    those that the data lacks are taken first, and then the last ones.
+
+    Args:
+        known: the run's training records.
+        wanted: rows in the index of the requested records.
+
+    Returns:
+        As many rows in the index, in increasing order; ``wanted`` itself if a column gives ids.
     """
-    present = wanted[known.row[wanted] >= 0]
+    present = wanted[known.data_rows[wanted] >= 0]
     if not len(present):
         return wanted
     names = copy_groups(known.source, known.data.train)
     # a column names them: nobody goes in another's place
     if np.array_equal(names, known.data.train.ids):
         return wanted
-    chosen = set(wanted[known.row[wanted] < 0].tolist())
-    of_wanted = names[known.row[present]]
+    chosen = set(wanted[known.data_rows[wanted] < 0].tolist())
+    of_wanted = names[known.data_rows[present]]
     alike = np.flatnonzero(np.isin(names, of_wanted))
     for family in dict.fromkeys(of_wanted.tolist()):
-        members = known.place[alike[names[alike] == family]]
+        members = known.index_rows[alike[names[alike] == family]]
         count, lost = int((of_wanted == family).sum()), _lost_copies(known, members)
         free = [
             row
             for row in (*lost, *members[::-1].tolist())
-            if row not in chosen and not known.waiting[row]
+            if row not in chosen and not known.is_pending[row]
         ]
         chosen.update(free[:count])
     return np.array(sorted(chosen), dtype=np.int64)
 
 
 def _lost_copies(known: TrainingRecords, members: np.ndarray) -> list[int]:
-    """Places in the index of copies that the data does not have any more: their ids follow from one
-    that it has.
+    """Return the rows in the index of copies of a record that the data does not have any more.
 
-    That the contents are alike is not enough: what was loaded may be coarser than the row.
+    A missing record is a copy if its content is the same and its id is one that a copy would have.
+    The content alone is not enough, because different rows may be loaded as the same features.
+
+    Args:
+        known: the run's training records.
+        members: rows in the index of all identical records that the data has, at least one.
     """
-    alike = (known.index.contents[known.gone] == known.index.contents[members[0]]).all(axis=1)
+    alike = (known.index.contents[known.missing] == known.index.contents[members[0]]).all(axis=1)
     if not alike.any() or not hasattr(known.source, "copies"):
         return []
-    name = str(known.data.train.ids[known.row[members[0]]])
+    name = str(known.data.train.ids[known.data_rows[members[0]]])
     ids = known.source.copies(name, len(members) + int(alike.sum()))
-    return known.gone[alike][
-        places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))
+    return known.missing[alike][
+        places(known.index.ids[known.missing[alike]], known.key.names(ids, "record"))
     ].tolist()
 
 
-def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
-    """Enough must be left to train on, before anything is changed."""
-    train, left = known.data.train, np.ones(len(known.data.train), dtype=bool)
-    rows = known.row[np.concatenate([chosen, np.flatnonzero(known.waiting)]).astype(np.int64)]
+def _check_enough_remain(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
+    """Raise ConfigError if too few records would remain to train on: none, or only one class.
+
+    Args:
+        known: the run's training records.
+        chosen: rows in the index of the records that are to be erased, besides pending ones.
+        path: the file of ids, for the message.
+    """
+    train = known.data.train
+    left = np.ones(len(train), dtype=bool)
+    rows = known.data_rows[
+        np.concatenate([chosen, np.flatnonzero(known.is_pending)]).astype(np.int64)
+    ]
     left[rows[rows >= 0]] = False
     if not left.any():
         raise ConfigError(
@@ -515,21 +606,32 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
         )
 
 
-def stated(run: Run, settings: RunSettings) -> DataSource:
-    """The run's data with the constants that it was trained with written down, so that records
-    are read as then.
+def source_as_trained(run: Run, settings: RunSettings) -> DataSource:
+    """Return what loads a run's data, with the constants that the run was trained with.
+
+    So constants that were read off the records, such as ranges, stay the same after an erasure.
+
+    Args:
+        run: the run, whose files may record these constants.
+        settings: its settings.
     """
-    told, source = run_without_records(run, settings), settings.source
-    before = {} if told is None else told.dataset_config.get("settled", {})
-    return source.with_constants(before) if before and hasattr(source, "with_constants") else source
+    source = settings.source
+    recorded = run_without_records(run, settings)
+    constants = {} if recorded is None else recorded.dataset_config.get("settled", {})
+    if constants and hasattr(source, "with_constants"):
+        return source.with_constants(constants)
+    return source
 
 
 def _lines(path: str) -> list[str]:
-    """The lines of a file of ids, or of standard input.
+    """Return the lines of a file of ids, or of standard input.
+
+    Args:
+        path: the file, or ``-``.
 
     Raises:
         DataMissing: there is no such file.
-        ConfigError: it is a pipe or a device, which may never end, or no text in UTF-8.
+        ConfigError: the file is a pipe or a device, which may never end, or is not UTF-8 text.
     """
     try:
         if path == INPUT:
@@ -548,7 +650,15 @@ def _lines(path: str) -> list[str]:
 
 
 def _column(path: Path, source: Any) -> list[str]:
-    """The ids of a table, as the data's own are read."""
+    """Return the ids in a table, read in the same way as those of the data.
+
+    Args:
+        path: the table.
+        source: the dataset, whose column of units, else of ids, is looked for.
+
+    Raises:
+        ConfigError: the table has several columns, and none of them has such a name.
+    """
     names = (getattr(source, "unit", None), getattr(source, "id", None))
     form = getattr(source, "csv", None)
     columns = open_columns(path, "ids", csv_format=form)

@@ -1,18 +1,17 @@
-"""After an erasure: which other trainings may still hold something of the erased records.
+"""Search other training runs for records that were erased from a run.
 
-Other training runs are asked by their own index of records whether they were trained on them. A
-training that was stopped has no index yet: its checkpoint is named, whoever it was trained on.
-Files beside runs are not searched.
+Each run has an index of the records that it was trained on. A training that was interrupted has no
+index yet, so its checkpoint is listed in any case. Files beside runs are not searched.
 
-A run names records by hashes under its own key. So it can only be asked for an id, which is known
-while a request is carried out, and afterwards as long as the data has the record's row. What was
-found then is therefore kept in the request log of the run that was erased from
-(``SEARCHED_RUNS``): by the key of each other run, that run's own hashes of the erased records, and
-which states of it were asked. An account that is written again looks for these hashes in the other
-run's index. A run that was neither asked now nor then is listed as not searched; so is an earlier
-state of a run that was put back, which has the key of the run and more of its records.
+The index of a run has hashes under the run's own key. So it can be searched only for ids, which are
+known while a request is carried out, and later as long as the data has the record's row. Therefore
+the request log of the run that was erased from stores the result (``SEARCHED_RUNS``): for the key
+of each other run, that run's own hashes of the erased records, and which states of it were
+searched. When an account is written again, these hashes are looked for in the other run's index. A
+run that was searched neither now nor then is listed as not searched; and so is an earlier state of
+a run that was restored, which has the key of the run and more of its records.
 
-What is found is told by counts and by places below the folders searched; no id is written anywhere.
+Results have counts and the paths of folders; no id is written to a file.
 """
 
 import json
@@ -52,15 +51,17 @@ from agt_cli.unlearn.log import (
     places,
 )
 from agt_cli.unlearn.methods import own_learner_of
-from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
+from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, source_as_trained
 
 SEARCHED_RUNS = "searched_runs"
-"""In the facts of a request's entry: the key of another run -> ``records``, its own hashes of the
-erased records that it has, and which states of it were asked for all that the update erases:
+"""The entry in the facts of a request with the results of the search.
+
+It maps the key of each other run to ``records``, that run's own hashes of the erased records that
+it has; and to the states of it that were searched for everything that the update erases:
 ``indexes``, the sha256 of their files records.bin, and ``states``, their digests.
 """
 MODELS_WITHOUT_INDEX = ("train", "agt.save")
-"""Who writes folders with a model, of which those without an index cannot be asked."""
+"""Programs that write folders with a model. Such a folder without an index cannot be searched."""
 NOT_IN_CONTENT_IDS = (
     "name",
     "unit_rows",
@@ -75,7 +76,7 @@ NOT_IN_CONTENT_IDS = (
 FILE_SETTINGS = ("path", "data_dir")
 """Settings of a table that change no such id either, because a table lists its columns."""
 Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise"]
-"""Why a run could not be asked for names; each is the code of a sentence."""
+"""Why a run could not be searched for names; each is the code of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class NameColumns:
 
 @dataclass(frozen=True)
 class TraceTargets:
-    """Erased records, as other trainings are asked for them.
+    """Erased records, in the form in which other runs are searched for them.
 
     Attributes:
         ids: names of the erased records, and of units of which no record is left, as the data has
@@ -167,7 +168,7 @@ class TraceTargets:
         asked = known.log.waiting | set(request.records)
         train = known.data.train
         gone = np.array(
-            [known.index.words[place] in asked for place in known.place.tolist()], dtype=bool
+            [known.index.words[place] in asked for place in known.index_rows.tolist()], dtype=bool
         )
         erased = train.take(gone)
         test = known.data.test
@@ -202,7 +203,8 @@ class TraceTargets:
         """Return the targets of a run's last update, when only what the data still has is known."""
         key, batch = read_hash_key(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
-        parted = load_without_erased(stated(run, settings), predicate_for_hashes(key, log.erased))
+        source = source_as_trained(run, settings)
+        parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
         is_of_batch = predicate_for_hashes(key, hashes)(parted.erased.ids, parted.erased.units)
         erased = parted.erased.take(is_of_batch)
         rest = parted.remaining
@@ -228,44 +230,56 @@ class TraceTargets:
             test_rows=int(is_requested.sum()),
         )
 
-    def records_missing(self, other: NameColumns | None, asked_until: int) -> int:
-        """Return how many of the erased records another run cannot be asked for.
+    def records_missing(self, other: NameColumns | None, searched_until: int) -> int:
+        """Return for how many of the erased records another run cannot be searched.
 
         Args:
-            other: how that run's data name records; None: it cannot be asked for names.
-            asked_until: the number of the last entry when it was asked for all; 0: it never was.
+            other: how that run's data name records; None: it cannot be searched for names.
+            searched_until: the number of the last entry at which it was searched for everything;
+                0: it never was.
         """
-        return len(self.erased - self._covered(other, asked_until))
+        return len(self.erased - self._covered(other, searched_until))
 
-    def _covered(self, other: NameColumns | None, asked_until: int) -> frozenset[str]:
-        covered = [frozenset(e.records) for e in self.entries if e.number <= asked_until]
+    def _covered(self, other: NameColumns | None, searched_until: int) -> frozenset[str]:
+        """Return the hashes of erased records for which another run was or can be searched.
+
+        Args:
+            other, searched_until: as in ``records_missing``.
+        """
+        covered = [frozenset(e.records) for e in self.entries if e.number <= searched_until]
         if self._shares("id", other):
             covered.append(self.known_by_id)
         if self._shares("unit", other):
             covered.append(self.known_by_unit)
         return frozenset().union(*covered)
 
-    def people_missing(self, other: NameColumns | None, asked_until: int) -> int:
-        """Return for how many people another run cannot be asked for all of their records.
+    def people_missing(self, other: NameColumns | None, searched_until: int) -> int:
+        """Return for how many people another run cannot be searched for all of their records.
 
         Args:
             other: as in ``records_missing``.
-            asked_until: as in ``records_missing``.
+            searched_until: as in ``records_missing``.
         """
         unnamed = self.unnamed_people.items()
-        missing = sum(people for number, people in unnamed if number > asked_until)
+        missing = sum(people for number, people in unnamed if number > searched_until)
         if not self._shares(self.named_by, other):
             missing += self.named_people
         if not self._shares("unit", other):
             by_unit = self.people_by_unit.items()
-            missing += sum(people for number, people in by_unit if number > asked_until)
+            missing += sum(people for number, people in by_unit if number > searched_until)
         return missing
 
-    def could_be_named(self, other: NameColumns | None) -> bool:
+    def shares_names(self, other: NameColumns | None) -> bool:
         """Return whether another run names records or people as the run that was erased from."""
         return self._shares("id", other) or self._shares("unit", other)
 
     def _shares(self, by: By, other: NameColumns | None) -> bool:
+        """Return whether ids of records, or units, mean the same in this and in another run.
+
+        Args:
+            by: which of the two.
+            other: how the other run's data name records; None: not known.
+        """
         if other is None or self.columns is None:
             return False
         if by == "unit" and self.columns.unit is not None:
@@ -275,19 +289,21 @@ class TraceTargets:
 
 @dataclass(frozen=True)
 class RunSearch:
-    """What one other training run answered.
+    """The result of searching one other training run.
 
     Attributes:
-        key: which key its index is hashed with; empty: the index cannot be read.
-        index_digest, state: of its file records.bin, and of the run, as its manifest has them.
-        records: its own hashes of erased records that it has.
-        records_missing: how many erased records it was not asked for.
-        people_missing: how many people it was not asked for, or not for all of their records.
+        key: identifies the key of its index (``HashKey.check``); empty: the index cannot be read.
+        index_digest: the sha256 of its file records.bin.
+        state: the digest of the run.
+        records: its own hashes of the erased records that it has.
+        records_missing: for how many erased records it was not searched.
+        people_missing: for how many people it was not searched, or not for all of their records.
         of_earlier_updates: how many records it has that earlier updates erased, as far as these
             were found in it then, or the data still has their rows.
         had_traces: the hashes that an earlier search found in it.
-        reason: why it could not be asked for names; None: it could.
-        own_learner: it was trained by a learner of the user's own, which agt cannot erase from.
+        reason: why it could not be searched for names; None: it could.
+        own_learner: whether it was trained by a learner of the user's own, from which agt cannot
+            erase records.
     """
 
     key: str = ""
@@ -303,13 +319,13 @@ class RunSearch:
 
     @property
     def complete(self) -> bool:
-        """Whether it was asked for every record and person of the request."""
+        """Whether it was searched for every record and person of the request."""
         return bool(self.key) and not self.records_missing and not self.people_missing
 
 
 @dataclass(frozen=True)
 class ModelsBelow:
-    """The trainings that lie below a folder, with links followed.
+    """The trainings in a folder and its subfolders; links are followed.
 
     Attributes:
         indexed: folders with an index of records.
@@ -387,14 +403,14 @@ class ModelsBelow:
 def search(
     targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None
 ) -> TraceSearch:
-    """Ask the other training runs below some folders for the records that an update erased.
+    """Search other training runs for the records that an update erased.
 
     Args:
         targets: the erased records.
         run: the run that they were erased from.
-        records: folders of records (output_dir): that of this command first, then that of the run,
-            if it is another.
-        ids: the file that the request came in; None, or ``-``: no file.
+        records: the folders in which other runs are looked for (output_dir): that of this command
+            first, then that of the run, if it is another one.
+        ids: the file of the request; None, or ``-``: there is no file.
     """
     unlooked = [
         Remark("files_beside_runs"),
@@ -420,7 +436,7 @@ def search(
 def searched_runs(
     targets: TraceTargets, run: Path, folders: Sequence[Path]
 ) -> dict[str, dict[str, Any]]:
-    """Return what the request log keeps of the search, as described at ``SEARCHED_RUNS``.
+    """Search other runs, and return what the request log stores of it (``SEARCHED_RUNS``).
 
     Args:
         targets: the records that are erased.
@@ -430,9 +446,9 @@ def searched_runs(
     found = dict[str, dict[str, Any]]()
     for folder in folders:
         for path in ModelsBelow.of(folder).without({run.resolve()}).indexed:
-            answer = ask_run(targets, path)
+            answer = search_run(targets, path)
             if answer.key and (answer.complete or answer.records):
-                # Copies and states of one run have one key, so what was asked is kept of each.
+                # Copies and states of one run have one key, so the states are stored, too.
                 search = found.setdefault(answer.key, {"records": [], "indexes": [], "states": []})
                 search["records"] = sorted({*search["records"], *answer.records})
                 if answer.complete:
@@ -442,12 +458,12 @@ def searched_runs(
 
 
 @dataclass(frozen=True)
-class AnswersBelow:
-    """What the trainings below one folder answered.
+class SearchesBelow:
+    """The results of searching the runs below one folder.
 
     Attributes:
-        folder: where they lie.
-        answers: path below the folder -> the answer of the run that lies there.
+        folder: the folder.
+        answers: path below the folder -> the result for the run there.
         models: the trainings, without the run that was updated and those of an earlier folder.
     """
 
@@ -461,10 +477,10 @@ class AnswersBelow:
 
 
 def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> tuple[Place, ...]:
-    """Ask the other trainings below some folders whether they were trained on erased records.
+    """Search the runs below some folders for erased records.
 
-    Those that were stopped cannot be asked: each counts as found. A run that lies below two of the
-    folders is counted once.
+    Interrupted trainings cannot be searched, and each counts as a trace. A run that is below two of
+    the folders is counted once.
 
     Args:
         targets: the erased records.
@@ -475,21 +491,22 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
         What was found, an entry for each folder.
     """
     seen = {run.resolve()}
-    below = list[AnswersBelow]()
+    below = list[SearchesBelow]()
     for folder in folders:
         models = ModelsBelow.of(folder).without(seen)
         seen |= models.resolved
         answers = {
-            path.relative_to(folder).as_posix(): ask_run(targets, path) for path in models.indexed
+            path.relative_to(folder).as_posix(): search_run(targets, path)
+            for path in models.indexed
         }
-        below.append(AnswersBelow(folder, answers, models))
+        below.append(SearchesBelow(folder, answers, models))
     keys = {answer.key for each in below for answer in each.answers.values()}
     with_traces = {key for key, hashes in _found_before(targets.entries).items() if hashes}
     gone = [len(with_traces - keys), *(0 for _ in below[1:])]  # said once
     return tuple(_place_of(targets, each, count) for each, count in zip(below, gone, strict=False))
 
 
-def _place_of(targets: TraceTargets, below: AnswersBelow, gone: int) -> Place:
+def _place_of(targets: TraceTargets, below: SearchesBelow, gone: int) -> Place:
     """Return what was found below one folder.
 
     Args:
@@ -564,8 +581,8 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
         yield Remark(reason, {"runs": count})
 
 
-def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
-    """Ask another training run by its index which of the erased records it was trained on.
+def search_run(targets: TraceTargets, run: Path) -> RunSearch:
+    """Search the index of another training run for erased records that it was trained on.
 
     Args:
         targets: the erased records.
@@ -584,8 +601,12 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
     is_key = key is not None and key.check == index.key
     index_digest = manifest.files[RECORD_INDEX_FILE]
     states = {manifest.digest} | _states_before(run, manifest)
-    asked_until = max(
-        (e.number for e in targets.entries if _asked_for_all(e, index.key, index_digest, states)),
+    searched_until = max(
+        (
+            e.number
+            for e in targets.entries
+            if _was_searched_for_all(e, index.key, index_digest, states)
+        ),
         default=0,
     )
     before = _found_before(targets.entries).get(index.key, frozenset())
@@ -596,12 +617,12 @@ def ask_run(targets: TraceTargets, run: Path) -> RunSearch:
         rows = np.union1d(rows, _rows_named(index, key, targets.ids))
         earlier_rows = np.union1d(earlier_rows, _rows_named(index, key, targets.earlier_ids))
     askable = columns if is_key else None
-    records_missing = targets.records_missing(askable, asked_until)
-    people_missing = targets.people_missing(askable, asked_until)
+    records_missing = targets.records_missing(askable, searched_until)
+    people_missing = targets.people_missing(askable, searched_until)
     reason: Unsearched | None = None
     if (records_missing or people_missing) and not is_key:
         reason = "key_gone"
-    elif (records_missing or people_missing) and not targets.could_be_named(columns):
+    elif (records_missing or people_missing) and not targets.shares_names(columns):
         reason = "named_otherwise"
     return RunSearch(
         key=index.key,
@@ -680,38 +701,44 @@ def _rows_hashed(index: Index, hashes: frozenset[str]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class KeptSearch:
-    """What an entry keeps of the search in the runs with one key, as at ``SEARCHED_RUNS``."""
+class StoredSearch:
+    """What a log's entry stores of the search in the runs with one key (``SEARCHED_RUNS``).
+
+    Attributes:
+        records: the runs' own hashes of the erased records that were found.
+        indexes: the sha256 of the files records.bin that were searched for everything.
+        states: the digests of the runs that were searched for everything.
+    """
 
     records: frozenset[str]
     indexes: frozenset[str] = frozenset()
     states: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, search: Mapping[str, Any]) -> "KeptSearch":
-        """Read it.
+    def of(cls, search: Mapping[str, Any]) -> "StoredSearch":
+        """Return the search that an entry's JSON stores.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none.
+            KeyError, TypeError, ValueError: the values do not have this form.
         """
         records = frozenset(search["records"])
         if any(len(bytes.fromhex(word)) != SIZE for word in records):
             raise ValueError("a hash has the wrong length")
-        # Unless it says which states were asked, none was.
+        # Earlier versions did not store which states were searched; then none counts as searched.
         return cls(
             records, frozenset(search.get("indexes", ())), frozenset(search.get("states", ()))
         )
 
 
-def _searches_of(entry: RequestEntry) -> dict[str, KeptSearch]:
-    """Return what an entry keeps of the search, by the key of the runs.
+def _searches_of(entry: RequestEntry) -> dict[str, StoredSearch]:
+    """Return what an entry stores of the search, by the key of the runs.
 
     Raises:
         ConfigError: the entry has something else in its place.
     """
     try:
         return {
-            str(key): KeptSearch.of(search)
+            str(key): StoredSearch.of(search)
             for key, search in entry.facts.get(SEARCHED_RUNS, {}).items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -721,15 +748,17 @@ def _searches_of(entry: RequestEntry) -> dict[str, KeptSearch]:
         ) from None
 
 
-def _asked_for_all(entry: RequestEntry, key: str, index_digest: str, states: set[str]) -> bool:
-    """Return whether another run was asked for all when an entry was written.
+def _was_searched_for_all(
+    entry: RequestEntry, key: str, index_digest: str, states: set[str]
+) -> bool:
+    """Return whether another run was searched for everything when an entry was written.
 
     Args:
         entry: of the request log of the run that was erased from.
         key: of the other run.
         index_digest: of the other run's file records.bin. The same file has the same records.
-        states: digests of the other run's state, and of those that it was made from by erasures:
-            what one of these was asked for, the state was asked for, too.
+        states: digests of the other run's state, and of those that it was made from by erasures.
+            If one of these was searched, the present state counts as searched, too.
     """
     search = _searches_of(entry).get(key)
     if search is None:
@@ -836,7 +865,13 @@ def _folders_below(folder: Path, errors: list[OSError]) -> Iterator[tuple[Path, 
 def _ids_of(
     erased: Records, staying: Iterable[Records], more: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """The ids and units of erased records, and more, that nobody who stays has."""
+    """Return the names of erased records and their units that no remaining record has.
+
+    Args:
+        erased: the erased records.
+        staying: the records that remain.
+        more: further names, which are returned under the same condition.
+    """
     kept = {
         name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())
     }

@@ -46,7 +46,7 @@ from agt_cli.unlearn.log import (
     RequestEntry,
     as_words,
 )
-from agt_cli.unlearn.methods import METHODS, OWNERS
+from agt_cli.unlearn.methods import CERTIFICATE_OF_METHOD, METHODS
 from agt_cli.verify.folders import Record, check_match, check_version
 
 OLD_SIGNATURE = "account.sig"
@@ -276,7 +276,7 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
             f"{ACCOUNT_FILE} names method={method}, which this version of agt does not have: "
             "verify with the version of agt that env.json names"
         )
-    if method not in OWNERS:
+    if method not in CERTIFICATE_OF_METHOD:
         return
     bounds = removal_bounds(run, method)
     total = bounds.total
@@ -334,7 +334,7 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
     _check_succession(log, record)
     _check_index(log, record)
     last = log.entries[-1]
-    if last.method in OWNERS:
+    if last.method in CERTIFICATE_OF_METHOD:
         check_promise(last.promise, record, last.method, removal_bounds(record, last.method).spent)
     return (
         f"the request log has {log.head.count} entries, each linked to the previous one by its "
@@ -564,7 +564,7 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
     Raises:
         Broken: the noise is too small.
     """
-    if (record.config.get("certificate") or {}).get("name") not in OWNERS.values():
+    if (record.config.get("certificate") or {}).get("name") not in CERTIFICATE_OF_METHOD.values():
         return None
     bounds = certificate_of(record).removal_bounds(record)
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from museum import FinishedRuns
 
 from agt.certificates.settings import CERTIFICATES
 from agt.errors import ConfigError, DataMissing
@@ -25,6 +26,7 @@ from agt_cli.checks import CHECKS
 from agt_cli.cli import main
 from agt_cli.command_settings.unlearn import METHOD_CHOICES
 from agt_cli.composing import compose_command
+from agt_cli.table_columns import check_named_columns
 from agt_cli.training_checks import check_tune
 from agt_cli.unlearn.methods import METHODS
 
@@ -81,6 +83,14 @@ MISTAKES = (
     ["predict", "run=r", "mechanism.eps=1", "ledger=nobody"],
     ["predict", "release=r", "inputs=t.csv"],
     ["unlearn", "run=r"],
+    ["certify", "run=of_table", "inputs=semicolons.csv"],
+    ["certify", "run=of_table", "inputs=short.csv"],
+    ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=z", "+dataset.numeric.x=[0,1]"],
+    ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "+dataset.numeric.z=[0,1]"],
+    ["start", "t.csv", "label=z"],
+    ["start", "t.csv", "label=y", "id=none", "drop=z"],
+    ["data", "inspect", "t.csv", "label=y", "id=z"],
+    ["start", "known.csv", "label=x", "id=none", "public=no", "purpose=both"],
     ["verify", "t.csv"],
     ["verify", "latest"],
     ["ledger", "show", "nobody"],
@@ -113,9 +123,19 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     certified = tmp_path / "c"
     certified.mkdir()
     (certified / "status.json").write_text(json.dumps({**status, "command": "certify"}))
+    of_table = tmp_path / "of_table"
+    of_table.mkdir()
+    (of_table / "status.json").write_text(json.dumps(status))
+    table = {"path": "t.csv", "label": "y", "numeric": {"x": [0, 1]}, "categorical": {"c": ["a"]}}
+    table["_target_"] = "agt.data.table.Table"
+    (of_table / "config.yaml").write_text(json.dumps({**settings, "dataset": table}))
     (tmp_path / "net.py").write_text("import torch\n\n\ndef make(): ...\n")
-    for name in ("t.csv", "t.xlsx"):
+    for name in ("t.csv", "t.xlsx", "known.csv"):
         (tmp_path / name).write_text("x,y\n1,a\n")
+    (tmp_path / "semicolons.csv").write_text("x;c\n1;a\n")
+    (tmp_path / "short.csv").write_text("x,b\n1,a\n")
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    (tmp_path / "conf" / "dataset" / "known.yaml").write_text("label: y\n")
     lines = (*MISTAKES, *MISSING_FILES)
     code = f"""
 import json, sys
@@ -165,6 +185,33 @@ def test_missing_queries_of_a_dataset_without_a_folder_load_nothing_heavy(tmp_pa
     (run / "config.yaml").write_text(json.dumps(settings))
     answer = loaded(["certify", "run=r", "inputs=queries.csv"], tmp_path, {*HEAVY})
     assert answer == (DataMissing.exit_code, [])
+
+
+@pytest.mark.parametrize("command", ["certify", "plan", "predict"])
+def test_a_digest_of_another_run_is_refused_before_anything_heavy_is_loaded(
+    command: str, finished_runs: FinishedRuns, tmp_path: Path
+) -> None:
+    run = finished_runs["train/tiny"].absolute()
+    words = [command, f"run={run}", f"digest=sha256:{'0' * 64}"]
+    assert loaded(words, tmp_path, {*HEAVY}) == (ConfigError.exit_code, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "report,of,May\nx,y\n1,a\n",  # a line above the header
+        '"x\ny",z\n1,a\n',  # a name on two lines
+        "x,x\n1,a\n",
+        "39,State-gov\n40,Private\n",
+        "x;y,z\n1;2,3\n",
+    ],
+)
+def test_a_first_line_that_is_no_clear_header_is_left_to_who_reads_the_table(
+    text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    check_named_columns(path, [("label", "income")], None)
 
 
 @pytest.mark.parametrize("name", CHECKS.values())

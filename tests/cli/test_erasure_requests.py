@@ -174,7 +174,9 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
     lines.remove(line)
     path.write_text("".join(lines))
     later = known()
-    assert later.gone.tolist() == [copies[2]], "whichever row is deleted, the last number is gone"
+    assert later.missing.tolist() == [copies[2]], (
+        "whichever row is deleted, the last number is gone"
+    )
     assert ask(later, name).records == request.records
     alone = next(str(each) for each in train.ids if each not in train.ids[copies])
     with pytest.raises(DataError, match="lack 1 of the"):

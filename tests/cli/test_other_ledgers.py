@@ -283,6 +283,26 @@ def test_a_ledger_beside_the_data_is_found_by_who_never_used_it(
     assert [path.name for path in found] == ["beside.ledger"]
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b"SQLite format 3\0" + bytes(200)),
+        lambda path: instead(path, os.mkfifo),
+        lambda path: instead(path, Path.mkdir),
+        lambda path: instead(path, lambda p: p.symlink_to(p.name)),
+        lambda path: path.parent.rename("gone"),
+        lambda path: LIST.write_text('{"' + "[" * 10**5 + '\n{"/\\u0000": "a", "/x": 5}\n'),
+    ],
+    ids=["damaged", "a pipe", "a folder", "a circle", "gone", "a damaged list"],
+)
+def test_a_ledger_of_another_folder_that_cannot_be_read_stops_no_release(
+    agt: Agt, listed: Path, elsewhere: tuple[str, str], spoil: Callable[[Path], object]
+) -> None:
+    spoil(Path("away/other.ledger"))
+    said = predict(agt, listed, "ledger=people", "mechanism.eps=0.02", "--json").ended(0).json
+    assert "elsewhere" not in account_of(Path(said["run"]))
+
+
 def test_two_copies_of_a_ledger_do_not_both_spend_its_budget(
     agt: Agt, listed: Path, tmp_path: Path
 ) -> None:

@@ -356,14 +356,15 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     names = ["age", "spent", "town", "refund", "classes"]
     file = tmp_path / "conf" / "dataset" / "t.yaml"
     dataset = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert (dataset["from_data"], dataset["proposed_from_rows"]) == ([], names)
+    assert dataset["from_data"] == []
+    assert dataset["proposed_from_rows"] == [*names, "declared_size"]
     run = next((tmp_path / "outputs" / "train").iterdir())
     conditions = json.loads((run / "conditions.json").read_text())
     (e,) = [entry for entry in conditions if entry["letter"] == "e"]
     assert e["standing"] == "declared"
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
     told = agt("predict", f"run={run}", *release, "ledger=none")
-    assert "5 of 5 ranges and lists" in told.err
+    assert "6 of 6 constants" in told.err
     (claim,) = tmp_path.glob("outputs/predict/*/claim.json")
     proposed = [
         fact["fact"]
@@ -371,10 +372,12 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
         if "proposed" in fact["fact"]["code"]
     ]
     assert [fact["code"] for fact in proposed] == [
+        "size_public_proposed",
         "columns_public_some_proposed",
         "classes_public_proposed",
     ]
-    assert proposed[0]["values"]["proposed"] == names[:-1]
+    assert proposed[0]["values"]["size"] == 200
+    assert proposed[1]["values"]["proposed"] == names[:-1]
     assert "dataset.proposed_from_rows" in agt("verify", str(claim.parent)).ended(0).out
 
 
@@ -397,11 +400,27 @@ def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_
     assert facts["columns_public_some_proposed"]["proposed"] == names[:-1]
     assert "classes_public_proposed" in facts
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
-    assert "5 of 5 ranges and lists" in agt("predict", f"run={run}", *release).ended(0).err
+    assert "5 of 6 constants" in agt("predict", f"run={run}", *release).ended(0).err
     not_public = f"dataset.from_data=[{','.join(names)}]"
     training = ("train", "dataset=t", "certificate=votes", not_public, "--json")
     refused = agt("predict", f"run={agt(*training).ended(0).json['run']}", *release).ended(2).err
-    assert "ranges and lists" not in refused, "no claim takes what is in from_data as public"
+    assert "constants that the claim" not in refused, (
+        "no claim takes what is in from_data as public"
+    )
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_a_size_that_its_owner_gave_is_not_said_to_be_computed_from_the_records(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    agt("start", "t.csv", *ANSWERS, "size=150", "-q").ended(0)
+    dataset = yaml.safe_load((tmp_path / "conf/dataset/t.yaml").read_text(encoding="utf-8"))
+    assert "declared_size" not in dataset["proposed_from_rows"]
+    run = next((tmp_path / "outputs" / "train").iterdir())
+    conditions = json.loads((run / "conditions.json").read_text())
+    (c,) = [entry for entry in conditions if entry["letter"] == "c"]
+    assert [fact["code"] for fact in c["facts"]] == ["members_stated", "size_public"]
 
 
 @pytest.mark.usefixtures("uncompared")

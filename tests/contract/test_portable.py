@@ -274,6 +274,18 @@ def test_answers_load_nothing_that_trains_certifies_or_draws(home: Home, tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+def test_the_readme_is_for_strangers_and_tells_the_owner_nothing(home: Home) -> None:
+    """Whoever reads it knows neither the publisher nor agt, and has the folder alone."""
+    for name in RUNS:
+        folder = home(name) / "predict" / "release"
+        readme = (folder / "README.md").read_text()
+        claim = json.loads((folder / "claim.json").read_text())
+        for words in (claim["mechanism"], *claim["words"], "agt verify THIS_FOLDER digest="):
+            assert words in readme
+        for told in ("agt ledger", "run=", "agt train"):
+            assert told not in readme, "a command for the owner"
+
+
 def test_features_that_numpy_cannot_make_are_agts(home: Home) -> None:
     for name in set(RUNS) - set(ALONE):
         readme = (home(name) / "predict" / "release" / "README.md").read_text()

@@ -90,12 +90,9 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
         )
 
 
-def test_claims_say_that_no_other_ledger_is_declared_to_count_these_people(tmp_path: Path) -> None:
+def test_claims_say_that_the_budget_is_that_of_one_ledger(tmp_path: Path) -> None:
     with new(tmp_path) as ledger:
-        assert (
-            "declared, not checked: no other ledger counts releases about these people"
-            in ledger.claim_sentences()[1]
-        )
+        assert "the budget is that of this ledger alone" in ledger.claim_sentences()[1]
 
 
 def test_claims_say_that_a_table_is_about_other_people(tmp_path: Path) -> None:

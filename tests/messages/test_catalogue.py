@@ -489,7 +489,18 @@ train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
 train 'training.lr=${{training.lr}}' | 2 | training.lr: Recursive
 train 'training.lr=${{' | 2 | 'training.lr=${{' cannot be read | close all brackets
 train "training.lr='1" | 2 | training.lr='1' cannot be read
-train 'model.hidden=[4' | 2 | close all brackets
+train 'model.hidden=[4' | 2 | write a list as model.hidden=[4]
+train 'model.hidden=[16;8]' | 2 | write a list as model.hidden=[16,8]
+train 'model.hidden=[4,]' | 2 | write a list as model.hidden=[4]
+train '+dataset.from_data=[my age, b' | 2 | close all brackets
+train kgrid.values=0..10 | 2 | kgrid.values: expected a list, got '0..10'
+train DATASET=blobs | 2 | unknown key 'DATASET'; did you mean 'dataset'
+train total.eps=1 | 2 | agt train --help lists the settings
+train +training.lr=1 | 2 | this setting exists, so type it without a plus sign: training.lr=1
+tune dataset=digits tune.public=nowhere.csv | 4 | nowhere.csv | change tune.public
+start file=my.csv | 2 | agt start takes FILE without a key: type agt start my.csv
+start ~/nowhere.csv | 4 | nowhere.csv does not exist
+TRAIN | 2 | did you mean 'train'
 train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: type '+dataset.numeric
 reproduce blobs overrides=[relation=remove] | 2 | put text with special characters in quotes
 train output_dir= | 2 | output_dir=: the name of a folder is missing
@@ -520,7 +531,7 @@ ledger init x unit=y total.delta=1e-5 | 2 | total.eps is missing, but a ledger n
 ledger init x unit=y total.eps=inf | 2 | total.eps
 ledger init x unit=y total.eps=true | 2 | total.eps
 ledger init x total.eps=1 | 2 | unit is missing: say whose data the guarantee protects
-ledger init x unit= total.eps=1 | 2 | unit= is empty
+ledger init x unit= total.eps=1 | 2 | unit= has no value
 ledger init x unit=y total.eps=1 data=ee | 2 | data=ee: give data=DIGEST | data_digest in a run's env.json
 ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: this folder does not exist
 ledger init none unit=y total.eps=1 | 2 | means that no ledger is used
@@ -536,7 +547,7 @@ ledger admit @ok.csv run=@box data=b | 2 | run=... and data=... cannot be given 
 ledger admit @ok.csv lost=true | 2 | agt ledger admit: say what to admit
 ledger show | 2 | is incomplete: add NAME
 ledger show @ok.csv tabel=1 | 2 | unknown key 'tabel'
-data inspect @ok.csv label=z | 2 | no column 'z', but the setting label names it
+data inspect @ok.csv label=z | 2 | no column or key 'z', which label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
 data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict | No dataset configuration was written | give label=NAME (likely: 'a', 'b')
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
@@ -544,7 +555,7 @@ start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=both eps=2
 start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=y id=none
 start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=y id=none
-start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', but the setting label names it
+start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column or key 'z', which label names
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
 {STARTED}id=id unit_rows=2e9 | 2 | unit_rows: must be at most

@@ -763,6 +763,19 @@ def test_what_was_proposed_and_declared_is_said_by_condition_e_which_stays_decla
     assert "other records" in facts["classes_public_proposed"].broken_by
 
 
+def test_a_size_that_was_computed_from_the_rows_is_said_by_condition_c(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"declared_size": 200, "proposed_from_rows": ("declared_size",)}
+    size = mine(tmp_path, **settings).load().size
+    assert size is not None
+    assert (size.code, size.standing) == ("size_public_proposed", Standing.DECLARED)
+    assert "computed this size from the number of these records" in size.sentence
+    assert "other records" in size.broken_by
+    assert mine(tmp_path, declared_size=200).load().size is None
+    undeclared = mine(tmp_path, proposed_from_rows=("declared_size",)).load()
+    assert undeclared.size is None, "what is not declared is no constant"
+    assert undeclared.preprocessing == mine(tmp_path).load().preprocessing
+
+
 def test_what_nobody_declared_public_is_not_said_to_be_declared_as_proposed(tmp_path: Path) -> None:
     evidence = mine(tmp_path, from_data=("age",), proposed_from_rows=("age",)).load().preprocessing
     assert evidence.standing is Standing.VOID

@@ -1,0 +1,104 @@
+"""Columns that settings name, compared with the first line of a csv before the table is read.
+
+Whoever reads the table compares them again. Nothing here loads NumPy or PyArrow.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agt.data.file_settings import TableSettings
+from agt.data.header import (
+    SEPARATORS,
+    cells_of_line,
+    check_separator,
+    names_in_line,
+    no_such_column,
+    read_first_lines,
+)
+from agt.errors import DataError
+from agt.store.locations import possible_paths
+
+
+def check_columns_of_table(settings: TableSettings) -> None:
+    """Raise DataError if a table that is trained on lacks a column, as far as its first line tells.
+
+    Nothing is raised if the table is not there.
+    """
+    places = possible_paths(settings.path, settings.data_dir)
+    path = next((place for place in places if place.exists()), settings.path)
+    lines = read_first_lines(path, settings.csv.encoding)
+    if lines is None or not settings.csv.header:
+        return
+    named = [("dataset.label", settings.label), *_features(settings)]
+    if settings.id is not None:
+        named.append(("dataset.id", settings.id))
+    names = names_in_line(lines[0], settings.csv.separator)
+    if len(names) > 1:  # of a single column, reading the table says more
+        _check_names(path, named, names, settings.csv.separator)
+
+
+def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
+    """Raise DataError if a file of queries has another separator than the table, or lacks features.
+
+    Args:
+        path: the file of queries.
+        settings: of the table that was trained on.
+    """
+    lines = read_first_lines(path, settings.csv.encoding)
+    if lines is None:
+        return
+    check_separator(path, lines[0], settings.csv.separator)
+    if settings.csv.header:
+        names = names_in_line(lines[0], settings.csv.separator)
+        _check_names(path, _features(settings), names, settings.csv.separator)
+
+
+def check_named_columns(
+    path: Path, named: Sequence[tuple[str, str]], separator: str | None
+) -> None:
+    """Raise DataError if a table that nobody described yet lacks a column.
+
+    Nothing is raised where the whole table might show that its first line is no header.
+
+    Args:
+        path: the table.
+        named: pairs of a setting and the column that it names.
+        separator: of the cells; None: it is found in the first line.
+    """
+    lines = read_first_lines(path, "utf-8")
+    if lines is None:
+        return
+    first, second = lines
+    marks = [mark for mark in SEPARATORS if mark != " " and mark in first]
+    if separator is None and len(marks) == 1:
+        separator = marks[0]
+    if separator is None:
+        return
+    names = names_in_line(first, separator)
+    is_header = all(name[0].isalpha() for name in names)
+    if is_header and len(names) == len(cells_of_line(second, separator)):
+        _check_names(path, named, names, separator)
+
+
+def _features(settings: TableSettings) -> list[tuple[str, str]]:
+    """Return pairs of a setting and its column, of each feature of a table."""
+    return [
+        *((f"dataset.numeric.{column}", column) for column in settings.numeric),
+        *((f"dataset.categorical.{column}", column) for column in settings.categorical),
+    ]
+
+
+def _check_names(
+    path: Path, named: Sequence[tuple[str, str]], names: tuple[str, ...], separator: str
+) -> None:
+    """Raise DataError if a setting names a column that is not among a table's.
+
+    Args:
+        path: the table.
+        named: pairs of a setting and the column that it names.
+        names: the columns of the table; ``()``: unknown.
+        separator: of the table's cells.
+    """
+    for setting, column in named:
+        if names and column not in names:
+            raise DataError(no_such_column(path, column, setting, names, separator))
