@@ -290,7 +290,7 @@ class Column:
         """
         if self.kind in ("unreadable", "date", "dropped"):
             return False
-        if not (self.is_numeric or self.categorical or self.values):
+        if not (self.numeric or self.categorical or self.values):
             return True
         if self.in_groups:
             return True
@@ -314,9 +314,9 @@ class Column:
         if not self.outside or self.low is None or self.high is None:
             return ()
         ends = []
-        if self.low < self.is_numeric[0]:
+        if self.low < self.numeric[0]:
             ends.append(self.bound(self.low))
-        if self.high > self.is_numeric[-1]:
+        if self.high > self.numeric[-1]:
             ends.append(self.bound(self.high))
         return tuple(ends)
 
