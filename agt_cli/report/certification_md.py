@@ -135,6 +135,7 @@ def write_tables(
         score = None if score is None else np.where(answered, score, np.nan)
 
     def rows(selected: slice | np.ndarray) -> pd.DataFrame:
+        """Return the rows of some queries, for certificates.parquet."""
         columns = {
             "row": numbers[selected],
             "record_id": queries.ids[selected].astype(object),

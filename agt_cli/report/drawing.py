@@ -79,6 +79,7 @@ def progress_bar() -> Progress:
 
 
 def _print_parts(*parts: Any) -> None:
+    """Print parts (text, tables, trees) on standard output, one below another."""
     # Not cut to 80 columns where nobody's terminal sets the width.
     rich = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
     with rich.capture() as text:  # rich would end the process where nobody reads
@@ -87,5 +88,6 @@ def _print_parts(*parts: Any) -> None:
 
 
 def _add_branches(tree: Tree, branches: "Sequence[TreeBranch]") -> None:
+    """Add branches, and the branches below them, to a tree of rich."""
     for words, parts in branches:
         _add_branches(tree.add(Text(visible(words))), parts)

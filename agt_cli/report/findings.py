@@ -166,7 +166,7 @@ class Finding:
 
     @property
     def violated(self) -> bool:
-        """Whether the attack disproved the claim."""
+        """True: the attack disproved the claim."""
         return self.outcome is Outcome.VIOLATED
 
 
@@ -257,7 +257,7 @@ class Audit:
 
     @property
     def is_selftest(self) -> bool:
-        """Whether the audit was a test of the attacks themselves, on planted violations."""
+        """True: the audit was a test of the attacks themselves, on planted violations."""
         return all(finding.measure in (CAUGHT, PASSED) for finding in self.findings)
 
     @property

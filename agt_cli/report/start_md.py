@@ -304,6 +304,7 @@ def write_start(record: RunRecord, summary: Summary) -> None:
 
 
 def _plan_table(summary: Summary) -> pd.DataFrame:
+    """Return the table of the ways to continue, as tables/plan.csv has it."""
     rows = []
     for index, way in enumerate(summary.ways):
         rows.append({"way": index + 1, "what": way, "recommended": index == summary.proposed})

@@ -95,15 +95,17 @@ def dataset_yaml(
     id_is_answered: bool = False,
     size_is_proposed: bool = False,
 ) -> str:
-    """The configuration; every name and word in it is read back as it stands in the table.
+    """Return the text of a dataset file.
+
+    Names and values are quoted so that YAML reads them as they are in the table.
 
     Args:
-        undeclared: what of ``from_data`` nobody has declared public; None: all of it.
+        undeclared: the names in ``from_data`` that are not declared public; None: all of them.
         table_rows: the number of rows of the whole table that is declared public; None: none is.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
-        id_permanent: whether somebody declared that ids which look like row numbers are permanent.
-        id_is_answered: whether somebody declared, by naming no id, that each row is another person.
-        size_is_proposed: whether ``table_rows`` is the number of rows as agt rounded it.
+        id_permanent: True: ids that look like row numbers were declared to be permanent.
+        id_is_answered: True: it was declared, by naming no id, that each row is another person.
+        size_is_proposed: True: ``table_rows`` is the number of rows as agt rounded it.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -208,7 +210,8 @@ def _id_lines(
     """Return the lines of a dataset file that say what names records and people.
 
     Args:
-        has_declarations: whether anybody declared anything; other arguments as ``dataset_yaml``.
+        has_declarations: True: the owner answered which values are public. Other arguments: as in
+            ``dataset_yaml``.
     """
     names = inspection.identifying_columns
     if inspection.id is not None:
@@ -234,13 +237,13 @@ def _id_lines(
 
 
 def from_data(inspection: Inspection) -> tuple[str, ...]:
-    """What nobody has declared public."""
+    """Return the columns, and ``CLASSES``, whose values are not public by themselves."""
     columns = [column.name for column in inspection.features if not column.public]
     return (*columns, CLASSES) if inspection.classes else tuple(columns)
 
 
 def describe_content(column: Column) -> str:
-    """What a column holds, in a few words for its owner."""
+    """Return a short text on the values of a column, for the data owner."""
     if column.kind == "dropped":
         return "not looked at"
     count = f"{column.distinct} distinct"
@@ -274,7 +277,7 @@ def describe_content(column: Column) -> str:
 
 
 def describe_proposal(column: Column, inspection: Inspection) -> str:
-    """What a column is to be, in a few words."""
+    """Return a short text on what is proposed for a column."""
     if column.name == inspection.unit:
         return "the id of the person to whom each record belongs"
     if column.name == inspection.id:
@@ -300,7 +303,7 @@ def describe_proposal(column: Column, inspection: Inspection) -> str:
 
 
 def describe_labels(inspection: Inspection) -> str:
-    """Return what labels are, in a few words."""
+    """Return a short text on the kind of the labels."""
     if inspection.numbers is not None:
         return f"numbers in the public range {inspection.numbers.bounds}"
     if inspection.needs_target:
@@ -334,6 +337,7 @@ def _format_lines(inspection: Inspection) -> list[str]:
 
 
 def _mapping_lines(key: str, entries: Mapping[Column, str]) -> list[str]:
+    """Return the lines of a mapping by column, with a comment on each column's values."""
     if not entries:
         return [f"{key}: {{}}"]
     remarks = {
@@ -351,12 +355,12 @@ def _yaml_list(words: Iterable[str]) -> str:
 
 
 def _scalar(text: str) -> str:
-    # A value that is read back as the same text, never as an interpolation.
+    """Return text as a YAML value that is read back as the same text, not as an interpolation."""
     return _quoted(escape_interpolations(text))
 
 
 def _quoted(text: str) -> str:
-    # Text in one line of yaml that is read back as text, never as a number or a truth.
+    """Return text as a YAML value in one line, which is read back as text and not as a number."""
     if PLAIN_NAME.fullmatch(text) and text.casefold() not in RESERVED_WORDS:
         return text
     quoted: str = yaml.safe_dump(

@@ -1,4 +1,6 @@
-"""What looks wrong in a table, said to its owner before anything is written or trained."""
+"""Warnings to the owner of a table about what looks wrong in it, before anything is written or
+trained.
+"""
 
 import math
 import re
@@ -179,7 +181,7 @@ class DataWarning:
 
     @property
     def sentence(self) -> str:
-        """What is wrong, and what to do."""
+        """The warning as a sentence: what may be wrong, and what to do."""
         values = " and ".join(map(repr, self.values))
         if self.code in _UNQUOTED_CODES:
             values = ", ".join(self.values)
@@ -263,7 +265,8 @@ def class_warnings(
 
     Args:
         counts: label and number of rows.
-        may_be_numbers: whether they may as well be a quantity, and nobody said what they are.
+        may_be_numbers: True: they may be a quantity as well, and the owner did not say what they
+            are.
     """
     words = [word for word, _ in counts]
     numbers = [_finite_number(word) for word in words]

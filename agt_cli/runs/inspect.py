@@ -243,7 +243,7 @@ class Column:
         low: the least of its numbers; None: it holds none.
         high: the greatest of its numbers; None: it holds none.
         values: value and count, the most frequent first; empty if there are too many to list.
-        markers: words in it that stand for a missing value.
+        markers: values that mean that a value is missing.
         numeric: the range proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
         outside: rows with a number outside of the range, which leaves outliers out.
@@ -252,9 +252,9 @@ class Column:
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
         in_groups: it has very many different whole numbers, and rows with the same one mostly stand
             together, as the rows of one person do.
-        predicted_share: share of all rows whose label it tells by itself, if that is nearly all;
-            otherwise 0.
-        format: how its dates or numbers are written, if that is not the usual way.
+        predicted_share: the share of all rows whose label this column predicts by itself, if that
+            is nearly all; otherwise 0.
+        format: how its dates or numbers are written, if not in the default format.
         remark: why it is left out and how to include it, or what to think of.
     """
 
@@ -280,7 +280,7 @@ class Column:
 
     @property
     def possible_id(self) -> bool:
-        """Whether its name and content could name each record; only the owner knows if it does."""
+        """True: its name and values could identify each record; only the owner knows if they do."""
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
 
     @property
@@ -342,17 +342,18 @@ class Inspection:
         columns: in the order of the file, label and id included.
         label: the column of labels; None: it is not evident.
         labels: candidates for it, the likeliest first.
-        id: the column that somebody said to name each record for good; None: nobody said so.
+        id: the column that the owner says to identify each record permanently; None: not given.
         target: what labels are; None: there is no label, nobody said of very many numbers that
             they are labels, or their range is not declared.
-        may_be_numbers: whether nobody said what labels are, and they are at least
+        may_be_numbers: True: the owner did not say what labels are, and they are at least
             ``MIN_QUANTITY_NUMBERS`` different numbers.
-        unit: the column that tells whose each record is, some of one person; None: nobody said so.
+        unit: the column that identifies the person of each record, where a person may have several;
+            None: not given.
         warnings: what may be a mistake in the file.
         unlabelled: how many rows are left out, because they have no label; ``rows`` and
             ``columns`` are about the others.
-        label_markers: words in the column of labels that stand for a missing label.
-        label_reason: why this column is the evident one, in a clause; empty: somebody named it.
+        label_markers: values of the label that mean that the label is missing.
+        label_reason: a clause on why this column is taken as the label; empty: the owner named it.
     """
 
     path: Path
@@ -387,18 +388,20 @@ class Inspection:
 
     @property
     def needs_target(self) -> bool:
-        """Whether labels are so many numbers that their owner has to say what they are."""
+        """True: labels are so many different numbers that the owner has to say what they are."""
         column = self.label_column
         return self.may_be_numbers and column is not None and column.distinct > MAX_CLASS_NUMBERS
 
     @property
     def identifying_columns(self) -> list[Column]:
-        """The columns that somebody said to name records or people."""
+        """The columns that the owner says to identify records or people."""
         return [column for column in self.columns if column.name in (self.id, self.unit)]
 
     @property
     def row_number_ids(self) -> list[str]:
-        """The columns that were said to name records or people, but look like row numbers."""
+        """The columns that the owner says to identify records or people, but that look like row
+        numbers.
+        """
         return [column.name for column in self.identifying_columns if column.counts_rows]
 
     @property
@@ -470,18 +473,17 @@ def inspect_table(
 
     Args:
         label: the column of labels; None: the evident one.
-        target: what the owner says that labels are; None: nobody said.
-        label_range: the public range of labels that are numbers; None: nobody declared one.
-        id: the column that the owner says to name each record for good; None: nobody said that one
-            does.
+        target: what the owner says that labels are; None: not given.
+        label_range: the public range of labels that are numbers; None: not declared.
+        id: the column that the owner says to identify each record permanently; None: not given.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
-        form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
-        missing_values: further words that stand for a missing value.
+        form: the known fields of ``CsvFormat``; the others are guessed from the first lines.
+        missing_values: further values that mean that a value is missing.
         most_values: a column of text with more distinct values is left out.
         formats: column -> how its dates or numbers are declared to be written; those of other
             columns are found in their words.
-        drop: columns that are to be no features; their values are not looked at.
-        missing_label: drop: look at the rows that have a label only, because training leaves out
+        drop: columns that must not be features; their values are not inspected.
+        missing_label: drop: inspect only the rows that have a label, because training leaves out
             the others. It needs a label that is named or evident.
 
     Raises:
@@ -691,7 +693,7 @@ def _open_table(path: Path, known_format: Mapping[str, Any], header: bool | None
 
 @dataclass(frozen=True)
 class _ArrayGuesses:
-    """What the shapes and values of an npz tell about its arrays.
+    """Guesses about the arrays of an npz, from their shapes and values.
 
     Attributes:
         vectors: names of arrays of two dimensions or more.
@@ -731,7 +733,7 @@ class _ArrayGuesses:
 
     @property
     def about_labels(self) -> str:
-        """What remains to be said about labels, in a sentence."""
+        """A sentence on which array has the labels, and what to type."""
         if not self.labels:
             return (
                 f"The file has no labels, that is, no list of 2 to {MAX_FOUND} different values. "
@@ -813,7 +815,7 @@ class _ColumnValues:
         missing: rows without a value.
         markers: words taken for missing.
         is_single: each row has one value or none, and not a list, or bytes that are no text.
-        format: how the text is written, if that is not the usual way.
+        format: how the text is written, if not in the default format.
         possible_formats: of numbers, if several read the text, differently.
     """
 
@@ -830,22 +832,22 @@ class _ColumnValues:
 
     @property
     def is_text(self) -> bool:
-        """Whether its values are text, as all are in a csv."""
+        """True: the values are text, as all are in a csv."""
         return pa.types.is_string(self.distinct.type)
 
     @property
     def is_numeric(self) -> bool:
-        """Whether there are values, and all are finite numbers."""
+        """True: there are values, and all are finite numbers."""
         return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
 
     @property
     def is_whole(self) -> bool:
-        """Whether all are whole numbers."""
+        """True: there are values, and all are whole numbers."""
         return self.is_numeric and bool((self.numbers == np.rint(self.numbers)).all())
 
     @property
     def is_date(self) -> bool:
-        """Whether all are dates or times."""
+        """True: there are values, and all are dates or times."""
         if pa.types.is_temporal(self.distinct.type):
             return True
         return bool(self.is_text and len(self.distinct) and self.matches(_DATE_PATTERN).all())
@@ -862,7 +864,7 @@ class _ColumnValues:
     def without_missing(
         self, is_missing: pa.Array, markers: tuple[str, ...] = ()
     ) -> "_ColumnValues":
-        """Return the values without some that count as missing.
+        """Return the values without some that are missing.
 
         Args:
             is_missing: [distinct] bool.
@@ -931,7 +933,7 @@ def _propose_columns(
 
 
 def _dropped_column(name: str) -> Column:
-    """Return a column that is not looked at, because its owner leaves it out."""
+    """Return a column that is not inspected, because its owner leaves it out."""
     return Column(name, "dropped", missing=0, distinct=0, remark=DROPPED_REMARK)
 
 
@@ -946,8 +948,8 @@ def _read_column(
     Args:
         columns: of the file.
         name: of the column.
-        missing_values: further words that stand for a missing value.
-        declared_format: how its dates or numbers are written; None: nobody said.
+        missing_values: further values that mean that a value is missing.
+        declared_format: how its dates or numbers are written; None: not declared.
     """
     cells, single = _cells(columns, name)
     texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
@@ -986,7 +988,7 @@ def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
     """Return a column, and whether each row of it has one value or none.
 
     Vectors, or bytes that are no text, are returned as they are: such a column is left out, and the
-    others can be looked at.
+    others can be inspected.
     """
     raw: pa.Array = columns.raw(name, "file")
     try:
@@ -1010,14 +1012,14 @@ def _numbers_in_default_format(columns: ColumnReader, texts: pa.Array) -> pa.Arr
 def _number_formats(
     texts: pa.Array, numbers: pa.Array, missing_values: Sequence[str]
 ) -> list[NumberFormat]:
-    """Return the formats of numbers that fit all words, if these are not usual numbers.
+    """Return the formats of numbers that fit all words, if the default format does not.
 
-    Words that stand for no value need not fit.
+    Words that mean that a value is missing need not fit.
 
     Args:
         texts: distinct values.
-        numbers: the usual numbers that they are; null where a word is none.
-        missing_values: further words that stand for a missing value.
+        numbers: the words as numbers in the default format; null where a word is not one.
+        missing_values: further values that mean that a value is missing.
     """
     present = texts.drop_null()
     folded = pc.utf8_lower(pc.utf8_trim_whitespace(present))
@@ -1035,13 +1037,13 @@ def _number_formats(
 
 
 def _without_markers(values: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
-    """Return text without the words that stand for no value.
+    """Return the values without the words that mean that a value is missing.
 
     '?' always does; the words of ``_MISSING_WORDS`` do if everything else is a number, or a date.
 
     Args:
         values: the values.
-        missing_values: further words that stand for a missing value.
+        missing_values: further values that mean that a value is missing.
     """
     not_read = values.distinct.filter(
         pa.array(np.isnan(values.numbers) & ~values.matches(_DATE_PATTERN))
@@ -1110,7 +1112,7 @@ def _data_warnings(
     unnamed: bool,
     remedy: str,
 ) -> Iterator[DataWarning]:
-    """Yield what may be a mistake.
+    """Yield warnings about a table: names, columns and the label.
 
     Args:
         unnamed: whether the names may be those of no column.
@@ -1204,8 +1206,8 @@ def _reading_warnings(form: CsvFormat | None, values: _ColumnValues) -> Iterator
 
 
 def _thousands_setting(form: CsvFormat | None, values: _ColumnValues) -> str:
-    """Return what declares that points stand between thousands, in a column whose numbers may be
-    written so but are read with decimals; empty: they are not.
+    """Return the setting which declares that points separate thousands, for a column whose numbers
+    may be written so but are read as decimals; empty: they are not.
 
     Args:
         form: of a csv; None: another format.
@@ -1252,9 +1254,9 @@ def _has_decimal_commas(values_by_column: Iterable[_ColumnValues]) -> bool:
 
 
 def _share_predicted(values: _ColumnValues, label: _ColumnValues, rows: int) -> float:
-    """Return the share of rows whose label a column tells by itself; 0 unless it is nearly all.
+    """Return the share of rows whose label a column predicts by itself; 0 unless it is nearly all.
 
-    A value, or a bin of many values, tells the label that most of its rows have.
+    A value, or a bin of many values, predicts the label that most of its rows have.
 
     Args:
         values: the column.
@@ -1383,7 +1385,7 @@ def _reason_unreadable(columns: ColumnReader, values: _ColumnValues) -> str:
 def _first_cell(
     columns: ColumnReader, values: _ColumnValues, is_wanted: np.ndarray
 ) -> tuple[str, str]:
-    """Return the first cell that has one of some values, and where it is, in words.
+    """Return the first cell that has one of some values, and the place of its row as text.
 
     Args:
         columns: of the file.
@@ -1770,10 +1772,10 @@ def _check_label_is_clear(columns: ColumnReader, values: _ColumnValues) -> None:
 
 
 def _unread_label_remedy(values: _ColumnValues) -> str:
-    """Return what to do so that the words of a label are read as numbers.
+    """Return what to type so that a label is read as numbers.
 
     Returns:
-        The remedy, in a clause; empty: they are read as numbers already, or are none.
+        A clause; empty: the label is read as numbers already, or does not contain numbers.
     """
     if (
         not values.is_text
@@ -1801,7 +1803,7 @@ def _unread_label_remedy(values: _ColumnValues) -> str:
 
 
 def _check_label_is_numeric(columns: ColumnReader, values: _ColumnValues) -> None:
-    """Raise DataError unless labels that were said to be numbers can be read as numbers."""
+    """Raise DataError if labels that must be numbers (target=numeric) cannot be read as numbers."""
     name = values.name
     if remedy := _unread_label_remedy(values):
         raise DataError(

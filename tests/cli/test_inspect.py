@@ -12,7 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from agt.settings import build
-from agt_cli.composing import composed
+from agt_cli.composing import compose_command
 
 from .conftest import Agt, Said
 
@@ -78,7 +78,7 @@ def test_inspecting_says_how_many_features_a_record_has_after_coding(
     agt: Agt, tmp_path: Path
 ) -> None:
     inspected = agt("data", "inspect", str(people(tmp_path / "t.csv")), "--json").json
-    loaded = build(composed("train", ["dataset=t"])["dataset"], "dataset").load()
+    loaded = build(compose_command("train", ["dataset=t"])["dataset"], "dataset").load()
     assert loaded.train.features.shape[1:] == (inspected["features"],)
 
 

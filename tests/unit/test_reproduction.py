@@ -703,9 +703,9 @@ def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Composing a configuration takes longer than training on a thousand rows; a run asks for
     the same one twice.
     """
-    composed = cache(kept.composed)
+    compose = cache(kept.compose_command)
     monkeypatch.setattr(
-        kept, "composed", lambda command, overrides: composed(command, tuple(overrides))
+        kept, "compose_command", lambda command, overrides: compose(command, tuple(overrides))
     )
 
 
