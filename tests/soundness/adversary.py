@@ -216,14 +216,14 @@ class Attack:
         self._hold(there, other)
         if self.setting.nests:
             self._compare(there, other, self.queries)
-        changed = _bits(self.all_records.members, there.members)
+        changed = _bits(self.whole.members, there.members)
         if self.setting.members > 1:
             self._found("reorder", changed, other, "parameters of members")
             apart = self.known.stable_distance != there.certify(self.queries).stable_distance
             self._found("reorder", int(apart.sum()), other, "distances of votes")
         elif self.setting.boxes:
             self.report.rounded += changed > 0
-        for mine, yours in zip(self.all_records.maps, there.maps, strict=True):
+        for mine, yours in zip(self.whole.maps, there.maps, strict=True):
             if mine is not None and yours is not None:
                 entries = sum(int((m != yours.matrices[n]).sum()) for n, m in mine.matrices.items())
                 self._found("reorder", entries, other, "entries of a public matrix")
@@ -318,7 +318,7 @@ class Attack:
         self._labels(there, other)
 
     def _contained(self, there: Fitted, other: Neighbour) -> None:
-        for mine, yours in zip(self.all_records.members, there.members, strict=True):
+        for mine, yours in zip(self.whole.members, there.members, strict=True):
             if isinstance(mine, Box) and isinstance(yours, Box):
                 outside, share = _outside(mine, yours, other.distance)
             elif isinstance(mine, LinearTrained) and isinstance(yours, LinearTrained):
@@ -343,7 +343,7 @@ class Attack:
             and self.setting.case.config().product == "exact"
         ):
             return
-        for mine, yours in zip(self.all_records.members, there.members, strict=True):
+        for mine, yours in zip(self.whole.members, there.members, strict=True):
             assert isinstance(mine, Box)
             assert isinstance(yours, Box)
             self._found("nested", self._ends(mine, yours), other, "D' in D")
@@ -356,7 +356,7 @@ class Attack:
 
     def _compare(self, there: Fitted, other: Neighbour, queries: np.ndarray) -> None:
         (label, near), (turned, far) = (
-            self._evidence(fitted.certify(queries)) for fitted in (self.all_records, there)
+            self._evidence(fitted.certify(queries)) for fitted in (self.whole, there)
         )
         self.report.distances += len(near)
         self.report.apart = max(self.report.apart, int(abs(near - far).max(initial=0)))

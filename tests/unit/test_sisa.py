@@ -137,8 +137,8 @@ class Kept:
         return Folder.open(self.folder, "test")
 
     def without(self, remaining: np.ndarray) -> Problem:
-        dataset = self.all_records.dataset
-        return self.all_records.with_dataset(replace(dataset, train=dataset.train.take(remaining)))
+        dataset = self.whole.dataset
+        return self.whole.with_dataset(replace(dataset, train=dataset.train.take(remaining)))
 
     def updated(self, remaining: np.ndarray) -> Retrained:
         return retrain_affected(self.without(remaining), self.shelf)
