@@ -49,10 +49,10 @@ class Files:
     prefix: str = ""
 
     def write(self, name: str, content: bytes) -> None:
-        self.stored[self.prefix + name] = content
+        self.kept[self.prefix + name] = content
 
     def part(self, name: str) -> "Files":
-        return Files(self.stored, f"{self.prefix}{name}/")
+        return Files(self.kept, f"{self.prefix}{name}/")
 
 
 @dataclass

@@ -585,12 +585,12 @@ def test_tuning_leaves_out_landmarks_that_nobody_asked_for_where_rows_are_few() 
         "kgrid.max=2",
     ]
     tried = read_candidates(compose_command("train", line), None, public="test")
-    landmarks = next(choice for choice in tried if "landmarks" in choice.words)
+    landmarks = next(choice for choice in tried if "landmarks" in choice.description)
     features = landmarks.config["certificate"]["features"]
     assert (features["map"], features["count"], features["public"]) == ("landmarks", 256, "test")
     for choice in tried:
-        assert TuningData("test", Console(quiet=True)).able(choice) == (choice is not landmarks), (
-            choice.words
+        assert TuningData("test", Console(quiet=True)).has_landmark_rows(choice) == (choice is not landmarks), (
+            choice.description
         )
 
 

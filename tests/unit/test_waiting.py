@@ -33,10 +33,10 @@ VOTES = vote_certificates(MEMBERS, MEMBERS, 2)
 
 def test_each_member_counts_what_waits_for_it(tmp_path: Path) -> None:
     assert VOTES.distance.tolist() == [4, 3, 0]
-    assert of(tmp_path, 5).answered(VOTES, 2).tolist() == [False, False, False]
-    assert of(tmp_path, 5, (5, 0, 0)).answered(VOTES, 2).tolist() == [True, False, True]
-    assert of(tmp_path, 5, (0, 0, 5)).answered(VOTES, 2).tolist() == [True, True, False]
-    assert of(tmp_path, 3).answered(VOTES, 2).tolist() == [True, True, False]
+    assert of(tmp_path, 5).answerable_queries(VOTES, 2).tolist() == [False, False, False]
+    assert of(tmp_path, 5, (5, 0, 0)).answerable_queries(VOTES, 2).tolist() == [True, False, True]
+    assert of(tmp_path, 5, (0, 0, 5)).answerable_queries(VOTES, 2).tolist() == [True, True, False]
+    assert of(tmp_path, 3).answerable_queries(VOTES, 2).tolist() == [True, True, False]
 
 
 def test_a_vote_of_margins_is_not_counted_by_labels(tmp_path: Path) -> None:
@@ -45,13 +45,13 @@ def test_a_vote_of_margins_is_not_counted_by_labels(tmp_path: Path) -> None:
     assert known.plurality.tolist() == VOTES.prediction.tolist() != known.prediction.tolist()
     assert known.tally.tolist() == VOTES.tally.tolist()
     assert known.stable_distance.tolist() == [5, 4, 6]
-    assert of(tmp_path, 5, (5, 0, 0)).answered(known, 2).tolist() == [True, False, True]
-    assert of(tmp_path, 6, (0, 0, 6)).answered(known, 2).tolist() == [False, False, True]
+    assert of(tmp_path, 5, (5, 0, 0)).answerable_queries(known, 2).tolist() == [True, False, True]
+    assert of(tmp_path, 6, (0, 0, 6)).answerable_queries(known, 2).tolist() == [False, False, True]
 
 
 def test_nobody_waits(tmp_path: Path) -> None:
     record: Any = None
-    assert of(tmp_path, 0).answered(VOTES, 2).all()
+    assert of(tmp_path, 0).answerable_queries(VOTES, 2).all()
     assert of(tmp_path, 0).record_deferred(np.array([True]), record) == []
     assert not (tmp_path / ABSTAINED_FILE).exists()
 
