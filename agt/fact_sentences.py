@@ -215,8 +215,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "size_public": "the declared size of the data set, {size:g} ({setting}), is a public constant",
     "size_public_proposed": (
-        "the declared size of the data set, {size:g} ({setting}), is a public constant. agt "
-        "computed this size from the number of these records, and the owner then declared it "
+        "the declared size of the data set, {size:g} ({setting}), is a public constant. It is the "
+        "size that agt computes from the number of these records, and the owner declared it "
         "public (dataset.proposed_from_rows). The guarantee treats it as fixed"
     ),
     "size_of_generator": (

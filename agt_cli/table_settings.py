@@ -66,6 +66,7 @@ class TableFile:
         header: whether the first line of a csv names its columns; None: not given.
         separator: the character between the cells of a csv; None: not given.
         encoding: the encoding of a csv; None: not given.
+        missing_label: what becomes of rows without a label; None: not given.
 
     Raises:
         ConfigError: the label or the id is to be dropped; or there is a range, but labels are not
@@ -84,6 +85,7 @@ class TableFile:
     header: bool | None = None
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     encoding: str | None = None
+    missing_label: Literal["error", "drop"] | None = None
 
     def __post_init__(self) -> None:
         for setting, column in (("label", self.label), ("id", self.id)):

@@ -176,6 +176,8 @@ class Encoding:
             slots = self._slots(column, values)
             missing_code = len(lookup.lookups[index].levels) - 1
             codes[:, index] = np.where(slots == _NO_SLOT, missing_code, slots)
+            # Looking features up wraps codes beyond the levels, and would give another row's.
+            assert len(codes) == 0 or codes[:, index].max() <= missing_code
         return as_array(CodedFeatures(codes, lookup))
 
     @cached_property

@@ -21,6 +21,7 @@ from agt.mechanisms.accounts import LedgerState, MovedHead, OtherLedger
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.guarantees import Guarantee, read_guarantee
 from agt.relations import RELATIONS
+from agt.release_settings import MAX_TOTAL_EPS
 from agt.store.reading import Broken
 
 DRAW = "draw:"  # begins ``Charge.run`` of weights that were trained with noise
@@ -641,11 +642,14 @@ class Book:
 
     @cached_property
     def _enlarged_allowance(self) -> Allowance:
-        """The budget, enlarged by ``BUDGET_SLACK`` for costs that another machine computed."""
+        """The budget, enlarged by ``BUDGET_SLACK`` for costs that another machine computed.
+
+        It stays within the limits of a budget, which a budget at a limit would otherwise leave.
+        """
         allowance = self.population.allowance
         return replace(
             allowance,
-            eps=allowance.eps * (1 + BUDGET_SLACK),
+            eps=min(allowance.eps * (1 + BUDGET_SLACK), MAX_TOTAL_EPS),
             delta=min(allowance.delta * (1 + BUDGET_SLACK), BELOW_ONE),
         )
 

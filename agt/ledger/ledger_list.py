@@ -129,7 +129,8 @@ def check_as_listed(ledger: Ledger) -> None:
     """Raise CheckError if a ledger is not the one that was listed at its path, or an older copy.
 
     Other listed copies of this ledger are compared with it, as a head file would be: each must be
-    an older state of it. So two copies cannot both go on to spend one budget.
+    an older state of it. So of two copies only one can be opened to pay once the other has paid.
+    Nothing locks them together: two copies that are opened at the same moment could both pay.
 
     The entries of a ledger name every head file that it ever had. So a ledger that does not name
     its listed head file is a copy from before that file was added, or was altered (Lemma 9 of

@@ -166,10 +166,16 @@ class LedgerConfig:
         """The head file, if one was given.
 
         Raises:
-            ConfigError: one is to be made where there is no folder: the other disk is not there.
+            ConfigError: one is to be made where there is no folder: the other disk is not there;
+                or its name is the word ``none``.
         """
         if not self.head or self.noted_head:
             return None
+        if self.head == "none":
+            raise ConfigError(
+                "head=none would be a head file with the name 'none': leave out head=... for a "
+                "ledger without a head file, or give the path of one, on another disk"
+            )
         if self.action in ("init", "admit"):
             check_head_folder(self.head)
         return Path(self.head)

@@ -115,7 +115,9 @@ def outside_lines(queries: Records) -> list[str]:
 
 def _outside_columns(queries: Records) -> list[str]:
     """Return sentences on the columns with values that were not declared, the worst first."""
-    outside = queries.outside
+    # Of a column without any value nothing is outside; ``population_mismatches`` has it where there
+    # are enough queries to tell.
+    outside = [part for part in queries.outside if part.total]
     lines = []
     for part in sorted(outside, key=lambda part: -part.rate)[:MAX_COLUMNS]:
         column = part.column
@@ -132,7 +134,7 @@ def _outside_columns(queries: Records) -> list[str]:
     if queries.population_mismatches:
         mismatches = few(queries.population_mismatches, MAX_COLUMNS, "; ")
         lines.append(f"{mismatches}. Answers to these queries are not reliable.")
-    return lines if outside else []
+    return lines
 
 
 def id_lines(queries: Records) -> list[str]:

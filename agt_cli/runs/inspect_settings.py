@@ -1,7 +1,7 @@
 """Settings with which a table is inspected, for ``agt data inspect`` and ``agt start``."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -25,7 +25,6 @@ class InspectSettings(TableFile):
     missing_values: tuple[LabelWord, ...] = ()
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MAX_LISTED_VALUES
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
-    missing_label: Literal["error", "drop"] | None = None
 
     def inspect(self) -> Inspection:
         """Look at the file. Raises DataMissing or DataError (agt_cli.runs.inspect)."""

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
@@ -27,6 +28,11 @@ _SIZE = re.compile(r"^declared_size: \d.*$|(, |(?<=\[))declared_size(?=\]$)", re
 
 Where no size was declared, a size is a further declaration.
 """
+
+
+_WRITTEN_BY_START = "# Written by agt start, unedited if the hash of all that follows is "
+"""The beginning of the first line of a file that ``agt start`` wrote."""
+_DIGITS = 16  # of this hash
 
 
 def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
@@ -55,8 +61,8 @@ def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
 def check_may_be_asked(settings: StartSettings, inspection: Inspection) -> None:
     """Raise ConfigError, before anything is asked, if the answers could not be written.
 
-    They can be where there is no dataset file, or one that ``agt data inspect`` wrote and nobody
-    edited.
+    They can be where there is no dataset file, or one that ``agt start`` or ``agt data inspect``
+    wrote and nobody edited.
     """
     if settings.force or not settings.dataset_file.exists():
         return
@@ -67,26 +73,42 @@ def check_may_be_asked(settings: StartSettings, inspection: Inspection) -> None:
 def write_dataset_file(settings: StartSettings, inspection: Inspection, console: Console) -> None:
     """Write the dataset's file, in which what was said of the table, and nothing else, is public.
 
-    A file with the same content but for the size is updated, and one that ``agt data inspect``
-    wrote and nobody edited is replaced.
+    A file with the same content but for the size is updated, and one that ``agt start`` or ``agt
+    data inspect`` wrote and nobody edited is replaced.
 
     Raises:
         ConfigError: there is such a file, with other content.
     """
     file = settings.dataset_file
     text = _declared_text(settings, inspection)
+    signed = _signed(text)
     if not file.exists() or settings.force:
-        write_atomic(file, text.encode())
+        write_atomic(file, signed.encode())
         return
     before = file.read_text(encoding="utf-8")
-    if before == text:
+    if _content(before) == text:
         return
-    if _SIZE.sub("", before) == _SIZE.sub("", text):
+    if _SIZE.sub("", _content(before)) == _SIZE.sub("", text):
         size = settings.declared_size(inspection)
         console.warn(f"{file}: declared_size is now {size}; nothing else was changed.")
     elif not _is_unedited(settings, _existing(settings)):
         raise _refusal(settings, inspection)
-    write_atomic(file, text.encode())
+    write_atomic(file, signed.encode())
+
+
+def _signed(text: str) -> str:
+    """Return the text of a dataset file below a line by which an edit is recognised."""
+    return f"{_WRITTEN_BY_START}{_hash_of(text)}\n{text}"
+
+
+def _content(text: str) -> str:
+    """Return the text of a dataset file without the line that ``agt start`` puts above it."""
+    first, _, rest = text.partition("\n")
+    return rest if first.startswith(_WRITTEN_BY_START) else text
+
+
+def _hash_of(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _declared_text(settings: StartSettings, inspection: Inspection) -> str:
@@ -117,11 +139,14 @@ def _existing(settings: StartSettings) -> Mapping[str, Any]:
 
 
 def _is_unedited(settings: StartSettings, existing: Mapping[str, Any]) -> bool:
-    """Return whether the dataset file is the one that ``agt data inspect`` writes.
+    """Return whether the dataset file is as ``agt start`` or ``agt data inspect`` wrote it.
 
     Args:
         existing: what the file says.
     """
+    text = settings.dataset_file.read_text(encoding="utf-8")
+    if text == _signed(_content(text)):
+        return True
     given = {name: getattr(settings, name) for name in InspectSettings.__dataclass_fields__}
     given |= {key: existing.get(key) for key in ("label", "id", "target", "range")}
     try:
@@ -129,7 +154,7 @@ def _is_unedited(settings: StartSettings, existing: Mapping[str, Any]) -> bool:
         expected = dataset_yaml(chosen.inspect(), settings.dataset)
     except AgtError:  # the file is about columns that the table does not have
         return False
-    return settings.dataset_file.read_text(encoding="utf-8") == expected
+    return text == expected
 
 
 def _target_in(existing: Mapping[str, Any]) -> Target | None:

@@ -31,6 +31,8 @@ def check_answered(answered: Answered, console: Console) -> None:
     if "id" in placeholders:
         placeholders |= _placeholders_after_id(shown.settings, shown.inspection, console)
     line = shown.settings.line(shown.inspection.path, placeholders)
+    if shown.settings.force:
+        line += " force=true"
     raise ConfigError(
         "this terminal is not interactive, so answer on the command line (or in a file, "
         f"answers=FILE.yaml, with a line for each). Check each answer of this line: {line}"

@@ -261,6 +261,7 @@ def request_for(
     unique = {word: unique[word] for word, _ in ids}
     hits = _index_rows_named(known, list(unique), by)
     count = len(ids)
+    repeated = count - len(unique)
     unknown_notes: tuple[str, ...] = ()
     unknown = 0
     names = tuple(unique)  # other runs may have those that this one does not have
@@ -283,7 +284,6 @@ def request_for(
         }
     missed = _check_unmatched_ids(known, unique, hits, tests, by, path, may_be_unknown)
     notes = [*known.notes, *unknown_notes, *missed]
-    repeated = count - len(unique)
     if repeated:
         notes.append(
             f"ids={path}: {repeated} of {count} lines repeat an earlier id; each id counts "

@@ -90,7 +90,6 @@ MISTAKES = (
     ["start", "t.csv", "label=z"],
     ["start", "t.csv", "label=y", "id=none", "drop=z"],
     ["data", "inspect", "t.csv", "label=y", "id=z"],
-    ["start", "known.csv", "label=x", "id=none", "public=no", "purpose=both"],
     ["verify", "t.csv"],
     ["verify", "latest"],
     ["ledger", "show", "nobody"],
@@ -130,12 +129,10 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     table["_target_"] = "agt.data.table.Table"
     (of_table / "config.yaml").write_text(json.dumps({**settings, "dataset": table}))
     (tmp_path / "net.py").write_text("import torch\n\n\ndef make(): ...\n")
-    for name in ("t.csv", "t.xlsx", "known.csv"):
+    for name in ("t.csv", "t.xlsx"):
         (tmp_path / name).write_text("x,y\n1,a\n")
     (tmp_path / "semicolons.csv").write_text("x;c\n1;a\n")
     (tmp_path / "short.csv").write_text("x,b\n1,a\n")
-    (tmp_path / "conf" / "dataset").mkdir(parents=True)
-    (tmp_path / "conf" / "dataset" / "known.yaml").write_text("label: y\n")
     lines = (*MISTAKES, *MISSING_FILES)
     code = f"""
 import json, sys

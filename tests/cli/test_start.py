@@ -376,7 +376,7 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
         "columns_public_some_proposed",
         "classes_public_proposed",
     ]
-    assert proposed[0]["values"]["size"] == 200
+    assert proposed[0]["values"]["size"] == 225
     assert proposed[1]["values"]["proposed"] == names[:-1]
     assert "dataset.proposed_from_rows" in agt("verify", str(claim.parent)).ended(0).out
 

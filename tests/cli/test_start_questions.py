@@ -227,6 +227,21 @@ def test_a_size_alone_updates_the_dataset_file(agt: Agt, tmp_path: Path) -> None
     assert dataset(tmp_path)["declared_size"] == 300
 
 
+def test_what_start_wrote_is_replaced_by_other_answers_unless_it_was_edited(
+    agt: Agt, tmp_path: Path
+) -> None:
+    plain(tmp_path / "t.csv")
+    agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    assert dataset(tmp_path)["from_data"] == []
+    others = [word for word in ANSWERS if not word.startswith("public=")]
+    agt("start", "t.csv", *others, "public=no", "-q").ended(0)
+    assert dataset(tmp_path)["from_data"] != []
+    file = tmp_path / FILE
+    file.write_text(file.read_text(encoding="utf-8").replace("[10, 90]", "[0, 120]"))
+    agt("start", "t.csv", *ANSWERS, "-q").ended(2, "already exists")
+    assert "[0, 120]" in file.read_text(encoding="utf-8")
+
+
 def test_a_second_label_gets_a_dataset_file_of_its_own(agt: Agt, tmp_path: Path) -> None:
     plain(tmp_path / "t.csv")
     agt("start", "t.csv", *ANSWERS, "-q").ended(0)

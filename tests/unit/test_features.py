@@ -589,9 +589,9 @@ def test_tuning_leaves_out_landmarks_that_nobody_asked_for_where_rows_are_few() 
     features = landmarks.config["certificate"]["features"]
     assert (features["map"], features["count"], features["public"]) == ("landmarks", 256, "test")
     for choice in tried:
-        assert TuningData("test", Console(quiet=True)).has_landmark_rows(choice) == (choice is not landmarks), (
-            choice.description
-        )
+        assert TuningData("test", Console(quiet=True)).has_landmark_rows(choice) == (
+            choice is not landmarks
+        ), choice.description
 
 
 def test_records_without_numbers_have_the_bias_alone() -> None:

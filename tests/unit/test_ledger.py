@@ -62,6 +62,16 @@ def test_a_delta_of_almost_one_is_a_budget_too(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "loans.ledger").close()
 
 
+@pytest.mark.parametrize("eps", [1e6, 1e6 - 1e-4])
+def test_a_ledger_of_the_largest_budget_is_opened_again_after_a_debit(
+    tmp_path: Path, eps: float
+) -> None:
+    with new(tmp_path, population=people(eps)) as ledger:
+        ledger.debit(charge(), 1)
+    with Ledger.open(tmp_path / "loans.ledger") as ledger:
+        assert ledger.book.last.kind == "debit"
+
+
 @pytest.mark.parametrize("wanted", [0, -1, True, 1.0, 2**60])
 def test_a_lot_of_no_size_is_refused_before_anything_is_written(
     tmp_path: Path, wanted: Any
