@@ -284,10 +284,15 @@ def build_head(settings: FitSettings) -> HeadBuilder:
 
     Raises:
         ConfigError: ``network`` is neither a sequence of widths nor an ``nn.Sequential`` of layers
-            that have bounds.
+            that have bounds; or it has layers, and an activation is given besides.
     """
     network = settings.network
     if isinstance(network, nn.Module):
+        if settings.activation is not None:
+            raise ConfigError(
+                f"activation={settings.activation!r} is for hidden layers that are given by their "
+                "widths: leave it out, and put the activation among the layers of your network"
+            )
         return CustomNetwork.from_network(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
         remedy = "give the widths of hidden layers, such as (64, 64), or an nn.Sequential"

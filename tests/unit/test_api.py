@@ -196,6 +196,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"network": (4,)}, "agt.fit(x, y, network=(4,), epochs=4, lr=1, clip=0.1, ks=5)"),
     ({"network": OWN, "epochs": 7}, "agt.fit(x, y, network=network, epochs=7, lr=1, clip=0.1, ks"),
     ({"network": (4,), "activation": "swish"}, "activation: unknown value 'swish'"),
+    ({"network": OWN, "activation": "tanh"}, "activation='tanh' is for hidden layers"),
     ({"ks": -1}, "ks"),
     ({"ks": True}, "ks: expected a number"),
     ({"compute": {"gpu": 1}}, 'compute["gpu"]: unknown key'),
