@@ -30,9 +30,11 @@ def listen_to_interrupts() -> None:
 @contextmanager
 def running(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A long run, and its record once it has one; whatever the test finds, it does not outlive
-    it.
+    it. A setting in ``more`` replaces that of ``LONG``.
     """
-    command = [sys.executable, "-m", "agt_cli", "train", *LONG, *more]
+    replaced = {word.partition("=")[0] for word in more}
+    words = [word for word in LONG if word.partition("=")[0] not in replaced]
+    command = [sys.executable, "-m", "agt_cli", "train", *words, *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
         command, cwd=folder, text=True, preexec_fn=listen_to_interrupts, **pipes
