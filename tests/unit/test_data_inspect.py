@@ -768,7 +768,7 @@ def test_a_size_that_was_computed_from_the_rows_is_said_by_condition_c(tmp_path:
     size = mine(tmp_path, **settings).load().size
     assert size is not None
     assert (size.code, size.standing) == ("size_public_proposed", Standing.DECLARED)
-    assert "computed this size from the number of these records" in size.sentence
+    assert "agt computes from the number of these records" in size.sentence
     assert "other records" in size.broken_by
     assert mine(tmp_path, declared_size=200).load().size is None
     undeclared = mine(tmp_path, proposed_from_rows=("declared_size",)).load()
