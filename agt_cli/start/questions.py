@@ -180,9 +180,8 @@ def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
         "120 for ages is; the largest income is not. From your rows, rounded:",
         *(f"  {name}: {what}" for name, what in parts.items()),
         *(f"  {line}" for line in left_out_remarks(inspection, id_permanent)),
-        "Answer yes (all, and the choice of columns), no (then nothing private can be published), "
-        f"or names, such as ranges,{list(parts)[-2]}. Yes and names also say that each row was "
-        "made from its own record alone, without scores or means of other rows",
+        "Answer yes (all, the choice of columns, and that each row was made from its own record "
+        f"alone), no (no private answers), or names, such as ranges,{list(parts)[-2]}",
     ]
     return Question("\n".join(lines), f"yes, no or some of [{','.join(parts)}]", "no")
 

@@ -30,7 +30,7 @@ from agt_cli.start.plan import weights_release
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 500
+WORDS = 510
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -755,7 +755,7 @@ def test_at_a_terminal_few_questions_and_few_words(tmp_path: Path) -> None:
     written = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert "refund" not in {*written["numeric"], *written["categorical"]}
     first, wrong, after = re.sub(r"\x1b\[[\d;?]*\w", "", seen).partition("sometimes")
-    words = len(first.split()) + len(after[after.index("(no): ") :].split())
+    words = len(first.split()) + len(after[after.index("ranges,classes (no): ") :].split())
     assert wrong
     assert words <= WORDS
 
