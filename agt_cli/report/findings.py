@@ -398,7 +398,16 @@ def format_bound(
 
 
 def _round_to_digits(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
-    """Return a number of so many digits as it is printed, and the number that this is."""
+    """Return a number as text with some significant digits, and the number that this text is.
+
+    Whole numbers below 10^15 are printed in full.
+
+    Args:
+        value: a finite number.
+        up: whether it is rounded up; at most one of ``up`` and ``down`` is true.
+        down: whether it is rounded down. If neither is true, it is rounded to the nearest.
+        digits: how many significant digits.
+    """
     if value == int(value) and abs(value) < 10**15:
         return f"{int(value):,}", value
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
