@@ -159,13 +159,12 @@ class TableFile:
         """
         if self.header is False or self.encoding is not None or not self.file.is_file():
             return
-        named = [
-            ("label", self.label),
-            ("id", self.id),
-            *(("drop", name) for name in self.drop or ()),
-        ]
+        columns = [("drop", name) for name in self.drop or ()]
+        if self.label is not None:
+            columns.append(("label", self.label))
         # agt start takes id=none where no column names the records.
-        columns = [(setting, name) for setting, name in named if name not in (None, "none")]
+        if self.id not in (None, "none"):
+            columns.append(("id", str(self.id)))
         if columns:
             # Imported only where columns are named, because it loads the settings of data.
             from agt_cli.table_columns import check_named_columns

@@ -98,7 +98,13 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
 def _run_prepared(
     prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console
 ) -> dict[str, Any]:
-    """Do what ``run`` does, with data that was loaded."""
+    """Train a model on loaded data, write its record, print the result and the next commands.
+
+    The digest of the data may still be computed by a thread: reading it waits for the thread.
+
+    Returns:
+        What --json prints.
+    """
     loaded = prepared.loaded
     dataset = prepared.dataset
     for note in dataset.notes:
