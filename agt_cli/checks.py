@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.store.folder import check_manifest
+from agt.store.folder import Folder
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
@@ -84,7 +84,7 @@ def check_digest(folder: Path, digest: str | None) -> None:
         digest: the digest that the run must have; None: any.
     """
     if digest is not None and not has_pending_commit(folder):
-        check_manifest(folder, "train", digest, "run")
+        Folder.open(folder, "train", digest, "run", verify=False)  # called because it raises
 
 
 def check_queries(path: Path, run: Run) -> None:

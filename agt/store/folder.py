@@ -141,22 +141,44 @@ class Folder:
     key: str = ""
 
     @classmethod
-    def open(cls, folder: Path, command: str, digest: str | None = None, key: str = "") -> Self:
-        """Read the manifest of a folder, and verify every file that it lists.
+    def open(
+        cls,
+        folder: Path,
+        command: str,
+        digest: str | None = None,
+        key: str = "",
+        *,
+        verify: bool = True,
+    ) -> Self:
+        """Open a folder whose manifest is the expected one, and verify every file that it lists.
 
         Args:
             folder: the folder.
             command: the command that must have written it.
             digest: the digest that it must have; None: any.
             key: the setting that names it, for messages; empty: none does.
+            verify: False: no file is read now, but each is still verified when it is read.
 
         Raises:
             ConfigError: the folder is another command's, or has another digest, or a file is not
                 what was written.
         """
-        manifest = check_manifest(folder, command, digest, key)
         with broken_as_config_error(folder, key):
-            manifest.verify(folder)
+            manifest = _open_manifest(folder)
+            if manifest.command != command:
+                raise Broken(
+                    f"{MANIFEST_FILE} says that `agt {manifest.command}` made this folder, but "
+                    f"the folder of an `agt {command}` is needed: give such a folder"
+                )
+            if digest is not None and manifest.digest != digest:
+                setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
+                raise Broken(
+                    f"{MANIFEST_FILE} has the digest {manifest.digest}, but you gave "
+                    f"{setting}={digest}, so this is another run, or the run was changed: give "
+                    "the right folder or the right digest"
+                )
+            if verify:
+                manifest.verify(folder)
         return cls(folder, folder, manifest, key)
 
     @property
@@ -214,37 +236,6 @@ class Folder:
     def _listed_name(self, name: str) -> str:
         """Return what the manifest calls a file of this folder: its path in the whole folder."""
         return (self.folder / name).relative_to(self.home).as_posix()
-
-
-def check_manifest(
-    folder: Path, command: str, digest: str | None = None, key: str = ""
-) -> Manifest:
-    """Return the manifest of a folder, whose other files are not read.
-
-    Args:
-        folder: the folder.
-        command: the command that must have written it.
-        digest: the digest that it must have; None: any.
-        key: the setting that names it, for messages; empty: none does.
-
-    Raises:
-        ConfigError: the folder is another command's, or has another digest.
-    """
-    with broken_as_config_error(folder, key):
-        manifest = _open_manifest(folder)
-        if manifest.command != command:
-            raise Broken(
-                f"{MANIFEST_FILE} says that `agt {manifest.command}` made this folder, but "
-                f"the folder of an `agt {command}` is needed: give such a folder"
-            )
-        if digest is not None and manifest.digest != digest:
-            setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
-            raise Broken(
-                f"{MANIFEST_FILE} has the digest {manifest.digest}, but you gave "
-                f"{setting}={digest}, so this is another run, or the run was changed: give "
-                "the right folder or the right digest"
-            )
-        return manifest
 
 
 @contextmanager
