@@ -3,20 +3,16 @@
 ``ComputeConfig`` changes speed alone; certificates depend on all other settings. The settings of a
 kind of certificate are in a file of its own (agt/models/kind.py).
 
-Documents that programs of other people read (claims, accounts of erasures) are JSON files of a
-versioned form. A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its
-version. Entries that are None are left out of the file.
+What is wrong with settings is said in agt/setting_mistakes.py. Classes of settings are also the
+forms of documents (agt/documents.py).
 """
 
-import json
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from numbers import Real
-from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -24,10 +20,8 @@ from typing import (
     Final,
     Literal,
     TypeVar,
-    Union,
     dataclass_transform,
     get_args,
-    get_origin,
 )
 
 from pydantic import (
@@ -43,12 +37,16 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
-from agt.errors import ConfigError, Superseded, altered, counted, nearest
-from agt.messages import KEYS, Message, Setting, SettingNames
-from agt.parameters import ArgumentError, nearest_name
+from agt.errors import ConfigError, Superseded, nearest
+from agt.messages import Message, Setting
+from agt.parameters import ArgumentError
 from agt.relations.names import ENTRIES
-from agt.store.json_text import parse_json
-from agt.store.reading import Broken
+from agt.setting_mistakes import (
+    UNKNOWN_KEY,
+    explain_mistakes,
+    refuse_booleans,
+    refuse_other_than_numbers,
+)
 from agt.targets import imported
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -124,56 +122,34 @@ def _raising_config_errors(cls: Any) -> Any:
 
     @wraps(build)
     def __init__(self: Any, *values: Any, **settings: Any) -> None:
-        _refuse_other_than_numbers(cls, {**dict(zip(names, values, strict=False)), **settings})
+        refuse_other_than_numbers(cls, {**dict(zip(names, values, strict=False)), **settings})
         try:
             build(self, *values, **settings)
         except ValidationError as error:
             kinds = {entry["type"] for entry in error.errors()}
-            mistake = ArgumentError if _UNKNOWN_KEY in kinds else ConfigError
-            raise mistake(_explain(cls, error, cls.__name__)) from None
+            mistake = ArgumentError if UNKNOWN_KEY in kinds else ConfigError
+            raise mistake(explain_mistakes(cls, error, cls.__name__)) from None
 
     cls.__init__ = __init__
     return cls
 
 
-def _refuse_other_than_numbers(cls: Any, settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a program gives true, false or text for a number.
-
-    In configurations text is allowed, because YAML and the command line write numbers as text.
+def _changing_settings(change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:
+    """Return a validator that replaces the settings a class is built from, before they are checked.
 
     Args:
-        cls: the class of settings.
-        settings: its settings by name, unknown ones too.
+        change: returns the settings to build the class from, given those that were typed.
     """
-    for key, value in settings.items():
-        entry = cls.__dataclass_fields__.get(key)
-        if entry is None or not _is_number_type(entry.type):
-            continue
-        is_text = isinstance(value, str | bytes)
-        is_allowed_word = isinstance(value, str) and value in _words_of(entry.type)
-        # NumPy has a type of its own for true and false.
-        is_boolean = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
-        if is_boolean or (is_text and not is_allowed_word):
-            raise ConfigError(f"{cls.__name__}.{key}: expected a number, got {_shown(value)}")
 
+    def replace_settings(cls: type, values: Any) -> Any:
+        is_call = isinstance(values, ArgsKwargs)  # else a mapping, or a mistake that is found later
+        given = values.kwargs if is_call else values
+        if not isinstance(given, Mapping):
+            return values
+        settings = change(given)
+        return ArgsKwargs(values.args, dict(settings)) if is_call else settings
 
-def _is_number_type(kind: Any) -> bool:
-    """Return whether a type is of numbers, perhaps in a union with None and literal words."""
-    if get_origin(kind) is Annotated:
-        return _is_number_type(get_args(kind)[0])
-    if isinstance(kind, UnionType) or get_origin(kind) is Union:
-        members = [member for member in get_args(kind) if member is not NoneType]
-        members = [member for member in members if get_origin(member) is not Literal]
-        return bool(members) and all(map(_is_number_type, members))
-    return kind in (int, float)
-
-
-def _words_of(kind: Any) -> tuple[Any, ...]:
-    """Return the literal words that a union type allows instead of a number, such as ``recipe``."""
-    if not (isinstance(kind, UnionType) or get_origin(kind) is Union):
-        return ()
-    literals = [member for member in get_args(kind) if get_origin(member) is Literal]
-    return tuple(word for literal in literals for word in get_args(literal))
+    return model_validator(mode="before")(replace_settings)
 
 
 def accepting_removed(**unused: object) -> Any:
@@ -184,21 +160,37 @@ def accepting_removed(**unused: object) -> Any:
             Superseded for another value, because results with that value cannot be reproduced.
     """
 
-    def drop_removed(cls: type, values: Any) -> Any:
-        """Return the values that pydantic builds the class from, without removed settings."""
-        given = values.kwargs if isinstance(values, ArgsKwargs) else values
-        if not isinstance(given, Mapping):
-            return values
+    def drop_removed(given: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in unused.items():
             if key in given and given[key] != value:
                 raise Superseded(
                     f"{key}={given[key]}: earlier versions of agt had this setting, but this "
                     "version does not: leave this setting out"
                 )
-        settings = {key: value for key, value in given.items() if key not in unused}
-        return ArgsKwargs(values.args, settings) if isinstance(values, ArgsKwargs) else settings
+        return {key: value for key, value in given.items() if key not in unused}
 
-    return model_validator(mode="before")(drop_removed)
+    return _changing_settings(drop_removed)
+
+
+def _with_placeholders(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a training with placeholders for those that are ``recipe``.
+
+    ``by_recipe`` then lists these settings. The recipe's numbers depend on public constants that
+    are not known yet, so placeholders pass the checks of numbers until they are resolved.
+    """
+    settings = dict(given)
+    by_recipe: list[str] = []
+    for name, placeholder in _PLACEHOLDERS.items():
+        if given.get(name) == RECIPE:
+            settings[name] = placeholder
+            by_recipe.append(name)
+    batch = given.get("batch")
+    if isinstance(batch, Mapping) and batch.get("count") == RECIPE:
+        settings["batch"] = {**batch, "count": 1}
+        by_recipe.append("batch.count")
+    if by_recipe:
+        settings["by_recipe"] = tuple(by_recipe)
+    return settings
 
 
 @schema
@@ -361,34 +353,7 @@ class TrainingConfig:
     by_recipe: tuple[OpenName, ...] = ()
     caution: Positive = 1.0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _leave_open(cls, values: Any) -> Any:
-        """Return the values with placeholders for settings that are ``recipe``.
-
-        ``by_recipe`` then lists these settings. The recipe's numbers depend on public constants
-        that are not known yet, so placeholders pass the checks of numbers until they are resolved.
-
-        Args:
-            values: the settings by name, as pydantic has them before it checks them.
-        """
-        given = values.kwargs if isinstance(values, ArgsKwargs) else values
-        if not isinstance(given, Mapping):
-            return values
-        settings = dict(given)
-        by_recipe: list[str] = []
-        for name, placeholder in _PLACEHOLDERS.items():
-            if given.get(name) == RECIPE:
-                settings[name] = placeholder
-                by_recipe.append(name)
-        batch = given.get("batch")
-        if isinstance(batch, Mapping) and batch.get("count") == RECIPE:
-            settings["batch"] = {**batch, "count": 1}
-            by_recipe.append("batch.count")
-        if not by_recipe:
-            return values
-        settings["by_recipe"] = tuple(by_recipe)
-        return ArgsKwargs(values.args, settings) if isinstance(values, ArgsKwargs) else settings
+    _leave_open = _changing_settings(_with_placeholders)
 
     def __post_init__(self) -> None:
         """Raise ValueError for momentum and weight decay that the bounds do not cover."""
@@ -571,225 +536,11 @@ def validate(cls: type[T], node: object, where: str) -> T:
                 node=node,
             )
         )
-    _refuse_booleans(cls, node, where)
+    refuse_booleans(cls, node, where)
     try:
         return TypeAdapter(cls).validate_python(dict(node))
     except ValidationError as error:
-        raise ConfigError(_explain(cls, error, where)) from None
-
-
-def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
-    """Raise ConfigError for true, false or an empty path where it would pass as another value.
-
-    Python takes true and false as the numbers 1 and 0, and an empty path as the working directory.
-
-    Args:
-        cls: the class of settings.
-        node: its settings by name, and those of the groups inside of it.
-        where: the key of the group, for messages.
-    """
-    for key, value in node.items():
-        entry = getattr(cls, "__dataclass_fields__", {}).get(key)
-        if entry is None:
-            continue
-        kind = str(entry.type)
-        path = f"{where}.{key}" if where else str(key)
-        if value == "" and "Path" in kind:
-            raise ConfigError(f"{path}= is empty: give a path, or leave it out")
-        takes_numbers = ("int" in kind or "float" in kind) and "bool" not in kind
-        if takes_numbers and isinstance(value, bool):
-            shown = str(value).lower()
-            raise ConfigError(
-                Message(
-                    "{setting}: expected a number, got {shown}", setting=Setting(path), shown=shown
-                )
-            )
-        if isinstance(value, Mapping) and hasattr(entry.type, "__dataclass_fields__"):
-            _refuse_booleans(entry.type, value, path)
-
-
-_UNKNOWN_KEY = "unexpected_keyword_argument"
-"""Pydantic's type of an error about a key that does not exist."""
-_LIMITS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
-"""Pydantic's name of a limit on a number -> the words that a message has before it."""
-_PROBLEMS = {  # pydantic's type of an error -> a sentence that users understand
-    "tuple_type": "expected a list such as [1, 2]",
-    "path_type": "expected a path",
-    "dataclass_type": "expected a mapping of settings (key: value)",
-    "mapping_type": "expected a mapping",
-    "string_type": "expected text",
-    "int_parsing": "expected a whole number, without thousands separators",
-    "int_from_float": "expected a whole number",
-    "int_type": "expected a whole number",
-    "float_parsing": "expected a number, without thousands separators",
-    "float_type": "expected a number",
-    "bool_type": "expected true or false",
-    "bool_parsing": "expected true or false",
-}
-
-
-def _shown(value: object) -> str:
-    """Return a value as a message shows it, cut where it would fill a screen.
-
-    A number of NumPy is shown as Python's own: 1 instead of np.int64(1).
-    """
-    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
-        value = value.item()  # type: ignore[attr-defined]
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of thousands of digits
-        return "a number with thousands of digits"
-    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
-
-
-def _explain(cls: Any, error: ValidationError, where: str) -> Message:
-    """Return a message about the first of the mistakes that pydantic found.
-
-    Args:
-        cls: the class of settings.
-        error: pydantic's error.
-        where: the key of the settings; empty: the mapping of all keys.
-    """
-    errors = error.errors()
-    # An unknown key comes first, because it may be the reason why another key is missing.
-    first = next((entry for entry in errors if entry["type"] == _UNKNOWN_KEY), errors[0])
-    keys = [where, *(str(part) for part in first["loc"] if _is_key(part))]
-    path = ".".join(filter(None, keys)) or "settings"
-    problem = _problem_of(cls, first, path)
-    template = "{setting}: {problem}"
-    is_one_value = isinstance(first.get("input"), int | float | str)
-    if first["type"] == "tuple_type" and is_one_value and ".." not in str(first["input"]):
-        template = "{setting}: {problem}: give {setting}=[{value}]"
-    value = _proposed_entries(first.get("input"))
-    return Message(template, setting=Setting(path), problem=problem, value=value)
-
-
-def _proposed_entries(value: object) -> object:
-    """Return the entries of the list that a message proposes instead of a single value.
-
-    100k and 2M become whole numbers, and no or none becomes nothing (an empty list).
-    """
-    if isinstance(value, str) and value.casefold() in ("no", "none"):
-        return ""
-    written = re.fullmatch(r"(\d+)([kM])", value) if isinstance(value, str) else None
-    if written is None:
-        return value
-    digits, unit = written.groups()
-    return int(digits) * {"k": 10**3, "M": 10**6}[unit]
-
-
-class _UnknownKey(Message):
-    """A message that a group of settings has no such key, with the keys that it has.
-
-    Args:
-        path: the key with those of its groups, of which the last part is unknown.
-        fields: the names of the group's settings.
-    """
-
-    def __init__(self, path: str, fields: Sequence[str]) -> None:
-        super().__init__("unknown key")
-        self.group, _, self.key = path.rpartition(".")
-        self.fields = fields
-
-    def text(self, names: SettingNames = KEYS) -> str:
-        known = [key for field in self.fields for key in names.keys_in(self.group, field)]
-        return f"{self.template}{nearest_name(self.key, known)}"
-
-
-def _problem_of(cls: Any, entry: Mapping[str, Any], path: str) -> str | Message:
-    """Return what is wrong with one value, for a message.
-
-    Args:
-        cls: the class of settings.
-        entry: pydantic's description of the mistake.
-        path: the key of the value.
-    """
-    kind = entry["type"]
-    value = entry.get("input")
-    if kind == "missing":
-        return _missing_value(str(entry["loc"][-1]), value)
-    if kind == _UNKNOWN_KEY:
-        return _UnknownKey(path, _fields(cls, entry["loc"]))
-    if kind == "literal_error":
-        choices = entry["ctx"]["expected"].replace(" or ", ", ").split(",")
-        known = [choice.strip("' ") for choice in choices]
-        return f"unknown value '{value}'{nearest(str(value), known)}"
-    shown = _shown(value)
-    if kind == "tuple_type" and isinstance(value, int | float | str):
-        return f"expected a list, got {shown}"
-    # A class's own check raised an error, whose message may name settings.
-    own_error = entry.get("ctx", {}).get("error")
-    own_text = own_error.args[0] if isinstance(own_error, ValueError) and own_error.args else None
-    own_message = own_text if isinstance(own_text, Message) else None
-    problem = own_message or _PROBLEMS.get(kind) or _plain_words(entry)
-    if isinstance(value, dict) or "ArgsKwargs" in shown:
-        return problem
-    return Message("{problem}, got {shown}", problem=problem, shown=shown)
-
-
-def _missing_value(name: str, given: object) -> str:
-    """Return what is wrong if a setting has no value, for a message.
-
-    Args:
-        name: the setting.
-        given: pydantic's input. If values were given by position, it is an ``ArgsKwargs`` with
-            them.
-    """
-    positional = given.args if isinstance(given, ArgsKwargs) else ()
-    if not positional:
-        return "this setting is required: give a value"
-    if len(positional) > 1:
-        return "settings are given by name: write NAME=VALUE for each value"
-    return f"this setting is given by name: write {name}={_shown(positional[0])}"
-
-
-def _plain_words(entry: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, in agt's words instead of pydantic's.
-
-    Args:
-        entry: pydantic's description of the mistake.
-    """
-    context = entry.get("ctx", {})
-    if entry["type"] == "too_short":
-        return f"needs at least {counted(context['min_length'], 'entry', 'entries')}"
-    for key, limit in context.items():
-        if key in _LIMITS and isinstance(limit, int | float):
-            shown = str(limit) if isinstance(limit, int) else f"{limit:.15g}"
-            return f"must be {_LIMITS[key]} {shown}"
-    sentence: str = entry["msg"].removeprefix("Value error, ")
-    return sentence.replace("Input should be", "must be").replace("String should", "must")
-
-
-def _is_key(part: int | str) -> bool:
-    """Return whether a part of pydantic's location is a key or the index of a list's entry.
-
-    Others are pydantic's names for members of a union (``constrained-int``, ``literal['auto']``).
-    """
-    if isinstance(part, int):
-        return True
-    return part.isidentifier() and part not in ("int", "float", "str", "bool")
-
-
-def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """Return the names of the settings in the group that an unknown key was given in.
-
-    Args:
-        cls: the class of all settings.
-        loc: pydantic's location of the key, from the outermost group on.
-    """
-    for part in loc[:-1]:
-        # Other parts are indices of a list, or tags of a union.
-        if part in cls.__dataclass_fields__:
-            cls = _settings_in(cls.__dataclass_fields__[part].type)
-    return [entry.name for entry in fields(cls)]  # without class variables
-
-
-def _settings_in(kind: Any) -> Any:
-    """Return the class of settings that a type is, or a list or mapping of; None: there is none."""
-    # The arguments of Annotated are values, which may be instances of dataclasses of pydantic.
-    if isinstance(kind, type) and is_dataclass(kind):
-        return kind
-    return next(filter(None, map(_settings_in, get_args(kind))), None)
+        raise ConfigError(explain_mistakes(cls, error, where)) from None
 
 
 def check_choice(value: object, choices: Any, where: str) -> None:
@@ -852,91 +603,6 @@ def default_n_max(normalizer: float) -> int:
 def plain_of(value: Any) -> dict[str, Any]:
     """Return an object of a class of settings as JSON values, without entries that are None."""
     return _adapter(value.__class__).dump_python(value, mode="json", exclude_none=True)
-
-
-def content_of(value: Any) -> bytes:
-    """Return the bytes of a document's file, which are equal for equal values."""
-    text = json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False)
-    return f"{text}\n".encode()
-
-
-def read_document(
-    cls: type[T],
-    content: bytes,
-    version: str,
-    name: str,
-    key: str,
-    of_earlier: Callable[[dict[str, Any]], dict[str, Any]] = lambda node: node,
-) -> T:
-    """Read a document that ``content_of`` wrote.
-
-    Args:
-        cls: the class of settings that is its form.
-        content: the bytes of the file.
-        version: the version of the form that is read.
-        name: what messages call such a document, for example "a claim".
-        key: the key that messages put before the names of its entries, for example "claim".
-        of_earlier: makes a document of ``version`` from one of an earlier version, and returns
-            others unchanged.
-
-    Raises:
-        ConfigError: the content has another version, is no JSON, or has NaN or infinity; or an
-            entry is unknown, missing, out of range, or not written as ``content_of`` writes it.
-    """
-    try:
-        node = parse_json(content, name)
-    except Broken as error:
-        raise ConfigError(str(error)) from None
-    node = of_earlier(node) if isinstance(node, dict) else {}
-    if node.get("schema") != version:
-        raise ConfigError(
-            f"{name} has version {node.get('schema')!r}, but this version of agt reads {version}: "
-            "use the version of agt that wrote the file"
-        )
-    value = validate(cls, node, key)
-    difference = _difference(node, plain_of(value))
-    if difference:
-        raise ConfigError(altered(name, difference))
-    return value
-
-
-def _difference(node: Any, expected: Any, path: str = "") -> str:
-    """Return where a JSON value first differs from the one that agt would have written.
-
-    true differs from 1, and 3.0 from 3; but a whole number may be written for a float.
-
-    Args:
-        node: the value in the file.
-        expected: the value that agt would have written.
-        path: the entry of the document that is compared, such as ".total.eps".
-
-    Returns:
-        A text with both values, for a message; empty: they are equal.
-    """
-    if isinstance(node, Mapping) and isinstance(expected, Mapping):
-        for key in {**expected, **node}:
-            if (key in expected) != (key in node):
-                return f"{path}.{key} = {node.get(key)!r}".removeprefix(".")
-        entries = [(f"{path}.{key}", node[key], expected[key]) for key in expected]
-    elif isinstance(node, list | tuple) and isinstance(expected, list | tuple):
-        if len(node) != len(expected):
-            return _unequal(node, expected, path)
-        pairs = enumerate(zip(node, expected, strict=True))
-        entries = [(f"{path}[{index}]", entry, other) for index, (entry, other) in pairs]
-    else:
-        has_other_type = isinstance(node, bool) != isinstance(expected, bool)
-        is_float_of_integer = isinstance(expected, int) and isinstance(node, float)
-        if has_other_type or is_float_of_integer or node != expected:
-            return _unequal(node, expected, path)
-        return ""
-    differences = (_difference(entry, other, where) for where, entry, other in entries)
-    return next(filter(None, differences), "")
-
-
-def _unequal(node: Any, expected: Any, path: str) -> str:
-    """Return the text that one entry of a document is not the one that agt would have written."""
-    entry = path.removeprefix(".")
-    return f"the entry {entry} is {node!r}, but agt would have written {expected!r}"
 
 
 @cache

@@ -17,6 +17,7 @@ from pydantic import Field, computed_field, model_validator
 from pydantic_core import ArgsKwargs
 
 from agt import __version__, sentences
+from agt.documents import content_of, read_document
 from agt.errors import ConfigError
 from agt.facts import Declaration, Standing, with_code
 from agt.mechanisms.accounts import Account, Uncounted
@@ -25,15 +26,7 @@ from agt.mechanisms.curves import Curve, sample_curve
 from agt.mechanisms.guarantees import ApproximateDP, Guarantee
 from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
-from agt.settings import (
-    Accounting,
-    Count,
-    Counting,
-    RelationConfig,
-    content_of,
-    keyword_schema,
-    read_document,
-)
+from agt.settings import Accounting, Count, Counting, RelationConfig, keyword_schema
 
 VERSION: Literal["agt.claim/3"] = "agt.claim/3"
 FIRST_VERSION = "agt.claim/1"  # its conditions, declarations and ledger are sentences

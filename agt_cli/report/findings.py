@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agt import __version__
+from agt.documents import content_of, read_document
 from agt.errors import ConfigError, Superseded, counted
-from agt.settings import Digest, content_of, read_document, schema
+from agt.settings import Digest, schema
 
 AUDIT_FILE = "audit.json"
 VERSION: Literal["agt.audit/2"] = "agt.audit/2"

@@ -22,8 +22,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from agt.documents import content_of, read_document
 from agt.errors import ConfigError
-from agt.settings import Digest, content_of, read_document, schema
+from agt.settings import Digest, schema
 from agt.templates import IN_WORDS
 from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
 from agt.unlearning.sentences import Remark, remark_from_text, remark_with_fact, sentences

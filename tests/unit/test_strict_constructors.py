@@ -14,7 +14,7 @@ import pytest
 
 import agt_cli.command_settings
 from agt.errors import ConfigError
-from agt.settings import _is_number_type
+from agt.setting_mistakes import is_number_type
 
 COMMANDS = [module.name for module in iter_modules(agt_cli.command_settings.__path__)]
 MODULES = (
@@ -32,7 +32,7 @@ def numbers() -> Iterator[tuple[Any, str]]:
             if cls.__module__ != name or not hasattr(cls, "__pydantic_fields__"):
                 continue
             for key, entry in cls.__dataclass_fields__.items():
-                if entry.init and _is_number_type(entry.type):
+                if entry.init and is_number_type(entry.type):
                     yield cls, key
 
 

@@ -1,0 +1,101 @@
+"""Documents for other people's programs (claims, accounts of erasures, audits), as JSON files.
+
+A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its version. Entries
+that are None are left out of the file.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from agt.errors import ConfigError, altered
+from agt.settings import plain_of, validate
+from agt.store.json_text import parse_json
+from agt.store.reading import Broken
+
+T = TypeVar("T")
+
+
+def content_of(value: Any) -> bytes:
+    """Return the bytes of a document's file, which are equal for equal values."""
+    text = json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False)
+    return f"{text}\n".encode()
+
+
+def read_document(
+    cls: type[T],
+    content: bytes,
+    version: str,
+    name: str,
+    key: str,
+    of_earlier: Callable[[dict[str, Any]], dict[str, Any]] = lambda node: node,
+) -> T:
+    """Read a document that ``content_of`` wrote.
+
+    Args:
+        cls: the class of settings that is its form.
+        content: the bytes of the file.
+        version: the version of the form that is read.
+        name: what messages call such a document, for example "a claim".
+        key: the key that messages put before the names of its entries, for example "claim".
+        of_earlier: makes a document of ``version`` from one of an earlier version, and returns
+            others unchanged.
+
+    Raises:
+        ConfigError: the content has another version, is no JSON, or has NaN or infinity; or an
+            entry is unknown, missing, out of range, or not written as ``content_of`` writes it.
+    """
+    try:
+        node = parse_json(content, name)
+    except Broken as error:
+        raise ConfigError(str(error)) from None
+    node = of_earlier(node) if isinstance(node, dict) else {}
+    if node.get("schema") != version:
+        raise ConfigError(
+            f"{name} has version {node.get('schema')!r}, but this version of agt reads {version}: "
+            "use the version of agt that wrote the file"
+        )
+    value = validate(cls, node, key)
+    difference = _difference(node, plain_of(value))
+    if difference:
+        raise ConfigError(altered(name, difference))
+    return value
+
+
+def _difference(node: Any, expected: Any, path: str = "") -> str:
+    """Return where a JSON value first differs from the one that agt would have written.
+
+    true differs from 1, and 3.0 from 3; but a whole number may be written for a float.
+
+    Args:
+        node: the value in the file.
+        expected: the value that agt would have written.
+        path: the entry of the document that is compared, such as ".total.eps".
+
+    Returns:
+        A text with both values, for a message; empty: they are equal.
+    """
+    if isinstance(node, Mapping) and isinstance(expected, Mapping):
+        for key in {**expected, **node}:
+            if (key in expected) != (key in node):
+                return f"{path}.{key} = {node.get(key)!r}".removeprefix(".")
+        entries = [(f"{path}.{key}", node[key], expected[key]) for key in expected]
+    elif isinstance(node, list | tuple) and isinstance(expected, list | tuple):
+        if len(node) != len(expected):
+            return _unequal(node, expected, path)
+        pairs = enumerate(zip(node, expected, strict=True))
+        entries = [(f"{path}[{index}]", entry, other) for index, (entry, other) in pairs]
+    else:
+        has_other_type = isinstance(node, bool) != isinstance(expected, bool)
+        is_float_of_integer = isinstance(expected, int) and isinstance(node, float)
+        if has_other_type or is_float_of_integer or node != expected:
+            return _unequal(node, expected, path)
+        return ""
+    differences = (_difference(entry, other, where) for where, entry, other in entries)
+    return next(filter(None, differences), "")
+
+
+def _unequal(node: Any, expected: Any, path: str) -> str:
+    """Return the text that one entry of a document is not the one that agt would have written."""
+    entry = path.removeprefix(".")
+    return f"the entry {entry} is {node!r}, but agt would have written {expected!r}"
