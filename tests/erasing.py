@@ -18,7 +18,8 @@ from agt_cli.report.record import NextState, RunRecord
 from agt_cli.runs.erased import environment_facts, prepare_without, read_hash_key
 from agt_cli.runs.prepare import write_trained
 from agt_cli.runs.queries import TrainedRun
-from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, as_words
+from agt_cli.unlearn.hash_key import as_words
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import ErasureJob, Method, pending
 
 QUIET = Console(quiet=True)

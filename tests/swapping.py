@@ -9,7 +9,8 @@ from agt_cli.report.finished import Run
 from agt_cli.report.next_state import commit, run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
-from agt_cli.unlearn.log import REQUEST_LOG_FILE, HashKey, Log, RequestEntry, as_words
+from agt_cli.unlearn.hash_key import HashKey, as_words
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 
 FILES = 5
 

@@ -20,7 +20,8 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
 from agt_cli.report.finished import Run
-from agt_cli.unlearn.log import HashKey, Index, KeyKind, are_among
+from agt_cli.unlearn.hash_key import HashKey, KeyKind
+from agt_cli.unlearn.record_index import Index, are_among
 
 MAX_HASHED_QUERIES = 200_000
 """The largest number of queries, times classes, whose content is compared."""

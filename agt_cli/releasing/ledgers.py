@@ -20,7 +20,7 @@ from agt.ledger.tables import AdmittedTable, sample_names
 from agt.ledger.unit import Unit
 from agt_cli.process import write_line
 from agt_cli.report.finished import Run
-from agt_cli.unlearn.log import HashKey
+from agt_cli.unlearn.hash_key import HashKey
 
 EARLIER = "earlier_data"
 """The entry of env.json with the digests of the data before records were erased. A ledger that has

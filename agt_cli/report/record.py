@@ -356,7 +356,7 @@ class RunRecord(FolderWriter):
 
     @property
     def key_folder(self) -> Path:
-        """The folder of the finished run, in which its key is (agt_cli/unlearn/log.py)."""
+        """The folder of the finished run, in which its key is (agt_cli/unlearn/hash_key.py)."""
         return self._manifest_folder
 
     @property

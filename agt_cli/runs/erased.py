@@ -24,7 +24,9 @@ from agt_cli.runs.prepare import (
     prepare,
     run_without_records,
 )
-from agt_cli.unlearn.log import SIZE, HashKey, Log, are_among
+from agt_cli.unlearn.hash_key import SIZE, HashKey
+from agt_cli.unlearn.log import Log
+from agt_cli.unlearn.record_index import are_among
 
 SAME_CONSTANTS = "read_alike"
 """In env.json: the run's digests in earlier states whose records were read by the same constants

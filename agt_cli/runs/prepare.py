@@ -61,7 +61,8 @@ from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
 from agt_cli.training_checks import TRAINING_KEYS, check_certificate_name, read_parts
-from agt_cli.unlearn.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
+from agt_cli.unlearn.hash_key import HashKey
+from agt_cli.unlearn.record_index import RECORD_INDEX_FILE as INDEX, Index
 
 FILE_SETTINGS = ("path", "test")  # a dataset's settings that name files
 TRAIN_ACCURACY_RECORDS = 10_000  # about as many are asked if an ensemble has more

@@ -45,7 +45,9 @@ from agt_cli.runs.prepare import (
     use_threads,
     with_data_paths,
 )
-from agt_cli.unlearn.log import HashKey, Index, Log, check_asked, check_same
+from agt_cli.unlearn.hash_key import HashKey
+from agt_cli.unlearn.log import Log
+from agt_cli.unlearn.record_index import Index, check_asked, check_same
 
 DIGEST_NAMES = {"data_digest": "data", "features_digest": "encoder's features"}
 

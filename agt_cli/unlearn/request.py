@@ -27,16 +27,9 @@ from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
-from agt_cli.unlearn.log import (
-    RECORD_INDEX_FILE,
-    HashKey,
-    Index,
-    Log,
-    as_words,
-    check_asked,
-    check_same,
-    places,
-)
+from agt_cli.unlearn.hash_key import HashKey, as_words
+from agt_cli.unlearn.log import Log
+from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index, check_asked, check_same, places
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold

@@ -39,18 +39,10 @@ from agt_cli.report.opening import STATUS_FILE
 from agt_cli.runs.erased import predicate_for_hashes, read_hash_key
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.account import Place, TraceSearch
-from agt_cli.unlearn.log import (
-    RECORD_INDEX_FILE,
-    REQUEST_LOG_FILE,
-    SIZE,
-    HashKey,
-    Index,
-    Log,
-    RequestEntry,
-    as_words,
-    places,
-)
+from agt_cli.unlearn.hash_key import SIZE, HashKey, as_words
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import own_learner_of
+from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index, places
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, source_as_trained
 
 SEARCHED_RUNS = "searched_runs"

@@ -36,17 +36,10 @@ from agt_cli.report.replaced import check_not_replaced, output_folders_of
 from agt_cli.unlearn.account import ErasureReport, read_account, recorded_in_words
 from agt_cli.unlearn.account_md import account_lines
 from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
-from agt_cli.unlearn.log import (
-    KEY_FILE,
-    RECORD_INDEX_FILE,
-    REQUEST_LOG_FILE,
-    HashKey,
-    Index,
-    Log,
-    RequestEntry,
-    as_words,
-)
+from agt_cli.unlearn.hash_key import KEY_FILE, HashKey, as_words
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import CERTIFICATE_OF_METHOD, METHODS
+from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index
 from agt_cli.verify.folders import Record, check_match, check_version
 
 OLD_SIGNATURE = "account.sig"

@@ -48,7 +48,8 @@ from agt_cli.runs.prepare import (
     settings_parts,
     stored_network,
 )
-from agt_cli.unlearn.log import KEY_FILE, REQUEST_LOG_FILE
+from agt_cli.unlearn.hash_key import KEY_FILE
+from agt_cli.unlearn.log import REQUEST_LOG_FILE
 
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.

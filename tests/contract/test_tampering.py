@@ -24,7 +24,7 @@ from agt.errors import AgtError, ConfigError
 from agt.store.manifest import Manifest, seal_manifest
 from agt_cli.cli import main
 from agt_cli.report.opening import open_run
-from agt_cli.unlearn.log import KEY_FILE
+from agt_cli.unlearn.hash_key import KEY_FILE
 
 RUNS = [name for name in COMMANDS if not name.startswith("ledgers/")]
 TRAINED = [name for name in RUNS if name.startswith("train/")]

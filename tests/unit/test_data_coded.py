@@ -27,7 +27,8 @@ from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig
 from agt.training.linear import LinearTrained
 from agt.training.sensitivity import LinearLoss, Sensitivity
-from agt_cli.unlearn.log import HashKey, Index, check_same
+from agt_cli.unlearn.hash_key import HashKey
+from agt_cli.unlearn.record_index import Index, check_same
 
 LIMITS = {"x": (-3.0, 3.0), "edges": (0.0, 1.0, 5.0), "y": (-3.0, 3.0)}
 LISTED = {"region": ("north", "south"), "one": ("west",)}

@@ -13,18 +13,9 @@ from hypothesis import given, settings, strategies as st
 from agt.data.records import Records
 from agt.errors import ConfigError, DataError
 from agt.store.reading import Broken
-from agt_cli.unlearn.log import (
-    SIZE,
-    HashKey,
-    Index,
-    Log,
-    RequestEntry,
-    RequestKind,
-    as_words,
-    check_asked,
-    check_same,
-    state_of,
-)
+from agt_cli.unlearn.hash_key import SIZE, HashKey, as_words
+from agt_cli.unlearn.log import Log, RequestEntry, RequestKind, state_of
+from agt_cli.unlearn.record_index import Index, check_asked, check_same
 
 KEY = HashKey(bytes(range(32)))
 PROMISE = {"exact": True, "eps": 0.0, "assumptions": [{"standing": "proved"}]}
@@ -243,5 +234,5 @@ def test_rows_that_went_unasked_are_counted() -> None:
 
 def test_features_of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = written(Index.from_records(people(), KEY))
-    monkeypatch.setattr("agt_cli.unlearn.log._CHUNK_BYTES", 20)
+    monkeypatch.setattr("agt_cli.unlearn.record_index._CHUNK_BYTES", 20)
     assert written(Index.from_records(people(), KEY)) == whole
