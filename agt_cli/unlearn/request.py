@@ -27,7 +27,7 @@ from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
-from agt_cli.unlearn.hash_key import HashKey, as_words
+from agt_cli.unlearn.hash_key import HashKey, KeyKind, as_words
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index, check_asked, check_same, places
 
@@ -39,6 +39,11 @@ _COPIES = (
     "the last, and those that remain keep the ids of the first rows. So to erase an identical "
     "record of somebody else too, request the id of the first of the identical rows"
 )
+_COPIES_ERASED = (
+    "some requested records are identical to others. agt cannot tell identical records "
+    "apart, so it removes the last of them, and the others keep their ids"
+)
+_NAME_KINDS: tuple[KeyKind, ...] = ("record", "unit")
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
 
@@ -221,6 +226,120 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
     return found
 
 
+Match = Literal["training", "asked", "test", "unknown"]
+"""What an id of a request names: training records that can be erased; records whose erasure was
+requested before; test records only; or no record of the data.
+"""
+
+
+@dataclass(frozen=True)
+class RequestedId:
+    """An id of a request, and what it names.
+
+    Attributes:
+        name: the id.
+        place: its place in the file, such as "line 3"; if its erasure was requested before, also
+            the entry of the request log.
+        rows: the rows in the index of the training records that it names.
+        match: what it names.
+    """
+
+    name: str
+    place: str
+    rows: np.ndarray
+    match: Match
+
+
+@dataclass(frozen=True)
+class IdLookup:
+    """Finds what the ids of a request name in a run's data.
+
+    Attributes:
+        known: the run's training records.
+        by: what the ids name: records, or units with all of their records.
+    """
+
+    known: TrainingRecords
+    by: By
+
+    @cached_property
+    def test_names(self) -> np.ndarray:
+        """[t] the names that the test records have, of records or units."""
+        test = self.known.data.test
+        return test.units if self.by == "unit" else test.ids
+
+    @cached_property
+    def _tests(self) -> set[str]:
+        return set(self.test_names.tolist())
+
+    def find(self, ids: Sequence[tuple[str, str]]) -> list[RequestedId]:
+        """Return what each different id names, in the order of the file.
+
+        Args:
+            ids: pairs (id, place in the file). Of an id that is repeated, the first place counts.
+        """
+        places_of_names: dict[str, str] = {}
+        for name, place in ids:
+            places_of_names.setdefault(name, place)
+        found = []
+        for (name, place), rows in zip(
+            places_of_names.items(), self.index_rows([*places_of_names], self.by), strict=True
+        ):
+            match = self._match(name, rows)
+            if match == "asked":
+                place = f"{place} (in entry {self._entry_of(name)} of the request log)"
+            found.append(RequestedId(name, place, rows, match))
+        return found
+
+    def index_rows(self, names: list[str], by: By) -> list[np.ndarray]:
+        """Return for each name the rows in the index that it names; an empty array: there is none.
+
+        Args:
+            names: the names.
+            by: what they name. Without units in the data, they name records in any case.
+        """
+        units = self.known.index.units if by == "unit" else None
+        column = self.known.index.ids if units is None else units
+        hashes = self.known.key.names(names, "record" if units is None else "unit")
+        groups = dict[bytes, list[int]]()
+        for row in places(column, hashes).tolist():
+            groups.setdefault(column[row].tobytes(), []).append(row)
+        return [np.array(groups.get(hashed.tobytes(), ()), dtype=np.int64) for hashed in hashes]
+
+    def _match(self, name: str, rows: np.ndarray) -> Match:
+        """Return what an id names, given the rows in the index that it names."""
+        if not self.known.is_pending[rows].all():
+            return "training"
+        if self._entry_of(name) is not None:
+            return "asked"
+        return "test" if name in self._tests else "unknown"
+
+    def _entry_of(self, name: str) -> int | None:
+        """Return the number of the first entry of the request log that names an id; None: none."""
+        hashes = {self.known.key.names([name], kind)[0].tobytes().hex() for kind in _NAME_KINDS}
+        for entry in self.known.log.entries:
+            if hashes & {*entry.records, *entry.units}:
+                return entry.number
+        return None
+
+    def lists_ids(self, line: str) -> bool:
+        """Return whether one of the parts of a line, cut at commas and semicolons, is an id."""
+        parts = [(part.strip(), "") for part in _SEVERAL.split(line)]
+        return len(parts) > 1 and any(part.match != "unknown" for part in self.find(parts))
+
+    def may_be_ignored(self, requested: RequestedId) -> bool:
+        """Return whether an id is unknown, and is not a mistake.
+
+        An id of the other kind (``by``) and a line that lists several ids are mistakes, which are
+        refused also where ids may be unknown.
+        """
+        if requested.match != "unknown" or self.lists_ids(requested.name):
+            return False
+        other = IdLookup(self.known, "id" if self.by == "unit" else "unit")
+        (rows,) = other.index_rows([requested.name], other.by)
+        return not len(rows) and requested.name not in other.test_names
+
+
 def request_for(
     known: TrainingRecords,
     ids: Sequence[tuple[str, str]],
@@ -245,55 +364,20 @@ def request_for(
         ConfigError: an id names no training record, or its erasure was requested before; a
             requested record is public; or too few records would remain to train on.
     """
-    by = by or known.by
-    as_given = ids
-    test = known.data.test
-    tests = set((test.units if by == "unit" else test.ids).tolist())
-    ids = _without_outer_blanks(known, ids, by, tests)
-    unique = dict(reversed(ids))
-    unique = {word: unique[word] for word, _ in ids}
-    hits = _index_rows_named(known, list(unique), by)
-    count = len(ids)
-    repeated = count - len(unique)
-    unknown_notes: tuple[str, ...] = ()
-    unknown = 0
-    names = tuple(unique)  # other runs may have those that this one does not have
+    lookup = IdLookup(known, by or known.by)
+    # Blanks at the ends of an id are ignored, unless an id of the data has them.
+    with_blanks = lookup.find([(name, place) for name, place in ids if name != name.strip()])
+    trimmed = {requested.name for requested in with_blanks if requested.match == "unknown"}
+    found = lookup.find([(name.strip() if name in trimmed else name, place) for name, place in ids])
+    ignored: set[str] = set()
     if may_be_unknown:
-        is_unknown = [
-            not len(rows) and _is_of_nobody(known, word, tests, by)
-            for word, rows in zip(unique, hits, strict=True)
-        ]
-        unknown = sum(is_unknown)
-        if unknown:
-            unknown_notes = (
-                f"ids={path}: {unknown} of {len(unique)} ids are not in the data of this run. They "
-                "were left out, because unknown=ignore",
-            )
-        hits = [rows for rows, left_out in zip(hits, is_unknown, strict=True) if not left_out]
-        unique = {
-            word: place
-            for (word, place), left_out in zip(unique.items(), is_unknown, strict=True)
-            if not left_out
-        }
-    missed = _check_unmatched_ids(known, unique, hits, tests, by, path, may_be_unknown)
-    notes = [*known.notes, *unknown_notes, *missed]
-    if repeated:
-        notes.append(
-            f"ids={path}: {repeated} of {count} lines repeat an earlier id; each id counts "
-            "only once"
-        )
-    if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
-        notes.append(
-            f"ids={path}: blanks before or after {trimmed} of {count} ids were ignored, because "
-            "no id in the data has such blanks"
-        )
-    is_test = np.isin(test.units if by == "unit" else test.ids, list(unique))
-    test_records = int(is_test.sum())
-    if may_be_unknown and not any(map(len, hits)):
-        untrained = len(np.unique(test.units[is_test]))
-        asked = len(unique) + unknown
-        return Request(by, (), (), asked, tuple(notes), names, untrained, test_records, unknown)
-    wanted = np.unique(np.concatenate([hit[~known.is_pending[hit]] for hit in hits]))
+        ignored = {each.name for each in found if lookup.may_be_ignored(each)}
+    requested = [each for each in found if each.name not in ignored]
+    _check_not_requested_before(requested, path)
+    _check_known(lookup, requested, path)
+    _check_test_records(known, requested, path, may_be_unknown)
+    train_rows = np.concatenate([np.empty(0, np.int64), *(each.rows for each in requested)])
+    wanted = np.unique(train_rows[~known.is_pending[train_rows]])
     rows = known.data_rows[wanted]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
@@ -301,18 +385,30 @@ def request_for(
             "(dataset.public), but no method of erasure can remove public records. Train again "
             "without these records"
         )
-    chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
-    if set(chosen.tolist()) != set(wanted.tolist()):
-        notes.append(
-            "some requested records are identical to others. agt cannot tell identical records "
-            "apart, so it removes the last of them, and the others keep their ids"
-        )
-    _check_enough_remain(known, chosen, path)
+    chosen = wanted
+    if lookup.by == "id" or known.index.units is None:
+        chosen = _last_copies(known, wanted)
+    if len(chosen):
+        _check_enough_remain(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     units = records if known.index.units is None else as_words(known.index.units[chosen])
-    untrained = _people_without(known, np.unique(test.units[is_test]), units)
-    asked = len(unique) + unknown
-    return Request(by, records, units, asked, tuple(notes), names, untrained, test_records, unknown)
+    is_test = np.isin(lookup.test_names, [each.name for each in requested])
+    notes = (
+        *known.notes,
+        *_notes(ids, found, requested, trimmed, path),
+        *([_COPIES_ERASED] if set(chosen.tolist()) != set(wanted.tolist()) else []),
+    )
+    return Request(
+        by=lookup.by,
+        records=records,
+        units=units,
+        asked=len(found),
+        notes=notes,
+        names=tuple(each.name for each in found),  # other runs may have those that are ignored
+        untrained=_people_without(known, np.unique(known.data.test.units[is_test]), units),
+        test_records=int(is_test.sum()),
+        unknown=len(ignored),
+    )
 
 
 def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str, ...]) -> int:
@@ -328,188 +424,140 @@ def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str
     return len(set(hashes) - set(units))
 
 
-def _without_outer_blanks(
-    known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By, tests: set[str]
-) -> list[tuple[str, str]]:
-    """Return ids without blanks at their ends; an id that names something with them keeps them.
+def _notes(
+    ids: Sequence[tuple[str, str]],
+    found: Sequence[RequestedId],
+    requested: Sequence[RequestedId],
+    trimmed: set[str],
+    path: str,
+) -> Iterator[str]:
+    """Yield notes for the owner on ids that were left out or changed, and on test records.
 
     Args:
-        known: the run's training records.
-        ids: pairs (id, place in the file).
-        by: what the ids name.
-        tests: the ids, or units, of the test records.
+        ids: pairs (id, place in the file), as they were read.
+        found: the different ids.
+        requested: those of them that were not left out, as ids of no record of the data.
+        trimmed: the ids whose blanks at the ends were ignored, with these blanks.
+        path: the file.
     """
-    odd = [word for word, _ in ids if word != word.strip()]
-    unknown = {
-        word
-        for word, rows in zip(odd, _index_rows_named(known, odd, by), strict=True)
-        if not len(rows) and _reason_unmatched(known, word, "", tests)[0] == "unknown"
-    }
-    return [(word.strip() if word in unknown else word, place) for word, place in ids]
+    ignored = len(found) - len(requested)
+    if ignored:
+        yield (
+            f"ids={path}: {ignored} of {len(found)} ids are not in the data of this run. They "
+            "were left out, because unknown=ignore"
+        )
+    of_test = _describe_ids(requested, "test")
+    if of_test:
+        yield (
+            f"ids={path}: {of_test} are ids of test records, which training did not use. These "
+            "records are not part of this erasure. Delete their rows from the data yourself; the "
+            "run does not need these rows"
+        )
+    repeated = len(ids) - len(found)
+    if repeated:
+        yield (
+            f"ids={path}: {repeated} of {len(ids)} lines repeat an earlier id; each id counts "
+            "only once"
+        )
+    if trimmed:
+        count = sum(name in trimmed for name, _ in ids)
+        yield (
+            f"ids={path}: blanks before or after {count} of {len(ids)} ids were ignored, because "
+            "no id in the data has such blanks"
+        )
 
 
-def _index_rows_named(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
-    """Return for each id the rows in the index that it names; an empty array if there is none.
+def _describe_ids(requested: Sequence[RequestedId], match: Match) -> str:
+    """Return how many ids of a request have a match, and their places; empty: none has it."""
+    lines = [each.place for each in requested if each.match == match]
+    return f"{len(lines)} of {len(requested)} ids ({few(lines)})" if lines else ""
+
+
+def _check_not_requested_before(requested: Sequence[RequestedId], path: str) -> None:
+    """Raise ConfigError if the erasure of an id was requested before.
 
     Args:
-        known: the run's training records.
-        words: the ids.
-        by: what they name. Without units in the data, they name records in any case.
+        requested: the ids of the request.
+        path: the file that they came from, for the message.
     """
-    by_unit = by == "unit" and known.index.units is not None
-    column = known.index.units if by_unit and known.index.units is not None else known.index.ids
-    hashes = known.key.names(words, "unit" if by_unit else "record")
-    rows, groups = places(column, hashes), dict[bytes, list[int]]()
-    for row in rows.tolist():
-        groups.setdefault(column[row].tobytes(), []).append(row)
-    return [np.array(groups.get(hashed.tobytes(), ()), dtype=np.int64) for hashed in hashes]
+    before = _describe_ids(requested, "asked")
+    if not before:
+        return
+    # A record that is identical to an erased one may still be there.
+    are_of_content = all(CONTENT.fullmatch(each.name) for each in requested)
+    copies = f". {_COPIES}" if are_of_content else ""
+    raise ConfigError(
+        f"ids={path}: {before} were already requested: remove them from the file. If you "
+        "only want the report of the last erasure again, type agt unlearn without ids=..., "
+        f"which writes it when no request is pending{copies}"
+    )
 
 
-def _check_unmatched_ids(
+def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) -> None:
+    """Raise ConfigError if an id names no record of the data. The message says what may be meant.
+
+    Args:
+        lookup: what found the ids.
+        requested: the ids of the request.
+        path: the file that they came from, for the message.
+    """
+    unknown = [each for each in requested if each.match == "unknown"]
+    if not unknown:
+        return
+    for each in unknown:
+        if lookup.lists_ids(each.name):
+            raise ConfigError(
+                f"ids={path}: {each.place} seems to list several ids: write one id per line"
+            )
+    kind = "unit" if lookup.by == "unit" else "record"
+    remedies = [
+        "write the ids as they are in the data, or, if these people may be missing from this "
+        "run, give unknown=ignore"
+    ]
+    if lookup.known.index.units is not None:
+        other = "id" if lookup.by == "unit" else "unit"
+        meaning = "records" if lookup.by == "unit" else "units (people)"
+        remedies.append(f"If these are ids of {meaning}, give by={other}")
+    if lookup.by == "id" and getattr(lookup.known.source, "id", "") is None:
+        remedies.append(
+            "In this run, the id of a record is a hash of its content (dataset.id=null). To "
+            "request erasure by a column, train with dataset.id=COLUMN"
+        )
+    described = _describe_ids(requested, "unknown")
+    raise ConfigError(
+        f"ids={path}: {described} are not ids of a {kind} in the run's data: {'. '.join(remedies)}"
+    )
+
+
+def _check_test_records(
     known: TrainingRecords,
-    ids: dict[str, str],
-    hits: list[np.ndarray],
-    tests: set[str],
-    by: By,
+    requested: Sequence[RequestedId],
     path: str,
     may_be_test_only: bool,
-) -> Iterator[str]:
-    """Raise ConfigError for ids that name no training record which can be erased now.
+) -> None:
+    """Raise ConfigError for ids of test records that the model depends on, or if there are only
+    ids of test records.
 
     Args:
         known: the run's training records.
-        ids: id -> its place in the file.
-        hits: for each id, the rows in the index that it names.
-        tests: the ids, or units, of the test records.
-        by: what the ids name.
-        path: the file that the ids came from, for messages.
+        requested: the ids of the request.
+        path: the file that they came from, for the message.
         may_be_test_only: whether all ids may be those of test records.
-
-    Yields:
-        A note for the owner about ids of test records, if there are any.
-
-    Raises:
-        ConfigError: the erasure of an id was requested before; an id is unknown; or ids are those
-            of test records on which the model depends, or of test records only.
     """
-    sorts: dict[str, list[str]] = {}
-    for (word, place), rows in zip(ids.items(), hits, strict=True):
-        if not len(rows) or known.is_pending[rows].all():
-            sort, where = _reason_unmatched(known, word, place, tests)
-            sorts.setdefault(sort, []).append(where)
-
-    def counted(sort: str) -> str:
-        count = len(sorts[sort])
-        places = few(sorts[sort])
-        return f"{count} of {len(ids)} ids ({places})"
-
-    if "asked" in sorts:
-        requested = counted("asked")
-        # a record like one that is gone may still be there
-        of_content = all(map(CONTENT.fullmatch, ids))
-        copies = f". {_COPIES}" if of_content else ""
-        raise ConfigError(
-            f"ids={path}: {requested} were already requested: remove them from the file. If you "
-            "only want the report of the last erasure again, type agt unlearn without ids=..., "
-            f"which writes it when no request is pending{copies}"
-        )
-    if "unknown" in sorts:
-        for word, place in ids.items():
-            if place in sorts["unknown"] and _lists_ids(known, word, tests, by):
-                raise ConfigError(
-                    f"ids={path}: {place} seems to list several ids: write one id per line"
-                )
-        unknown = counted("unknown")
-        kind = "unit" if by == "unit" else "record"
-        remedies = [
-            "write the ids as they are in the data, or, if these people may be missing from this "
-            "run, give unknown=ignore"
-        ]
-        if known.index.units is not None:
-            other, meaning = ("id", "records") if by == "unit" else ("unit", "units (people)")
-            remedies.append(f"If these are ids of {meaning}, give by={other}")
-        if by == "id" and getattr(known.source, "id", "") is None:
-            remedies.append(
-                "In this run, the id of a record is a hash of its content (dataset.id=null). To "
-                "request erasure by a column, train with dataset.id=COLUMN"
-            )
-        raise ConfigError(
-            f"ids={path}: {unknown} are not ids of a {kind} in the run's data: "
-            f"{'. '.join(remedies)}"
-        )
-    if "test" in sorts and known.features_use_test:
-        of_test = counted("test")
+    of_test = _describe_ids(requested, "test")
+    if of_test and known.features_use_test:
         raise ConfigError(
             f"ids={path}: {of_test} are ids of test records, but the model depends on these "
             "records, because its features were computed from them "
             "(certificate.features.public=test): delete their rows and train again"
         )
-    if "test" in sorts:
-        of_test = counted("test")
-        words = f"ids={path}: {of_test} are ids of test records, which training did not use"
-        if len(sorts["test"]) == len(ids) and not may_be_test_only:
-            raise ConfigError(
-                f"{words}. There is nothing to erase from the model. Delete the rows of these "
-                "records from the data yourself; the run does not need these rows"
-            )
-        yield (
-            f"{words}. These records are not part of this erasure. Delete their rows from the "
-            "data yourself; the run does not need these rows"
+    is_test_only = all(each.match == "test" for each in requested)
+    if of_test and is_test_only and not may_be_test_only:
+        raise ConfigError(
+            f"ids={path}: {of_test} are ids of test records, which training did not use. There is "
+            "nothing to erase from the model. Delete the rows of these records from the data "
+            "yourself; the run does not need these rows"
         )
-
-
-def _reason_unmatched(
-    known: TrainingRecords, word: str, place: str, tests: set[str]
-) -> tuple[str, str]:
-    """Return why an id names no training record that can be erased now, and its place.
-
-    Args:
-        known: the run's training records.
-        word: the id.
-        place: its place in the file.
-        tests: the ids, or units, of the test records.
-
-    Returns:
-        "asked" (its erasure was requested before), "test" (it is that of test records) or
-        "unknown"; and the place, to which the entry of an earlier request is added.
-    """
-    names = {known.key.names([word], kind)[0].tobytes().hex() for kind in ("record", "unit")}
-    for entry in known.log.entries:
-        if names & {*entry.records, *entry.units}:
-            return "asked", f"{place} (in entry {entry.number} of the request log)"
-    return ("test" if word in tests else "unknown"), place
-
-
-def _lists_ids(known: TrainingRecords, line: str, tests: set[str], by: By) -> bool:
-    """Return whether one of the parts of a line, cut at commas and semicolons, is an id."""
-    parts = [part.strip() for part in _SEVERAL.split(line)]
-    if len(parts) < 2:
-        return False
-    if any(len(rows) for rows in _index_rows_named(known, parts, by)):
-        return True
-    return any(_reason_unmatched(known, part, "", tests)[0] != "unknown" for part in parts)
-
-
-def _is_of_nobody(known: TrainingRecords, word: str, tests: set[str], by: By) -> bool:
-    """Return whether an id names nothing in the data, in any way that a mistake may have meant it.
-
-    An id of the other kind (``by``) and a line that lists several ids are mistakes, and are refused
-    also where ids may be unknown.
-
-    Args:
-        known: the run's training records.
-        word: the id, which names no training record.
-        tests: the names that test records have.
-        by: what ids name.
-    """
-    if _reason_unmatched(known, word, "", tests)[0] != "unknown" or _lists_ids(
-        known, word, tests, by
-    ):
-        return False
-    other: By = "id" if by == "unit" else "unit"
-    (rows,) = _index_rows_named(known, [word], other)
-    test = known.data.test
-    return not len(rows) and word not in (test.ids if other == "id" else test.units)
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
