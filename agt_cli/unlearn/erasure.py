@@ -36,6 +36,7 @@ from agt_cli.runs.prepare import (
 )
 from agt_cli.unlearn.account import (
     OUTSIDE,
+    PENDING,
     VERSION,
     Asked,
     Earlier,
@@ -46,7 +47,7 @@ from agt_cli.unlearn.account import (
 )
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
-from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, RequestKind
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import (
     METHODS,
     ErasureJob,
@@ -207,7 +208,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
     recorded = with_data_paths(run.config, run.environment.get("data_files") or {})
     settings = read_settings({**recorded, "compute": order.compute}, stored_network(run))
     method = choose_method(order.choice, settings, run, order.fresh)
-    if order.ids is None and log.entries and (method == "certificate" or not log.pending):
+    if order.ids is None and log.entries and (method == PENDING or not log.pending):
         return _last_outcome(run, settings, log, console)
     check_can_train(method, run)
     known = TrainingRecords.of(run, settings)
@@ -275,23 +276,14 @@ def _carry_out(
     Raises:
         AgtError: an error occurred; it says so if the run had been changed by then.
     """
-    kind: RequestKind = "pending" if method == "certificate" else "removed"
     prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
-    # requests that are pending are carried out together with this one
+    # Requests that are pending are carried out together with this one.
     records = known.log.waiting | set(request.records)
     units = known.log.waiting_units | set(request.units)
     job = ErasureJob(
         run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
     )
-    releases = releases_of_state(run.digest, order.places)
-    if releases:
-        count = counted(len(releases), "release was", "releases were")
-        console.note(
-            f"note: {count} made from the present state of this run ({few(releases)}). After this "
-            "command, agt verify can no longer recompute their claims. If you have not kept the "
-            "page that it writes (agt verify FOLDER page=FILE), stop now with Ctrl-C and write it "
-            "first"
-        )
+    _note_releases(releases_of_state(run.digest, order.places), console)
     targets = TraceTargets.of(known, request, run)
     searched = {} if order.rehearse else searched_runs(targets, run.folder, order.places)
     with NextState(run) as record:
@@ -306,7 +298,7 @@ def _carry_out(
             SEARCHED_RUNS: searched,
         }
         entry = RequestEntry(
-            kind=kind,
+            kind="pending" if method == PENDING else "removed",
             method=removal.promise.method,
             by=request.by,
             records=request.records,
@@ -320,24 +312,52 @@ def _carry_out(
         log = known.log.append(entry)
         record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
-    change = "the model was replaced by the updated one"
-    command = f"agt unlearn run={run.folder}"
-    if kind == "pending":
-        change = "the erasure request was noted"
-        command = f"{command} method={method}"
-    number = len(log.entries)
-    words = (
-        f"run={run.folder}: the run WAS changed ({change}; entry {number} of its request log, "
-        f"digest {digest}), but the account of this erasure was not written. To write it, "
-        f"type {command}"
-    )
-    with reporting_change(
-        words,
-        console,
-        lambda: has_pending_commit(run.folder) or manifest_digest(run.folder) == digest,
-    ):
+    words = _describe_change(run, log.entries[-1], digest)
+
+    def is_changed() -> bool:
+        return has_pending_commit(run.folder) or manifest_digest(run.folder) == digest
+
+    with reporting_change(words, console, is_changed):
         commit(run.folder)
     return ErasureOutcome(run, settings, prepared, log, digest, lambda: targets, words)
+
+
+def _note_releases(releases: Sequence[Path], console: Console) -> None:
+    """Say that ``agt verify`` can no longer recompute the claims of some releases afterwards.
+
+    Args:
+        releases: the folders of the releases that were made from the run's present state.
+        console: prints the note; nothing is printed if there are no releases.
+    """
+    if not releases:
+        return
+    count = counted(len(releases), "release was", "releases were")
+    console.note(
+        f"note: {count} made from the present state of this run ({few(releases)}). After this "
+        "command, agt verify can no longer recompute their claims. If you have not kept the "
+        "page that it writes (agt verify FOLDER page=FILE), stop now with Ctrl-C and write it "
+        "first"
+    )
+
+
+def _describe_change(run: Run, entry: RequestEntry, digest: str) -> str:
+    """Return a sentence that a run was changed, and with which command the account is written.
+
+    Args:
+        run: the run as it was before.
+        entry: the new entry of its request log.
+        digest: the digest of the run now.
+    """
+    change = "the model was replaced by the updated one"
+    command = f"agt unlearn run={run.folder}"
+    if entry.kind == "pending":
+        change = "the erasure request was noted"
+        command = f"{command} method={entry.method}"
+    return (
+        f"run={run.folder}: the run WAS changed ({change}; entry {entry.number} of its request "
+        f"log, digest {digest}), but the account of this erasure was not written. To write it, "
+        f"type {command}"
+    )
 
 
 @dataclass(frozen=True)
@@ -420,23 +440,6 @@ def derive_account(
         earlier, sweep, abstained: the fields of ``ErasureReport`` with these names, which do not
             follow from the log.
     """
-    is_pending = entry.kind == "pending"
-    people_pending_before = 0
-    if not is_pending:
-        people_pending_before = len(Log(log.entries[: entry.number - 1]).waiting_units)
-    test_only = entry.facts.get("untrained", 0)
-    asked = Asked(
-        people_requested=len(entry.units) + test_only,
-        people_with_training_records=len(entry.units),
-        people_with_test_records_only=test_only,
-        training_records=len(entry.records),
-        by=entry.by,
-        hashes_in_log=len({*entry.records, *entry.units}),
-        time=entry.time,
-        people_pending_before=people_pending_before,
-        test_records=entry.facts.get("test_records"),
-        ids_not_in_data=entry.facts.get("unknown", 0),
-    )
     state = StateChange(
         run=after.folder_name,
         before=entry.before,
@@ -447,7 +450,7 @@ def derive_account(
         entry=entry.number,
     )
     waiting = None
-    if is_pending:
+    if entry.kind == "pending":
         people = len(log.waiting_units)
         # If no stable distance can be as large as the number of people, no query is answered. An
         # entry that does not record the largest one has no such limit.
@@ -456,7 +459,7 @@ def derive_account(
     return ErasureReport(
         schema=VERSION,
         agt=__version__,
-        asked=asked,
+        asked=_asked_by(entry, log),
         removal=removal,
         state=state,
         outside=OUTSIDE,
@@ -465,6 +468,31 @@ def derive_account(
         earlier=earlier,
         sweep=sweep,
         abstained=abstained,
+    )
+
+
+def _asked_by(entry: RequestEntry, log: Log) -> Asked:
+    """Return how many people, records and ids an entry of a request log names.
+
+    Args:
+        entry: the entry.
+        log: the log, in which it may be followed by others.
+    """
+    people_pending_before = 0
+    if entry.kind != "pending":
+        people_pending_before = len(Log(log.entries[: entry.number - 1]).waiting_units)
+    test_only = entry.facts.get("untrained", 0)
+    return Asked(
+        people_requested=len(entry.units) + test_only,
+        people_with_training_records=len(entry.units),
+        people_with_test_records_only=test_only,
+        training_records=len(entry.records),
+        by=entry.by,
+        hashes_in_log=len({*entry.records, *entry.units}),
+        time=entry.time,
+        people_pending_before=people_pending_before,
+        test_records=entry.facts.get("test_records"),
+        ids_not_in_data=entry.facts.get("unknown", 0),
     )
 
 

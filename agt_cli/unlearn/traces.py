@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from agt.errors import AgtError, ConfigError
 from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt.store.reading import MAX_FILE_BYTES, Broken
 from agt.training.checkpoint import RUN_FILE
-from agt.unlearning.sentences import Remark
+from agt.unlearning.sentences import Remark, Value
 from agt_cli.command_settings.unlearn import By
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import CHECKPOINTS, COMMIT_FOLDER, NEXT_STATE_FOLDER, Run
@@ -67,6 +67,7 @@ NOT_IN_CONTENT_IDS = (
 """Settings of agt's own data files that change no id that is a hash of a record's content."""
 FILE_SETTINGS = ("path", "data_dir")
 """Settings of a table that change no such id either, because a table lists its columns."""
+MAX_INDEX_BYTES = 2**34
 Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise"]
 """Why a run could not be searched for names; each is the code of a sentence."""
 
@@ -204,16 +205,14 @@ class TraceTargets:
         staying = (rest.train, rest.test.take(~is_requested))
         ids = _ids_of(erased, staying, rest.test.take(is_requested).ids.tolist())
         earlier = parted.erased.take(~is_of_batch)
-        words = _words_in_order(key.names(erased.ids, "record"))
-        by_id = np.isin(erased.ids, ids)
-        by_unit = np.isin(erased.units, ids)
+        of_named_units = erased.ids[np.isin(erased.units, ids)]
         return cls(
             ids=ids,
             earlier_ids=_ids_of(earlier, (*staying, erased)),
             rows=len(erased),
             erased=hashes,
-            known_by_id=frozenset(words[by_id].tolist()),
-            known_by_unit=frozenset(words[by_unit].tolist()),
+            known_by_id=frozenset(as_words(key.names(ids, "record"))) & hashes,
+            known_by_unit=frozenset(as_words(key.names(of_named_units, "record"))),
             columns=NameColumns.of(run),
             entries=batch,
             earlier_entries=log.entries[: len(log.entries) - len(batch)],
@@ -315,57 +314,54 @@ class RunSearch:
         return bool(self.key) and not self.records_missing and not self.people_missing
 
 
+TrainingKind = Literal["indexed", "without_index", "stopped", "running"]
+"""What a folder of a training has: an index of records; a model of agt and no index; a checkpoint
+that a training left, or writes now, or files that a command which did not finish left of a model or
+of its index; or a process that works in it and has no checkpoint yet.
+
+A checkpoint may be a command's, begun or not, or that of a program, under any name.
+"""
+
+
 @dataclass(frozen=True)
 class ModelsBelow:
     """The trainings in a folder and its subfolders; links are followed.
 
     Attributes:
-        indexed: folders with an index of records.
-        without_index: folders with a model of agt and no index.
-        stopped: checkpoints that trainings left, or write now: of commands, begun or not, and of
-            programs, under any name; and folders without a checkpoint in which a command that did
-            not finish left files of a model or of its index.
-        running: folders of trainings whose process lives and that have no checkpoint yet.
+        folders: kind -> the folders of this kind.
         unlisted: how many folders could not be listed.
     """
 
-    indexed: tuple[Path, ...]
-    without_index: tuple[Path, ...]
-    stopped: tuple[Path, ...]
-    running: tuple[Path, ...]
+    folders: Mapping[TrainingKind, tuple[Path, ...]]
     unlisted: int
 
     @classmethod
     def of(cls, folder: Path) -> "ModelsBelow":
         """Walk through a folder, each real folder below it once."""
         errors = list[OSError]()
-        indexed, without_index = list[Path](), list[Path]()
-        stopped, running, unfinished = set[Path](), list[Path](), list[Path]()
+        found: dict[TrainingKind, set[Path]] = {kind: set() for kind in get_args(TrainingKind)}
+        unfinished = set[Path]()
         for path, files in _folders_below(folder, errors):
             is_next_state = path.as_posix().endswith((f"/{NEXT_STATE_FOLDER}", f"/{COMMIT_FOLDER}"))
             if RECORD_INDEX_FILE in files:
                 if not is_next_state:
-                    indexed.append(path)
+                    found["indexed"].add(path)
             elif MANIFEST_FILE in files and _is_model(path):
-                without_index.append(path)
+                found["without_index"].add(path)
             elif STATUS_FILE in files and MANIFEST_FILE not in files:
                 if _is_training(path):
-                    running.append(path)
+                    found["running"].add(path)
                 elif not is_next_state and _left_model_files(path, files):
-                    unfinished.append(path)
+                    unfinished.add(path)
             if path.name == CHECKPOINTS and RUN_FILE in files:
-                stopped.add(path)
+                found["stopped"].add(path)
             if any(name.startswith("step=") and name.endswith(".safetensors") for name in files):
                 above = (up for up in (path, *path.parents) if up.name == CHECKPOINTS)
-                stopped.add(next(above, path))
-        stopped |= {path for path in unfinished if path / CHECKPOINTS not in stopped}
-        return cls(
-            tuple(sorted(indexed)),
-            tuple(sorted(without_index)),
-            tuple(sorted(stopped)),
-            tuple(sorted(path for path in running if path / CHECKPOINTS not in stopped)),
-            len(errors),
-        )
+                found["stopped"].add(next(above, path))
+        with_checkpoint = {path.parent for path in found["stopped"] if path.name == CHECKPOINTS}
+        found["stopped"] |= unfinished - with_checkpoint
+        found["running"] -= with_checkpoint
+        return cls({kind: tuple(sorted(paths)) for kind, paths in found.items()}, len(errors))
 
     def without(self, seen: set[Path]) -> "ModelsBelow":
         """Return these without the folders that were seen elsewhere.
@@ -373,23 +369,16 @@ class ModelsBelow:
         Args:
             seen: folders, with links resolved.
         """
-
-        def unseen(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-            return tuple(path for path in paths if path.resolve() not in seen)
-
-        return ModelsBelow(
-            unseen(self.indexed),
-            unseen(self.without_index),
-            unseen(self.stopped),
-            unseen(self.running),
-            self.unlisted,
-        )
+        folders = {
+            kind: tuple(path for path in paths if path.resolve() not in seen)
+            for kind, paths in self.folders.items()
+        }
+        return ModelsBelow(folders, self.unlisted)
 
     @property
     def resolved(self) -> set[Path]:
         """All these folders, with links resolved."""
-        paths = (*self.indexed, *self.without_index, *self.stopped, *self.running)
-        return {path.resolve() for path in paths}
+        return {path.resolve() for paths in self.folders.values() for path in paths}
 
 
 def search(
@@ -437,7 +426,7 @@ def searched_runs(
     """
     found = dict[str, dict[str, Any]]()
     for folder in folders:
-        for path in ModelsBelow.of(folder).without({run.resolve()}).indexed:
+        for path in ModelsBelow.of(folder).without({run.resolve()}).folders["indexed"]:
             answer = search_run(targets, path)
             if answer.key and (answer.complete or answer.records):
                 # Copies and states of one run have one key, so the states are stored, too.
@@ -463,8 +452,9 @@ class SearchesBelow:
     answers: Mapping[str, RunSearch]
     models: ModelsBelow
 
-    def names(self, paths: Iterable[Path]) -> tuple[str, ...]:
-        """Return paths as they are below the folder."""
+    def names(self, kind: TrainingKind) -> tuple[str, ...]:
+        """Return the folders of one kind by their paths below the folder."""
+        paths = self.models.folders[kind]
         return tuple(path.relative_to(self.folder).as_posix() for path in paths)
 
 
@@ -489,7 +479,7 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
         seen |= models.resolved
         answers = {
             path.relative_to(folder).as_posix(): search_run(targets, path)
-            for path in models.indexed
+            for path in models.folders["indexed"]
         }
         below.append(SearchesBelow(folder, answers, models))
     keys = {answer.key for each in below for answer in each.answers.values()}
@@ -506,32 +496,44 @@ def _place_of(targets: TraceTargets, below: SearchesBelow, gone: int) -> Place:
         below: what the trainings there answered.
         gone: how many runs had traces when the records were erased, and are nowhere now.
     """
-    models = below.models
     answers = below.answers
-    remarks = list(_remarks_of(targets, answers))
-    if gone:
-        remarks.append(Remark("runs_gone", {"runs": gone}))
-    if models.without_index:
-        remarks.append(Remark("no_index", {"runs": len(models.without_index)}))
-    if models.stopped:
-        folders = below.names(models.stopped)
-        remarks.append(Remark("training_stopped", {"folders": folders}))
-    if models.running:
-        folders = below.names(models.running)
-        remarks.append(Remark("training_running", {"folders": folders}))
-    if models.unlisted:
-        remarks.append(Remark("folders_not_listed", {"count": models.unlisted}))
-    unasked = (*models.without_index, *models.stopped, *models.running)
-    runs = len(answers) + len(unasked) + models.unlisted + gone
+    without_index = len(below.names("without_index"))
+    stopped = below.names("stopped")
+    running = below.names("running")
+    unlisted = below.models.unlisted
+    runs = len(answers) + without_index + len(stopped) + len(running) + unlisted + gone
+    remarks = [
+        *_remarks_of(targets, answers),
+        *_remarks_on_found(
+            {
+                "runs_gone": {"runs": gone},
+                "no_index": {"runs": without_index},
+                "training_stopped": {"folders": stopped},
+                "training_running": {"folders": running},
+                "folders_not_listed": {"count": unlisted},
+            }
+        ),
+    ]
     if not runs:
         remarks.append(Remark("no_other_runs"))
     return Place(
         place=Remark("other_runs"),
         runs=runs,
-        found=sum(len(answer.records) for answer in answers.values()) + len(models.stopped),
+        found=sum(len(answer.records) for answer in answers.values()) + len(stopped),
         remarks=tuple(remarks),
         searched=sum(answer.complete for answer in answers.values()),
     )
+
+
+def _remarks_on_found(values: Mapping[str, Mapping[str, Value]]) -> Iterator[Remark]:
+    """Yield a remark for each code whose first value is neither 0 nor empty.
+
+    Args:
+        values: code of a remark -> its values.
+    """
+    for code, named in values.items():
+        if next(iter(named.values())):
+            yield Remark(code, dict(named))
 
 
 def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iterator[Remark]:
@@ -544,33 +546,32 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
     with_traces = {name: answer for name, answer in answers.items() if answer.records}
     learners = tuple(name for name, answer in with_traces.items() if answer.own_learner)
     others = tuple(name for name in with_traces if name not in learners)
-    if others:
-        yield Remark("trained_on_erased", {"runs": others})
-    if learners:
-        yield Remark("learner_trained_on_erased", {"runs": learners})
     earlier = tuple(name for name, answer in answers.items() if answer.of_earlier_updates)
-    if earlier:
-        yield Remark("trained_on_erased_earlier", {"runs": earlier})
     clean = [answer for answer in answers.values() if answer.complete and not answer.records]
-    if clean:
-        yield Remark("no_trace_in_runs", {"runs": len(clean)})
-    cleared = sum(bool(answer.had_traces) for answer in clean)
-    if cleared:
-        yield Remark("traces_cleared", {"runs": cleared})
     unsearched = [answer for answer in answers.values() if not answer.complete]
-    without_names = [answer for answer in unsearched if answer.reason is None]
-    records = max((answer.records_missing for answer in without_names), default=0)
-    if records:
-        count = sum(answer.records_missing > 0 for answer in without_names)
-        counts = {"runs": count, "forgotten": records, "erased": len(targets.erased)}
-        yield Remark("runs_not_searched", counts)
-    people = max((answer.people_missing for answer in without_names), default=0)
-    if people:
-        count = sum(answer.people_missing > 0 for answer in without_names)
-        yield Remark("runs_not_searched_for_people", {"runs": count, "units": people})
+    # A run that could not be searched at all is counted by its reason alone.
+    of_records = [each.records_missing for each in unsearched if each.reason is None]
+    of_people = [each.people_missing for each in unsearched if each.reason is None]
     reasons = Counter(answer.reason for answer in unsearched if answer.reason is not None)
-    for reason, count in sorted(reasons.items()):
-        yield Remark(reason, {"runs": count})
+    yield from _remarks_on_found(
+        {
+            "trained_on_erased": {"runs": others},
+            "learner_trained_on_erased": {"runs": learners},
+            "trained_on_erased_earlier": {"runs": earlier},
+            "no_trace_in_runs": {"runs": len(clean)},
+            "traces_cleared": {"runs": sum(bool(answer.had_traces) for answer in clean)},
+            "runs_not_searched": {
+                "runs": sum(map(bool, of_records)),
+                "forgotten": max(of_records, default=0),
+                "erased": len(targets.erased),
+            },
+            "runs_not_searched_for_people": {
+                "runs": sum(map(bool, of_people)),
+                "units": max(of_people, default=0),
+            },
+            **{reason: {"runs": count} for reason, count in sorted(reasons.items())},
+        }
+    )
 
 
 def search_run(targets: TraceTargets, run: Path) -> RunSearch:
@@ -582,7 +583,7 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
     """
     try:
         manifest = Manifest.open(run)
-        index = _sealed_index(run, manifest)
+        index = Index.read(manifest.load(run, RECORD_INDEX_FILE, MAX_INDEX_BYTES))
     except (AgtError, Broken, OSError):
         return RunSearch(records_missing=len(targets.erased), reason="index_unreadable")
     other = Run.at(run)
@@ -655,15 +656,6 @@ def _content_of_names(run: Run, dataset: Mapping[str, Any]) -> str:
         )
     settings = {name: value for name, value in dataset.items() if name not in ignored}
     return json.dumps([settings, digests], default=str)
-
-
-def _sealed_index(run: Path, manifest: Manifest) -> Index:
-    """Read the index of a finished run.
-
-    Raises:
-        Broken: it is not the file that the run was finished with.
-    """
-    return Index.read(manifest.load(run, RECORD_INDEX_FILE, 2**34))
 
 
 def _states_before(run: Path, manifest: Manifest) -> frozenset[str]:
