@@ -38,7 +38,7 @@ from agt_cli.report.number_md import (
     write_intervals_by_query,
 )
 from agt_cli.report.number_quality import evaluate_numbers
-from agt_cli.report.quality import EvaluatedAnswers, Quality
+from agt_cli.report.quality import Quality
 from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
@@ -138,8 +138,7 @@ def _certify_classes(
         labelled=opened.labels is not None,
         caveat=REDRAWN if trained.settings.noise else "",
     )
-    answers = _evaluate_certified(opened, certificates)
-    quality = Quality.from_answers(answers)
+    quality = _evaluate_certified(opened, certificates)
     pending = opened.pending_erasures
     answerable = pending.answerable_queries(certificates, opened.model.problem.classes)
     pending_sentences = pending.record_deferred(answerable, record)
@@ -149,12 +148,12 @@ def _certify_classes(
         opened.queries,
         certificates,
         table,
-        answers,
+        quality,
         answerable if pending.units else None,
     )
     record.conditions(opened.conditions)
     record.add_metrics(
-        **certified_metrics(table, certificates, answers.grid_end),
+        **certified_metrics(table, certificates, quality.grid_end),
         n_queries=len(opened.queries),
         seconds_certifying=seconds,
     )
@@ -207,8 +206,8 @@ def _certify(
     return certificates, round(time.perf_counter() - started, 4)
 
 
-def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> EvaluatedAnswers:
-    """Return the certified answers to the queries, with their labels and scores."""
+def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> Quality:
+    """Return how good the certified answers to the queries are."""
     model = opened.model
     trained = opened.trained
     return evaluate_answers(

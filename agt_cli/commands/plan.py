@@ -121,7 +121,7 @@ def _report_classes(
     names = ", ".join(planned.names)
     record.add_metrics(n_queries=len(labels), accuracy=evidence.accuracy, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
-    answers = evaluate_answers(
+    quality = evaluate_answers(
         opened.model,
         opened.queries,
         trained.queries_description,
@@ -129,7 +129,6 @@ def _report_classes(
         evidence.prediction,
         distance,
     )
-    quality = Quality.from_answers(answers)
     write_quality(record, quality)
     caption = draw_expected_accuracy(record, opened, planned, offers)
     advice = _advice(opened, planned)

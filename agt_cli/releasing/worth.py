@@ -18,7 +18,7 @@ from agt.models.constant_answers import MINIMUM_RECORDS
 from agt.models.number_votes import NumberVotes
 from agt.release import AnyRelease, LabelRelease, WeightsRelease
 from agt_cli.releasing.request import PredictRequest
-from agt_cli.report.quality import EvaluatedAnswers, Quality, accuracy_with_noise, format_rate
+from agt_cli.report.quality import Quality, accuracy_with_noise, format_rate
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import without_sharing
 
@@ -104,8 +104,8 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     if labels is None:
         truth = _truth_of_test_records(opened)
     else:
-        judged = EvaluatedAnswers(opened.dataset.classes, about, labels, evidence.prediction)
-        truth = _Truth(1.0, Quality.from_answers(judged).verdict, evidence.majority)
+        quality = Quality(opened.dataset.classes, about, labels, evidence.prediction)
+        truth = _Truth(1.0, quality.verdict, evidence.majority)
     expected = accuracy_with_noise(share_right, truth.accuracy, classes)
     accuracy = accuracy_with_noise(evidence.accuracy, truth.accuracy, classes)
     random = accuracy_with_noise(1 / classes, truth.accuracy, classes)

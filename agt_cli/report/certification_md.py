@@ -16,7 +16,7 @@ from agt.data.records import UNLABELLED, Records
 from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
-from agt_cli.report.quality import EvaluatedAnswers, Quality, format_rate
+from agt_cli.report.quality import Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     certified_section,
@@ -106,7 +106,7 @@ def write_tables(
     queries: Records,
     certificates: Certificates,
     table: pd.DataFrame,
-    answers: EvaluatedAnswers,
+    quality: Quality,
     answered: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Write the tables of a certification into its record.
@@ -117,7 +117,7 @@ def write_tables(
         queries: the n queries.
         certificates: the certificates of the queries.
         table: a row for each k, for certified.csv.
-        answers: the answers, for their scores.
+        quality: of the answers, for their scores.
         answered: [n] bool, the queries that are answered although requests for erasure are pending;
             None: no requests are pending. Other queries have no prediction or score in the tables.
 
@@ -129,7 +129,7 @@ def write_tables(
     stable = certificates.stable_distance
     numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
     prediction = certificates.prediction
-    score = answers.score
+    score = quality.score
     if answered is not None:
         prediction = np.where(answered, prediction, UNLABELLED)
         score = None if score is None else np.where(answered, score, np.nan)

@@ -5,7 +5,8 @@ not at all.
     RUN/unlearning/next/     a new state that is being written; it counts for nothing
     RUN/unlearning/commit/   a new state that is whole, and now the run's, whose files are on their
                              way into its folder
-    RUN/unlearning/key       the run's secret (agt_cli/unlearn/hash_key.py): no state's, and never moved
+    RUN/unlearning/key       the run's secret (agt_cli/unlearn/hash_key.py): part of no state, and
+                             never moved
 
 Formal guarantees
     * A new state is on the disk, every file and name of it synced, before the one rename from next

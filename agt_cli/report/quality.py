@@ -10,7 +10,7 @@ curve.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -288,9 +288,54 @@ class Subgroup:
         return f"{self.distance:g}"
 
 
+def _known_estimates(shares: Mapping[int, RateEstimate | None]) -> dict[int, RateEstimate]:
+    """Return the entries whose estimate is known."""
+    return {k: estimate for k, estimate in shares.items() if estimate is not None}
+
+
+class ModelQuality(ABC):
+    """How good a model of classes or of numbers is, as records, pages and consoles show it.
+
+    Attributes:
+        records: a description of the evaluated records, such as "test records".
+    """
+
+    records: str
+
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """The warning with which a report begins, such as that the model is of no use; empty:
+        none.
+        """
+
+    @property
+    def explanation(self) -> str:
+        """Sentences on what the verdict means and how to get a better model; empty: none."""
+        return ""
+
+    @property
+    @abstractmethod
+    def rows(self) -> list[dict[str, object]]:
+        """The rows of tables/quality.csv."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> dict[str, float | int | str]:
+        """The metrics for all records; those that are not known are left out."""
+
+    @abstractmethod
+    def section(self) -> list[str]:
+        """Return the part of a page that says how good a model is: a title, a table, a legend."""
+
+    @abstractmethod
+    def print_to(self, console: Console) -> None:
+        """Print the table; the caller prints the verdict before anything else."""
+
+
 @dataclass(frozen=True, eq=False)
-class EvaluatedAnswers:
-    """A model's answers to some records.
+class Quality(ModelQuality):
+    """A model's answers to at least one record, and how good they are.
 
     Attributes:
         classes: the names of the class indices 0, 1, ...
@@ -300,7 +345,8 @@ class EvaluatedAnswers:
         scores: [1, n] signed margins in favour of class 1, or [C, n] a score for each class; None:
             the model has none.
         distance: [n] stable distances; None: not certified.
-        groups: column -> [n] the value of each record; None: no columns.
+        columns: column -> [n] the value of each record, by which subgroups are formed; None: no
+            columns.
         ks: the values of k for which certified shares are computed.
         grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
         rounding_warning: a sentence that answers are not certified even at k = 0, and the remedy;
@@ -316,7 +362,7 @@ class EvaluatedAnswers:
     prediction: np.ndarray
     scores: np.ndarray | None = None
     distance: np.ndarray | None = None
-    groups: Mapping[str, np.ndarray] | None = None
+    columns: Mapping[str, np.ndarray] | None = None
     ks: tuple[int, ...] = ()
     grid_end: int | None = None
     rounding_warning: str = ""
@@ -333,7 +379,25 @@ class EvaluatedAnswers:
             return None
         return self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
 
-    def group(
+    @cached_property
+    def groups(self) -> tuple[Subgroup, ...]:
+        """All records, then each class, then each subgroup followed by its classes.
+
+        Classes and subgroups without a record are left out.
+        """
+        everyone = np.ones(len(self.prediction), dtype=bool)
+        subgroups: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
+        for column_name, values in (self.columns or {}).items():
+            for distinct in sorted(set(values.tolist())):
+                subgroups.append((column_name, str(distinct), values == distinct))
+        groups = []
+        for column, value, rows in subgroups:
+            present = [] if self.labels is None else np.unique(self.labels[rows]).tolist()
+            for label in (None, *present):
+                groups.append(self._group(rows, column, value, label))
+        return tuple(groups)
+
+    def _group(
         self, in_subgroup: np.ndarray, column: str | None, value: str | None, label: int | None
     ) -> Subgroup:
         """Return how good the model is on a subgroup, or on the records of one class in it.
@@ -386,129 +450,44 @@ class EvaluatedAnswers:
             grid_end=self.grid_end,
         )
 
-    def subgroups(self) -> Iterator[Subgroup]:
-        """Yield all records, then each class, then each subgroup followed by its classes.
+    @property
+    def majority(self) -> str | None:
+        """The name of the most frequent class of these records; None without labels."""
+        if self.labels is None:
+            return None
+        return self.classes[int(np.bincount(self.labels).argmax())]
 
-        Classes and subgroups without a record are left out.
+    @property
+    def answer(self) -> str:
+        """The name of the most frequent answer."""
+        return self.classes[int(np.bincount(self.prediction).argmax())]
+
+    @property
+    def exceptions(self) -> int:
+        """How many records have another answer than ``answer``."""
+        return len(self.prediction) - int(np.bincount(self.prediction).max())
+
+    @cached_property
+    def advantage(self) -> int:
+        """1 or -1 if the model is significantly better or worse than always answering the majority
+        class (sign test on the records where just one of the two is right, at the level of the
+        intervals), else 0.
         """
-        everyone = np.ones(len(self.prediction), dtype=bool)
-        subgroups: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
-        for column_name, values in (self.groups or {}).items():
-            for distinct in sorted(set(values.tolist())):
-                subgroups.append((column_name, str(distinct), values == distinct))
-        for column, value, rows in subgroups:
-            yield self.group(rows, column, value, None)
-            present = [] if self.labels is None else np.unique(self.labels[rows]).tolist()
-            for label in present:
-                yield self.group(rows, column, value, label)
-
-
-def _known_estimates(shares: Mapping[int, RateEstimate | None]) -> dict[int, RateEstimate]:
-    """Return the entries whose estimate is known."""
-    return {k: estimate for k, estimate in shares.items() if estimate is not None}
-
-
-class ModelQuality(ABC):
-    """How good a model of classes or of numbers is, as records, pages and consoles show it.
-
-    Attributes:
-        records: a description of the evaluated records, such as "test records".
-    """
-
-    records: str
+        return 0 if self.labels is None else advantage_over_constant(self.prediction, self.labels)
 
     @property
-    @abstractmethod
-    def verdict(self) -> str:
-        """The warning with which a report begins, such as that the model is of no use; empty:
-        none.
-        """
+    def balanced_accuracy(self) -> float | None:
+        """The mean recall of the classes that occur; None without labels."""
+        of_classes = [
+            group for group in self.groups if group.column is None and group.label is not None
+        ]
+        recalls = [group.accuracy.value for group in of_classes if group.accuracy is not None]
+        return float(np.mean(recalls)) if recalls else None
 
-    @property
-    def explanation(self) -> str:
-        """Sentences on what the verdict means and how to get a better model; empty: none."""
-        return ""
-
-    @property
-    @abstractmethod
-    def rows(self) -> list[dict[str, object]]:
-        """The rows of tables/quality.csv."""
-
-    @property
-    @abstractmethod
-    def metrics(self) -> dict[str, float | int | str]:
-        """The metrics for all records; those that are not known are left out."""
-
-    @abstractmethod
-    def section(self) -> list[str]:
-        """Return the part of a page that says how good a model is: a title, a table, a legend."""
-
-    @abstractmethod
-    def print_to(self, console: Console) -> None:
-        """Print the table; the caller prints the verdict before anything else."""
-
-
-@dataclass(frozen=True)
-class Quality(ModelQuality):
-    """How good a model of classes is on some records.
-
-    Attributes:
-        records: what the records are, such as "test records".
-        groups: all records, then classes and subgroups.
-        majority: the name of the most frequent class of these records; None without labels.
-        answer: the name of the most frequent answer.
-        exceptions: how many records have another answer.
-        advantage: 1 or -1 if the model is significantly better or worse than always answering the
-            majority class (sign test on the records where just one of the two is right, at the
-            level of the intervals), else 0.
-        balanced_accuracy: the mean recall of the classes that occur; None without labels.
-        constant: True: nearly all answers are the same (``is_nearly_constant``).
-        rounding_warning: as in ``EvaluatedAnswers``.
-        distance_warning: as in ``EvaluatedAnswers``.
-        constant_remedy: as in ``EvaluatedAnswers``.
-    """
-
-    records: str
-    groups: tuple[Subgroup, ...]
-    majority: str | None
-    answer: str
-    exceptions: int
-    advantage: int
-    balanced_accuracy: float | None
-    constant: bool
-    rounding_warning: str = ""
-    distance_warning: str = ""
-    constant_remedy: str = ""
-
-    @classmethod
-    def from_answers(cls, answers: EvaluatedAnswers) -> "Quality":
-        """Summarise a model's answers to at least one record."""
-        groups = tuple(answers.subgroups())
-        answer_counts = np.bincount(answers.prediction, minlength=len(answers.classes))
-        majority = balanced = None
-        advantage = 0
-        if answers.labels is not None:
-            majority = answers.classes[int(np.bincount(answers.labels).argmax())]
-            advantage = advantage_over_constant(answers.prediction, answers.labels)
-            recalls = [
-                group.accuracy.value
-                for group in groups
-                if group.column is None and group.label is not None and group.accuracy is not None
-            ]
-            balanced = float(np.mean(recalls))
-        return cls(
-            records=answers.records,
-            groups=groups,
-            majority=majority,
-            answer=answers.classes[int(answer_counts.argmax())],
-            exceptions=int(answer_counts.sum() - answer_counts.max()),
-            advantage=advantage,
-            balanced_accuracy=balanced,
-            constant=is_nearly_constant(answers.prediction, answers.labels),
-            rounding_warning=answers.rounding_warning,
-            distance_warning=answers.distance_warning,
-            constant_remedy=answers.constant_remedy,
-        )
+    @cached_property
+    def constant(self) -> bool:
+        """True: nearly all answers are the same (``is_nearly_constant``)."""
+        return is_nearly_constant(self.prediction, self.labels)
 
     @property
     def all_records(self) -> Subgroup:

@@ -7,7 +7,7 @@ from agt.data.records import Records
 from agt.models.doubts import CertifiedCounts
 from agt.models.model import Model
 from agt.problem import Settings
-from agt_cli.report.quality import EvaluatedAnswers, ModelQuality
+from agt_cli.report.quality import ModelQuality, Quality
 from agt_cli.report.record import RunRecord
 
 SHARE_KS = (1, 5, 20, 100)  # at which certified shares are shown
@@ -23,8 +23,8 @@ def evaluate_answers(
     certified_counts: CertifiedCounts | None = None,
     constant_remedy: str = "",
     margins: np.ndarray | None = None,
-) -> EvaluatedAnswers:
-    """Return a model's answers to some records, with what is needed to evaluate them.
+) -> Quality:
+    """Return how good a model's answers to some records are.
 
     Args:
         records_description: what the records are, such as "test records".
@@ -40,17 +40,16 @@ def evaluate_answers(
         margins = model.margins(queries.features)
     end = grid_end(model.problem.settings)
     ks = _share_ks(model.problem.settings, end)
-    groups = queries.groups
     rounding_warning = certified_counts and certified_counts.rounding_warning
     distance_warning = certified_counts and certified_counts.distance_warning
-    return EvaluatedAnswers(
+    return Quality(
         classes,
         records_description,
         labels,
         prediction,
         margins,
         distance,
-        groups,
+        queries.groups,
         ks,
         end,
         rounding_warning=str(rounding_warning or ""),

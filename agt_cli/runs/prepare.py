@@ -56,7 +56,7 @@ from agt_cli.releasing.ledgers import PEOPLE, encrypt_unit_sample
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.number_quality import evaluate_numbers
-from agt_cli.report.quality import ModelQuality, Quality
+from agt_cli.report.quality import ModelQuality
 from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
@@ -721,7 +721,7 @@ def _evaluate(model: Model, prepared: Prepared, constant_remedy: str) -> ModelQu
     else:
         prediction = model.predict(test.features)
         certified_counts = count_certified(model, sample_records(test))
-    answers = evaluate_answers(
+    return evaluate_answers(
         model,
         test,
         "test records",
@@ -732,4 +732,3 @@ def _evaluate(model: Model, prepared: Prepared, constant_remedy: str) -> ModelQu
         constant_remedy=constant_remedy,
         margins=margins,
     )
-    return Quality.from_answers(answers)

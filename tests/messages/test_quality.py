@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt_cli.report.quality import EvaluatedAnswers, Quality
+from agt_cli.report.quality import Quality
 
 YES_NO = ("no", "yes")
 
@@ -14,9 +14,7 @@ YES_NO = ("no", "yes")
 def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any) -> Quality:
     known = None if labels is None else np.array(labels, dtype=np.int64)
     given = {"classes": YES_NO, "records": "test records", **more}
-    return Quality.from_answers(
-        EvaluatedAnswers(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
-    )
+    return Quality(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
 
 
 RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40

@@ -22,7 +22,7 @@ from agt.models.own_votes import OwnVotesKind
 from agt.models.stability import StabilityKind
 from agt.models.votes import VotesKind
 from agt.settings import FeaturesConfig
-from agt_cli.report.quality import EvaluatedAnswers, Quality
+from agt_cli.report.quality import Quality
 
 
 def answers(*counts: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -47,14 +47,14 @@ def test_which_answers_are_nearly_constant(
 ) -> None:
     prediction, labels = answers(*counts)
     assert is_nearly_constant(prediction, labels) is constant
-    quality = Quality.from_answers(EvaluatedAnswers(("a", "b"), "test records", labels, prediction))
+    quality = Quality(("a", "b"), "test records", labels, prediction)
     assert quality.constant is constant, "the command line and Python have one rule"
     assert bool(quality.constant_note) is constant
 
 
 def test_a_table_marks_a_constant_answer_beside_its_certified_shares() -> None:
     prediction, labels = answers((0, 0, 76), (0, 1, 24))
-    judged = EvaluatedAnswers(
+    judged = Quality(
         ("a", "b"),
         "test records",
         labels,
@@ -63,7 +63,7 @@ def test_a_table_marks_a_constant_answer_beside_its_certified_shares() -> None:
         ks=(5,),
         grid_end=5,
     )
-    section = "\n".join(Quality.from_answers(judged).section())
+    section = "\n".join(judged.section())
     row = next(line for line in section.splitlines() if line.startswith("| all"))
     assert row.rstrip(" |").endswith("constant answer")
 

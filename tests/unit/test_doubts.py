@@ -12,7 +12,7 @@ from agt.certificates.box import Certificates
 from agt.errors import Doubtful, PrivacySumWarning
 from agt.fit_settings import FIT_ARGUMENTS
 from agt.models.doubts import CertifiedCounts
-from agt_cli.report.quality import EvaluatedAnswers, Quality
+from agt_cli.report.quality import Quality
 
 
 def settings(dtype: str = "float64", covers_every_k: bool = False) -> Any:
@@ -55,10 +55,8 @@ def test_half_of_the_clip_level_is_named_as_users_of_a_network_type_it() -> None
 
 def test_what_is_not_certified_at_k_0_comes_first() -> None:
     labels = np.arange(40) % 2
-    judged = EvaluatedAnswers(
-        ("no", "yes"), "records", labels, labels * 0, rounding_warning="Rounding."
-    )
-    verdict = Quality.from_answers(judged).verdict
+    judged = Quality(("no", "yes"), "records", labels, labels * 0, rounding_warning="Rounding.")
+    verdict = judged.verdict
     assert verdict.startswith("Rounding. ")
     assert "always certified" not in verdict
 

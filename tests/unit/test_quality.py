@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from agt_cli.report.quality import (
-    EvaluatedAnswers,
     Quality,
     RateEstimate,
     auc_estimate,
@@ -24,9 +23,7 @@ YES_NO = ("no", "yes")
 def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any) -> Quality:
     known = None if labels is None else np.array(labels, dtype=np.int64)
     given = {"classes": YES_NO, "records": "test records", **more}
-    return Quality.from_answers(
-        EvaluatedAnswers(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
-    )
+    return Quality(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
 
 
 # -- numbers
@@ -117,7 +114,7 @@ SEX = np.array(["f", "m", "f", "f", "m", "m"], dtype=object)
 
 def test_groups_by_hand() -> None:
     scores = np.array([[-2.0, -1, 0.5, 3, -0.5, -4]])
-    quality = judged(LABELS, ANSWERS, scores=scores, distance=FAR, groups={"sex": SEX}, ks=(1, 3))
+    quality = judged(LABELS, ANSWERS, scores=scores, distance=FAR, columns={"sex": SEX}, ks=(1, 3))
     names = [
         "all",
         "class no",
@@ -154,7 +151,7 @@ def test_groups_by_hand() -> None:
 
 @pytest.mark.parametrize("labels", [None, LABELS])
 def test_what_is_not_known_is_none(labels: list[int] | None) -> None:
-    quality = judged(labels, ANSWERS, groups={"sex": SEX})
+    quality = judged(labels, ANSWERS, columns={"sex": SEX})
     assert {group.auc for group in quality.groups} == {None}
     assert {group.distance for group in quality.groups} == {None}
     assert (quality.balanced_accuracy is None) == (labels is None)
