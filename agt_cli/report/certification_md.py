@@ -1,7 +1,7 @@
 """A certification's tables, metrics and report."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from agt.data.records import UNLABELLED, Records
 from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
-from agt_cli.report.quality import Quality, format_rate
+from agt_cli.report.quality import ModelQuality, Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     certified_section,
@@ -81,6 +81,27 @@ class Certification:
     def privacy_sentence(self) -> str:
         """A sentence that says whether these certificates can support a privacy claim."""
         return privacy_sentence(self.conditions)
+
+    def first_blocks(
+        self, title: str, count: int, quality: ModelQuality, training_run: Run, remark: str
+    ) -> list[str]:
+        """Return the first blocks of a page in Markdown, for ``document``.
+
+        Args:
+            title: what was certified.
+            count: the number of answers.
+            quality: of the model, on the queries.
+            training_run: the run that was certified.
+            remark: says for whom the page is.
+        """
+        dataset = escape_markdown(self.dataset)
+        queries = escape_markdown(self.queries_description)
+        trained = int(training_run.metrics["n_train"])
+        return [
+            f"# {title}: {dataset}, {count:,} {queries}",
+            *report_headline(quality, trained, self.relation, self.conditions),
+            Markdown(f"*{remark}*"),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,19 +249,10 @@ def certify_report(
     first, *more = figures_section(certification.dataset, captions)
     trained_folder = os.path.relpath(training_run.folder, record.folder)
     count = len(certification.certificates.prediction)
-    dataset = escape_markdown(certification.dataset)
-    queries = escape_markdown(certification.queries_description)
     shown = len(least_stable)
     run_name = escape_markdown(training_run.folder.name)
     return document(
-        f"# Certificates: {dataset}, {count:,} {queries}",
-        *report_headline(
-            quality,
-            int(training_run.metrics["n_train"]),
-            certification.relation,
-            certification.conditions,
-        ),
-        Markdown(f"*{OWNER_ONLY}*"),
+        *certification.first_blocks("Certificates", count, quality, training_run, OWNER_ONLY),
         first,
         *certified_section(certification.relation),
         *results_section(table, certification.caveat),
@@ -324,18 +336,28 @@ def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
     ]
 
 
-def certified_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def rows_by_k(
+    table: pd.DataFrame, column_titles: Mapping[str, str], format_value: Callable[[float], str]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the titles of the columns that a reader sees, and a row of cells for each k.
 
     Args:
-        table: as in tables/certified.csv, or some of its rows.
+        table: has a column ``k``.
+        column_titles: column -> its title, in their order. Columns that the table lacks are left
+            out.
+        format_value: formats the cells of the columns other than ``k``.
     """
-    names = [name for name in COLUMN_TITLES if name in table.columns]
+    names = [name for name in column_titles if name in table.columns]
     rows = []
     for _, row in table.iterrows():
-        shares = [format_rate(row[name]) for name in names if name != "k"]
-        rows.append((str(int(row["k"])), *shares))
-    return tuple(COLUMN_TITLES[name] for name in names), rows
+        cells = [format_value(float(row[name])) for name in names if name != "k"]
+        rows.append((str(int(row["k"])), *cells))
+    return tuple(column_titles[name] for name in names), rows
+
+
+def certified_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the titles and a row of cells for each k of tables/certified.csv (``rows_by_k``)."""
+    return rows_by_k(table, COLUMN_TITLES, format_rate)
 
 
 def results_table(table: pd.DataFrame) -> str:

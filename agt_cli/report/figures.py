@@ -10,7 +10,7 @@ Each curve has a dash and marker of its own besides its colour, so that it is re
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -256,15 +256,6 @@ def _curve_names(table: pd.DataFrame) -> dict[str, str]:
 def _percent(share: float) -> str:
     """Return a share in percent, for a heading: "38.7%"; "100%" is all and no less."""
     return f"{float(format_rate(share)):.1%}".replace(".0%", "%")
-
-
-def describe_range(values: pd.Series, format_value: Callable[[float], str]) -> str:
-    """Return the smallest and the largest of some values as text, or one value if they are
-    equal.
-    """
-    return " to ".join(
-        dict.fromkeys([format_value(float(values.min())), format_value(float(values.max()))])
-    )
 
 
 def draw_distance_histogram(

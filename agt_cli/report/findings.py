@@ -3,13 +3,13 @@
 audit.content                 bytes of audit.json (docs/audit.md lists every entry)
 read_audit(content)           the audit again; refuses summaries, other versions, NaN, and what
                               contradicts itself
-number(0.37796, down=True)    "0.377": a bound from below is cut off, and never stands above what
-                              was found
-least(1.00231, 1.0)           "1.002": the digits that make it more than the claim
+format_lower_bound(0.37796)   "0.377": a lower bound is cut off, so it never exceeds what was
+                              found
 """
 
 import json
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -182,7 +182,8 @@ def exact_finding(
     noticeable: str = "this audit detects a single violation",
     max_allowed: float = 0.0,
 ) -> Finding:
-    """Return the finding of an attack on a claim that a number, measured exactly, is at most MOST.
+    """Return the finding of an attack on a claim that an exactly measured number is at most
+    ``max_allowed``.
 
     Args:
         subject: as in ``Finding``.
@@ -292,7 +293,8 @@ class Audit:
 def _describe_weak_attacks(tested: list[Finding]) -> str:
     """Return a clause that some attacks could have detected only far larger losses than claimed.
 
-    It is empty if all of them could have detected losses of at most FAR_TIMES the claimed one.
+    It is empty if all of them could have detected losses of at most ``MAX_DETECTABLE_FACTOR`` times
+    the claimed one.
 
     Args:
         tested: the findings of the attacks.
@@ -380,41 +382,40 @@ def _without_summary_entries(entries: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if (key, value) not in SUMMARY_ENTRIES}
 
 
-def format_bound(
-    value: float, up: bool = False, down: bool = False, distinct_from: float | None = None
-) -> str:
+def format_bound(value: float, up: bool = False, distinct_from: float | None = None) -> str:
     """Return a number with three significant digits; whole numbers have all of their digits.
 
     Args:
         value: the number.
-        up: True: round it up.
-        down: True: round it down.
+        up: True: round it up; False: to the nearest.
         distinct_from: another number. If they are different, there are enough digits to show that.
     """
     for digits in range(MIN_DIGITS, MAX_DIGITS):
-        text, rounded = _round_to_digits(value, up, down, digits)
+        text, rounded = _round_to_digits(value, math.ceil if up else round, digits)
         if distinct_from is None or value == distinct_from or rounded != distinct_from:
             break
     return text
 
 
-def _round_to_digits(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
+def _round_to_digits(
+    value: float, rounding: Callable[[float], int], digits: int
+) -> tuple[str, float]:
     """Return a number as text with some significant digits, and the number that this text is.
 
     Whole numbers below 10^15 are printed in full.
 
     Args:
         value: a finite number.
-        up: whether it is rounded up; at most one of ``up`` and ``down`` is true.
-        down: whether it is rounded down. If neither is true, it is rounded to the nearest.
+        rounding: math.floor, math.ceil or round.
         digits: how many significant digits.
     """
     if value == int(value) and abs(value) < 10**15:
         return f"{int(value):,}", value
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    cut = math.ceil if up else math.floor if down else round
-    slack = 1e-9 * (down - up)  # what is a multiple already stays one
-    text = f"{cut(value / unit + slack) * unit:.{digits}g}"
+    multiple = value / unit
+    if abs(multiple - round(multiple)) < 1e-9:  # what is a multiple already stays one
+        rounding = round
+    text = f"{rounding(multiple) * unit:.{digits}g}"
     return text.replace("e-0", "e-"), float(text)
 
 
@@ -426,7 +427,7 @@ def format_lower_bound(found: float, claimed: float | None = None) -> str:
         claimed: the claimed value. If the bound is above it, there are enough digits to show that.
     """
     for digits in range(MIN_DIGITS, MAX_DIGITS):
-        text, rounded = _round_to_digits(found, False, True, digits)
+        text, rounded = _round_to_digits(found, math.floor, digits)
         if claimed is None or found <= claimed or claimed < rounded <= found:
             return text
     return repr(found)

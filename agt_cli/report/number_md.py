@@ -10,10 +10,10 @@ from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.number_votes import NumberCertificates, ToleranceDistances
 from agt.store.reading import MAX_TEXT_BYTES
-from agt_cli.report.certification_md import Certification, next_commands
+from agt_cli.report.certification_md import Certification, next_commands, rows_by_k
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
+from agt_cli.report.markdown import document, markdown_table
 from agt_cli.report.number_quality import NumberQuality, format_number
 from agt_cli.report.proposed_release import (
     QUERIES_MEANING,
@@ -28,7 +28,6 @@ from agt_cli.report.sections_md import (
     describe_unmet_conditions,
     figures_section,
     next_section,
-    report_headline,
 )
 
 TABLE_KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # at which tables have intervals
@@ -134,21 +133,19 @@ def interval_table(
     return pd.DataFrame(rows)
 
 
+INTERVAL_TITLES = {
+    "k": "k",
+    "width_median": "median width",
+    "width_mean": "mean width",
+    "width_largest": "largest width",
+    "share_within_tolerance": "within the tolerance",
+}
+"""The columns of tables/intervals.csv, in their order, and their titles."""
+
+
 def interval_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the titles and a row of cells for each k of ``interval_table``."""
-    titles = {
-        "k": "k",
-        "width_median": "median width",
-        "width_mean": "mean width",
-        "width_largest": "largest width",
-        "share_within_tolerance": "within the tolerance",
-    }
-    names = [name for name in titles if name in table.columns]
-    rows = []
-    for _, row in table.iterrows():
-        cells = [format_number(float(row[name])) for name in names if name != "k"]
-        rows.append((str(int(row["k"])), *cells))
-    return tuple(titles[name] for name in names), rows
+    """Return the titles and a row of cells for each k of ``interval_table`` (``rows_by_k``)."""
+    return rows_by_k(table, INTERVAL_TITLES, format_number)
 
 
 def number_report(
@@ -174,8 +171,6 @@ def number_report(
         intervals_file: the file with the interval of each query.
     """
     count = len(certification.certificates.prediction)
-    dataset = escape_markdown(certification.dataset)
-    queries = escape_markdown(certification.queries_description)
     titles, rows = interval_rows(table)
     tolerance = ""
     if distances is not None:
@@ -187,14 +182,7 @@ def number_report(
         )
     release = release_command(training_run.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5")
     return document(
-        f"# Certified numbers: {dataset}, {count:,} {queries}",
-        *report_headline(
-            quality,
-            int(training_run.metrics["n_train"]),
-            certification.relation,
-            certification.conditions,
-        ),
-        Markdown(f"*{OWNER_ONLY}*"),
+        *certification.first_blocks("Certified numbers", count, quality, training_run, OWNER_ONLY),
         *figures_section(certification.dataset, captions),
         *certified_section(certification.relation, numbers=True),
         markdown_table(titles, rows),

@@ -45,14 +45,13 @@ WRITTEN_WITH_IT = {"time", "note", "seal", "format"}
 """Entries that are added when spent.json is written."""
 
 
-def check_environment(record: Record, trained: Record | None = None) -> str:
+def check_environment(record: Record) -> str:
     """Compare env.json with the other files of its record, as far as they have the same values.
 
     If another version of agt wrote env.json, an entry that is missing there is not a problem.
 
     Args:
         record: the record that is checked.
-        trained: ignored: only files of the record itself are compared.
 
     Returns:
         A sentence that lists the entries which were compared.
@@ -169,11 +168,9 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
             derived[name] = environment.get(name)
     check_match("spent.json", {key: spent.get(key) for key in derived}, source, derived)
     note_sentences(record)
-    # the first 19 characters of a time end with its seconds
-    began = str(record.status.get("started"))[:19]
-    ended = str(record.status.get("ended"))[:19]
     time = spent.get("time")
-    if not began <= str(time)[:19] <= ended:
+    if not record.was_running_at(str(time)):
+        began, ended = record.times
         raise Broken(
             f"the time in spent.json is {time!r}, but the run lasted from {began} to {ended}"
         )

@@ -56,19 +56,19 @@ def read_account_of(record: Record) -> ErasureReport | None:
 
     What is wrong is noted among the record's findings.
     """
-    if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
-        words = (
-            f"this folder has no {ACCOUNT_FILE} (the report of an erasure), because the run is a "
-            "rehearsal on a copy (dry_run=true), which erased nothing"
+    why_none = ""
+    if record.config.get("rehearse"):
+        why_none = "the run is a rehearsal on a copy (dry_run=true), which erased nothing"
+    elif record.environment.get("nothing_erased") is True:
+        why_none = (
+            "the request named no training record of the run (unknown=ignore), so nothing was "
+            "erased"
         )
-        record.findings.note(ACCOUNT_FILE, words)
-        return None
-    if record.environment.get("nothing_erased") is True and not record.holds(ACCOUNT_FILE):
-        words = (
-            f"this folder has no {ACCOUNT_FILE} (the report of an erasure), because the request "
-            "named no training record of the run (unknown=ignore), so nothing was erased"
+    if why_none and not record.holds(ACCOUNT_FILE):
+        record.findings.note(
+            ACCOUNT_FILE,
+            f"this folder has no {ACCOUNT_FILE} (the report of an erasure), because {why_none}",
         )
-        record.findings.note(ACCOUNT_FILE, words)
         return None
     with record.findings.recording_errors(ACCOUNT_FILE):
         account = read_account(record.read(ACCOUNT_FILE))
@@ -149,7 +149,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     """
     _check_spent(account, run, record)
     state = account.state
-    count = int(state.log.split(":")[0])  # COUNT:HASH of the log at that time
+    count = _entries_then(account)
     entries = len(log.entries)
     if count > entries:
         raise Broken(
@@ -190,6 +190,11 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
 
 
+def _entries_then(account: ErasureReport) -> int:
+    """Return how many entries the request log had at the time of an account."""
+    return int(account.state.log.split(":")[0])  # COUNT:HASH
+
+
 def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry) -> None:
     """Raise Broken unless an entry of the log is of the account's kind and number of records.
 
@@ -221,7 +226,7 @@ def _derive_report(account: ErasureReport, log: Log, run: Record) -> ErasureRepo
     What the log does not have is the account's own.
     """
     state = account.state
-    count = int(state.log.split(":")[0])
+    count = _entries_then(account)
     entry = log.entries[state.entry - 1]
     log_then = Log(log.entries[:count])
     # the state after it is the one that the next entry replaced, or the present one
@@ -293,12 +298,12 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     record.findings.ok("removal budget", words)
 
 
-def check_state(record: Record, trained: Record | None) -> None:
+def check_state(record: Record) -> None:
     """Raise Broken if a record is of a state that an erasure replaced."""
     check_not_replaced(record.digest, record.folder, output_folders_of(record.folder), "path")
 
 
-def check_requests(record: Record, trained: Record | None) -> str | None:
+def check_requests(record: Record) -> str | None:
     """Check the request log of a training run against everything else that the run says.
 
     Returns:
@@ -335,7 +340,7 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
     )
 
 
-def check_shards(record: Record, trained: Record | None) -> str | None:
+def check_shards(record: Record) -> str | None:
     """Check that the members of a training run were trained on as many records as the run has.
 
     A member that was not trained again, although one of its records was erased, has more.
@@ -486,7 +491,7 @@ def _check_index(log: Log, record: Record) -> None:
     )
 
 
-def check_key(record: Record, trained: Record | None) -> str | None:
+def check_key(record: Record) -> str | None:
     """Check that the owner's key, if it lies there, is the one of the index of records.
 
     The request log has the same key as the index (``_check_index``).
@@ -548,7 +553,7 @@ def describe_replacement(folder: Path, digest: str | None) -> str:
     return ""
 
 
-def check_budget(record: Record, trained: Record | None) -> str | None:
+def check_budget(record: Record) -> str | None:
     """Check that the noise of a run is large enough for the gradient that its removals left.
 
     Returns:

@@ -270,8 +270,8 @@ class Record(Run):
     def spent(self) -> dict[str, Any]:
         """The content of spent.json; empty: nothing was spent, or the file cannot be read."""
         with self.findings.recording_errors("spent.json"):
-            content = self.read("spent.json", MAX_TEXT_BYTES) if self.holds("spent.json") else b""
-            return unseal_manifest(content, "spent.json") if content else {}
+            if self.holds("spent.json"):
+                return unseal_manifest(self.read("spent.json", MAX_TEXT_BYTES), "spent.json")
         return {}
 
     @cached_property
@@ -281,17 +281,13 @@ class Record(Run):
         Each must have the status that follows from its own facts, and metrics.json must count as
         many conditions of each status. The results are noted in the findings.
         """
+        if not self.holds("conditions.json"):
+            return ()
         with self.findings.recording_errors("conditions"):
-            content = (
-                self.read("conditions.json", MAX_TEXT_BYTES)
-                if self.holds("conditions.json")
-                else b"[]"
-            )
+            content = self.read("conditions.json", MAX_TEXT_BYTES)
             recorded = parse_json(content, "conditions.json")
             nodes = [upgrade_json(node) for node in recorded]
             conditions = tuple(Condition.from_json(node) for node in nodes)
-            if not conditions and not self.holds("conditions.json"):
-                return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(
                     f"conditions.json contains the conditions {letters!r}, but should contain "
@@ -364,6 +360,21 @@ class Record(Run):
             sums = np.fromiter(labels, dtype=np.int64)
             return [repr(number) for number in model.number_votes.mean_of(sums).tolist()]
         return [self.classes[label] for label in labels]
+
+    @property
+    def named_ledger(self) -> Any:
+        """The ledger that the settings or env.json name, or the word for none; None: neither."""
+        return self.config.get("ledger") or self.environment.get("ledger")
+
+    @property
+    def times(self) -> tuple[str, str]:
+        """When the run began and ended, by status.json, to the second."""
+        return str(self.status.get("started"))[:19], str(self.status.get("ended"))[:19]
+
+    def was_running_at(self, time: str) -> bool:
+        """Return whether a time, in the form of status.json, is within those of the run."""
+        began, ended = self.times
+        return began <= time[:19] <= ended
 
     @property
     def relation(self) -> RelationConfig | None:

@@ -215,7 +215,7 @@ def ledgers_of(
     """
     # the entry that paid, as spent.json names it; empty: no ledger paid
     paid = record.spent.get("ledger") or {}
-    named = record.config.get("ledger") or record.environment.get("ledger")
+    named = record.named_ledger
     is_stored = (
         record.command == "predict" and not record.spent and bool(record.metrics.get("stored"))
     )
@@ -480,42 +480,68 @@ def _compare_entry(
             "ledger (give the right one with ledger=...), or the ledger was rewritten"
         )
     lots = _debits_of_release(record, paid, debit, debits)
-    spent = record.spent
-    releases_labels = spent["what"] == Output.LABELS
-    size = spent["queries"] if releases_labels else 1
+    outputs = 1
+    noun = "output"
+    if record.spent["what"] == Output.LABELS:
+        outputs = record.spent["queries"]
+        noun = "label"
     charge = debit.charge
-    run = record.environment.get("draw") or record.environment.get("trained_digest", "")
-    # what is compared -> (in this release, in the ledger)
-    fields: dict[str, tuple[object, object]] = {
-        "population": (paid["population"], book.population.name),
-        "guarantee": (_guarantee(record), charge.guarantee),
-        "releases": (size, sum(lot.size for lot in lots)),
-        "mechanism": (spent["mechanism"], charge.mechanism),
-        "output": (str(spent["what"]), charge.output),
-        "training run": (run, charge.run),
-        "data": (record.environment.get("data_digest"), charge.data),
+    in_ledger = {
+        "population": book.population.name,
+        "guarantee": charge.guarantee,
+        "releases": sum(lot.size for lot in lots),
+        "mechanism": charge.mechanism,
+        "output": charge.output,
+        "training run": charge.run,
+        "data": charge.data,
+        "relation": charge.relation,
+        "unit": charge.unit,
     }
-    described_by = trained if record.command == "predict" else record
-    if described_by is not None:
-        fields["relation"] = (described_by.config["relation"]["name"], charge.relation)
-        fields["unit"] = (unit_of(described_by.config), charge.unit)
-    for field, (in_release, in_ledger) in fields.items():
-        if in_release != in_ledger:
+    in_release = _fields_of_charge(record, trained, paid["population"], outputs)
+    for field, value in in_release.items():
+        if value != in_ledger[field]:
             raise Broken(
                 f"entry {entry} of the ledger paid for another release, because the field "
-                f"'{field}' is {in_ledger} in the ledger, but {in_release} in this release"
+                f"'{field}' is {in_ledger[field]} in the ledger, but {value} in this release"
             )
-    noun = "label" if releases_labels else "output"
-    outputs = counted(size, noun)
     entries = f"entry {entry}"
     if len(lots) > 1:
         earlier = counted(len(lots) - 1, "earlier entry", "earlier entries")
         entries = f"{entries} together with {earlier}"
-    guarantee = charge.guarantee
     findings.ok(
         "entry",
-        f"{entries} of the ledger paid for exactly this release: {outputs}, each {guarantee}",
+        f"{entries} of the ledger paid for exactly this release: {counted(outputs, noun)}, each "
+        f"{charge.guarantee}",
     )
+
+
+def _fields_of_charge(
+    record: Record, trained: Record | None, population: str, outputs: int
+) -> dict[str, object]:
+    """Return what a ledger must have charged a release for, as its record says it, by field.
+
+    Args:
+        record: of the release.
+        trained: the training run that it was made from; None: it was not found, so for agt predict
+            the relation and the unit are left out.
+        population: the population of the ledger that spent.json names.
+        outputs: how many labels or other outputs were released.
+    """
+    environment = record.environment
+    fields: dict[str, object] = {
+        "population": population,
+        "guarantee": _guarantee(record),
+        "releases": outputs,
+        "mechanism": record.spent["mechanism"],
+        "output": str(record.spent["what"]),
+        "training run": environment.get("draw") or environment.get("trained_digest", ""),
+        "data": environment.get("data_digest"),
+    }
+    described_by = trained if record.command == "predict" else record
+    if described_by is not None:
+        fields["relation"] = described_by.config["relation"]["name"]
+        fields["unit"] = unit_of(described_by.config)
+    return fields
 
 
 def _debits_of_release(
@@ -538,15 +564,12 @@ def _debits_of_release(
     """
     numbers = paid.get("entries", [paid["entry"]])
     lots = [debits[number] for number in numbers if number in debits]
-    # times are compared to the second
-    began = str(record.status.get("started"))[:19]
-    ended = str(record.status.get("ended"))[:19]
     all_in_ledger = [lot.entry.number for lot in lots] == numbers
     in_order = all_in_ledger and numbers == sorted({*numbers}) and numbers[-1] == paid["entry"]
     same_charge = all(lot.charge == last.charge for lot in lots)
     may_have_several = "entries" not in paid or is_line_by_line(record)
     during_run = record.command != "predict" or all(
-        began <= lot.entry.time[:19] <= ended for lot in lots
+        record.was_running_at(lot.entry.time) for lot in lots
     )
     if not (in_order and same_charge and may_have_several and during_run):
         raise Broken(

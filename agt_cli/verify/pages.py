@@ -284,12 +284,11 @@ def open_parquet(
     return file
 
 
-def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
+def check_audit(record: Record) -> tuple[str, ...]:
     """Compare audit.json with env.json and metrics.json of the same record, and note the result.
 
     Args:
         record: of the audit; takes the findings.
-        trained: ignored: the audited run is compared by its digest in env.json.
 
     Returns:
         A sentence for each finding of the audit; empty: audit.json cannot be read or does not
@@ -323,12 +322,11 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
     return ()
 
 
-def certificate_sentences(record: Record, trained: Record | None) -> tuple[str, ...]:
+def certificate_sentences(trained: Record | None) -> tuple[str, ...]:
     """Return two sentences on the certificates of a training run, as that run records itself.
 
     Args:
-        record: ignored: a certification has the certificates of its training run.
-        trained: the training run.
+        trained: the training run; None: it was not found.
 
     Returns:
         What k counts, and whether the conditions of a privacy guarantee are met. Empty: the
@@ -341,12 +339,8 @@ def certificate_sentences(record: Record, trained: Record | None) -> tuple[str, 
     return f"k is the number of {edits} (relation={relation})", privacy_sentence(trained.conditions)
 
 
-def check_noise(record: Record, trained: Record | None) -> str | None:
+def check_noise(record: Record) -> str | None:
     """Check that spent.json of a training run has the guarantee that its noise settings ask for.
-
-    Args:
-        record: of the training run.
-        trained: ignored: it is the record itself.
 
     Returns:
         A sentence with the guarantee; None: the run trained without noise, so it spent nothing.

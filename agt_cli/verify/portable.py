@@ -136,14 +136,15 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
 def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> str:
     """Check that release.json and README.md are what agt writes for the weights in the folder.
 
-    If another version of agt, or a dataset class from outside of agt, wrote them, only the fields
-    that this version derives as well are compared, and README.md is not; both is noted.
+    Everything is compared if this version of agt wrote the folder, for a dataset of its own.
+    Otherwise the fields that this version derives as well are compared, and README.md is not, which
+    is noted.
 
     Args:
         record: of the folder; takes the note.
         portable: the content of the folder.
-        claimed: the claim in claim.json, which names the version of agt; None: it has none that
-            can be read, so the version is taken to be another.
+        claimed: the claim in claim.json, which names the version of agt; None: it cannot be read,
+            so the version is taken to be another.
 
     Returns:
         A sentence with the number of fields that were compared.
@@ -152,32 +153,24 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         Broken: a field or the text of README.md differs.
     """
     recorded = record.json(RELEASE)
-    own_code = is_own_code(str(portable.source.get("_target_")))
-    own_version = claimed is not None and claimed.agt == __version__ and not claimed.of_earlier_form
-    if own_version and own_code:
+    derived = _json_of(portable.recorded_fields)
+    other_maker = ""
+    if claimed is None or claimed.agt != __version__ or claimed.of_earlier_form:
+        other_maker = "another version of agt"
+        del derived["features"]  # another version may have had other settings
+    if not is_own_code(str(portable.source.get("_target_"))):
+        other_maker = "code from outside of agt"
+    compared = derived.keys() & recorded.keys()
+    if not other_maker:
         derived = _json_of(portable.release_fields)
-        compared = set(derived) | set(recorded)
-    else:
-        derived = _json_of(portable.recorded_fields)
-        if not own_version:
-            del derived["features"]  # another version may have had other settings
-        compared = set(derived) & set(recorded)
-    not_compared = sorted(set(recorded) - compared)
-    check_match(
-        RELEASE,
-        _only(recorded, compared),
-        "its other values",
-        _only(derived, compared),
-    )
-    if not (own_version and own_code):
-        maker = "another version of agt"
-        if not own_code:
-            maker = "code from outside of agt"
-        fields = ", ".join(not_compared)
+        compared = derived.keys() | recorded.keys()
+    check_match(RELEASE, _only(recorded, compared), "its other values", _only(derived, compared))
+    if other_maker:
+        fields = ", ".join(sorted(recorded.keys() - compared))
         record.findings.unchecked(
             "fields",
             f"the fields {fields} of {RELEASE} and the lines of code in {README} were not "
-            f"compared, because {maker} wrote them",
+            f"compared, because {other_maker} wrote them",
         )
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
         raise Broken(

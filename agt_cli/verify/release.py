@@ -435,8 +435,7 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
         Broken: the claim gives another reason, or has no such statement.
     """
     uncounted = claimed.uncounted
-    named = record.config.get("ledger") or record.environment.get("ledger")
-    expected = "declined" if named == NO_LEDGER else "unnamed"
+    expected = "declined" if record.named_ledger == NO_LEDGER else "unnamed"
     why = None if uncounted is None else uncounted.why
     if uncounted is None or why != expected:
         raise Broken(
@@ -561,7 +560,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
     return (sentences.FREE,) if is_free else ()
 
 
-def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
+def check_tuned(record: Record) -> tuple[str, ...]:
     """Note that the budget of private tuning was not recomputed; always return no claims.
 
     Only earlier versions of agt had private tuning.
@@ -576,12 +575,8 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
     return ()
 
 
-def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
+def check_measured(record: Record) -> tuple[str, ...]:
     """Check a record of ``agt measure``: its budget, its claim and the price in dataset.yaml.
-
-    Args:
-        record: of the measurement; takes the findings.
-        trained: ignored, because a measurement is not made from a training run.
 
     Returns:
         Sentences that say what may be claimed of the measured constants; empty: nothing was spent,

@@ -82,37 +82,45 @@ ITEM_NAMES = {
     RELEASE: "released weights",
     "agt.save": "saved model",
 }
-Check = Callable[[Record, Record | None], str | None]
-"""Checks a record, given the training run that it was made from (None: not found). Returns a
-sentence that says what holds, or None (``Record.look``).
-"""
 # (command whose records are checked, or empty for all; the check's name; the check). The order is
-# that of the findings.
-CHECKS: tuple[tuple[str, str, Check], ...] = (
+# that of the findings. A check returns a sentence that says what holds, or None (``Record.look``).
+OWN_CHECKS: tuple[tuple[str, str, Callable[[Record], str | None]], ...] = (
     ("", "env.json", check_environment),
-    ("", "conditions", check_descent),
-    ("", "data digest", check_data),
     ("train", "budget", check_noise),
     ("train", "removal budget", check_budget),
     ("train", "state", check_state),
     ("train", "key", check_key),
     ("train", "request log", check_requests),
     ("train", "shards", check_shards),
+)
+"""Checks of a record alone."""
+CHECKS_WITH_TRAINING: tuple[tuple[str, str, Callable[[Record, Record | None], str | None]], ...] = (
+    ("", "conditions", check_descent),
+    ("", "data digest", check_data),
     ("predict", "labels", check_labels),
     ("predict", "noise", check_weights),
     ("certify", "certificates", check_certified),
 )
-# By command: return sentences that say what is certified or guaranteed.
-CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {
-    "train": lambda record, trained: (
-        *certificate_sentences(record, trained),
-        *erased_words(record),
-    ),
-    "tune": check_tuned,
-    "measure": check_measured,
-    "predict": check_release,
-    "audit": check_audit,
-}
+"""Checks of a record, given the training run that it was made from; None: it was not found."""
+OWN_CLAIMS = {"tune": check_tuned, "measure": check_measured, "audit": check_audit}
+"""By command: checks a record that is made from no training run, and returns its claims."""
+
+
+def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
+    """Check what a record claims, and return sentences that say what is certified or guaranteed.
+
+    Args:
+        record: the record; takes the findings.
+        trained: the training run that it was made from, or itself; None: it was not found.
+    """
+    if record.command in OWN_CLAIMS:
+        return OWN_CLAIMS[record.command](record)
+    if record.command == "predict":
+        return check_release(record, trained)
+    sentences_on_certificates = certificate_sentences(trained)
+    if record.command == "train":
+        return (*sentences_on_certificates, *erased_words(record))
+    return sentences_on_certificates
 
 
 @dataclass(frozen=True)
@@ -273,10 +281,13 @@ class Verification:
             below = (*below, source.item)
             if not trained and source.record and digest in (None, source.record.digest):
                 trained = source.record
-        for command, name, check in CHECKS:
+        for command, name, check in OWN_CHECKS:
             if command in ("", record.command):
-                record.look(name, check, trained)
-        claims = CLAIMS.get(record.command, certificate_sentences)(record, trained)
+                record.look(name, check)
+        for command, name, compare in CHECKS_WITH_TRAINING:
+            if command in ("", record.command):
+                record.look(name, compare, trained)
+        claims = claims_of(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)
         return (*below, *published, *ledgers), claims, trained

@@ -13,7 +13,7 @@ from unit.test_audit_findings import audit, finding
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.page import AGAIN, data_table, lines, row
 from agt_audit.prediction import untested_because_equal
-from agt_cli.report.findings import Outcome, Strength, format_bound, format_lower_bound
+from agt_cli.report.findings import Outcome, Strength, format_lower_bound
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 
@@ -41,7 +41,7 @@ def test_no_bound_stands_above_what_was_found() -> None:
     ):
         found = float(np.nextafter(claimed, 99) + more)
         assert claimed < float(format_lower_bound(found, float(claimed))) <= found
-        assert float(format_bound(found, down=True).replace(",", "")) <= found
+        assert float(format_lower_bound(found).replace(",", "")) <= found
 
 
 def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
