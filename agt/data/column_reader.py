@@ -132,28 +132,29 @@ class ColumnReader:
                 "this column"
             ) from None
 
-    def row(self, row: int) -> str:
-        """Return how messages name a row: counted from 1; of a csv also its line, if certain.
+    def row(self, index: int) -> str:
+        """Return how messages name a row, such as "row 3 of the data (line 4 of the file)".
 
-        Each row of a csv takes at least one line, and blank lines are not rows. So if the file has
-        as many lines as rows and a header, each of them is one line. Otherwise no line is named.
+        Rows are counted from 1. The line is named only for a csv that was read as a whole and has
+        as many lines as rows and a header: then each row is one line. In another csv a cell has a
+        line end, or a line is blank, so the line is not known.
 
         Args:
-            row: the row's index in this block or file, among the rows that are used.
+            index: the row's position in this reader, counted from 0.
         """
         if self.part_of is not None:
-            whole, row_in_whole = self.part_of
-            return whole.row(int(row_in_whole[row]))
-        if self.first_row is not None or self.csv_format is None or not self.names:
-            return row_words(row + (self.first_row or 0))
+            whole, index_in_whole = self.part_of
+            return whole.row(int(index_in_whole[index]))
+        is_block = self.first_row is not None
+        if is_block or self.csv_format is None or not self.names:
+            return row_words(index + (self.first_row or 0))
         with open_text(self.path, "latin-1") as file:  # any bytes; only line ends matter
             line_count = sum(1 for _ in file)
         row_count = len(self.raw(self.names[0], ""))
-        if line_count != row_count + self.csv_format.header:
-            return row_words(row)
-        row_in_words = row_words(row)
-        line = row + 1 + self.csv_format.header
-        return f"{row_in_words} (line {line} of the file)"
+        header_lines = int(self.csv_format.header)
+        if line_count != row_count + header_lines:
+            return row_words(index)
+        return f"{row_words(index)} (line {index + 1 + header_lines} of the file)"
 
     def refuse(
         self,

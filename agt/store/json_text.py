@@ -83,18 +83,12 @@ def _check_depth(value: Any) -> None:
     """Raise RecursionError if objects and lists are nested deeper than ``MAX_DEPTH``."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        next_level: list[Any] = []
-        has_containers = False
-        for node in level:
-            if isinstance(node, dict):
-                has_containers = True
-                next_level.extend(node.values())
-            elif isinstance(node, list):
-                has_containers = True
-                next_level.extend(node)
-        if not has_containers:
+        containers = [node for node in level if isinstance(node, dict | list)]
+        if not containers:
             return
-        level = next_level
+        level = []
+        for node in containers:
+            level.extend(node.values() if isinstance(node, dict) else node)
     raise RecursionError
 
 

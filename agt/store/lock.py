@@ -68,8 +68,7 @@ class Lock:
         """Free the lock and remove its file. Without a lock, do nothing."""
         if self._handle >= 0:
             self._path.unlink(missing_ok=True)
-            os.close(self._handle)
-            self._handle = -1
+            self.abandon()
 
     def abandon(self) -> None:
         """Free the lock as a killed process would: its file stays."""

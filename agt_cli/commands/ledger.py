@@ -86,7 +86,7 @@ class LedgerConfig:
 
     def __post_init__(self) -> None:
         self._check_keys()
-        self._check_names()
+        self._check_head_and_ledger()
         self._check_data()
 
     def _check_keys(self) -> None:
@@ -101,8 +101,11 @@ class LedgerConfig:
                     f"{self.action}"
                 )
 
-    def _check_names(self) -> None:
-        """Raise ConfigError for a head or a ledger's name that cannot be meant so."""
+    def _check_head_and_ledger(self) -> None:
+        """Raise ConfigError for a head that is not COUNT:HASH, or a ledger with a reserved name.
+
+        A head that does not begin like COUNT:HASH is the path of a file, which is not checked here.
+        """
         is_count = bool(re.match(r"\d+:", self.head or ""))
         if self.action == "verify" and is_count and not self.noted_head:
             raise ConfigError(

@@ -289,14 +289,6 @@ def _carry_out(
     with NextState(run) as record:
         removal = METHODS[method](job, record, console)
         record.environment(**environment_facts(run, prepared))
-        facts = {
-            "removal": removal.plain,
-            "training": float(run.metrics["seconds_training"]),
-            "untrained": request.untrained,
-            "test_records": request.test_records,
-            "unknown": request.unknown,
-            SEARCHED_RUNS: searched,
-        }
         entry = RequestEntry(
             kind="pending" if method == PENDING else "removed",
             method=removal.promise.method,
@@ -307,7 +299,14 @@ def _carry_out(
             before=run.digest,
             after=record.state,
             key=known.key.check,
-            facts=facts,
+            facts={
+                "removal": removal.plain,
+                "training": float(run.metrics["seconds_training"]),
+                "untrained": request.untrained,
+                "test_records": request.test_records,
+                "unknown": request.unknown,
+                SEARCHED_RUNS: searched,
+            },
         )
         log = known.log.append(entry)
         record.write(REQUEST_LOG_FILE, log.content)

@@ -376,15 +376,7 @@ def request_for(
     _check_not_requested_before(requested, path)
     _check_known(lookup, requested, path)
     _check_test_records(known, requested, path, may_be_unknown)
-    train_rows = np.concatenate([np.empty(0, np.int64), *(each.rows for each in requested)])
-    wanted = np.unique(train_rows[~known.is_pending[train_rows]])
-    rows = known.data_rows[wanted]
-    if public := int(known.data.train.public[rows[rows >= 0]].sum()):
-        raise ConfigError(
-            f"ids={path}: {public} of the requested records are marked as public "
-            "(dataset.public), but no method of erasure can remove public records. Train again "
-            "without these records"
-        )
+    wanted = _rows_to_erase(known, requested, path)
     chosen = wanted
     if lookup.by == "id" or known.index.units is None:
         chosen = _last_copies(known, wanted)
@@ -409,6 +401,31 @@ def request_for(
         test_records=int(is_test.sum()),
         unknown=len(ignored),
     )
+
+
+def _rows_to_erase(
+    known: TrainingRecords, requested: Sequence[RequestedId], path: str
+) -> np.ndarray:
+    """Return the rows in the index of the requested records whose erasure is not pending yet.
+
+    Args:
+        known: the run's training records.
+        requested: the ids of the request.
+        path: the file that they came from, for the message.
+
+    Raises:
+        ConfigError: a requested record is public.
+    """
+    named = np.concatenate([np.empty(0, np.int64), *(each.rows for each in requested)])
+    wanted = np.unique(named[~known.is_pending[named]])
+    rows = known.data_rows[wanted]
+    if public := int(known.data.train.public[rows[rows >= 0]].sum()):
+        raise ConfigError(
+            f"ids={path}: {public} of the requested records are marked as public "
+            "(dataset.public), but no method of erasure can remove public records. Train again "
+            "without these records"
+        )
+    return wanted
 
 
 def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str, ...]) -> int:
