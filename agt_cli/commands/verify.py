@@ -27,7 +27,7 @@ from agt_cli.report.markdown import (
     markdown_table,
     report_page,
 )
-from agt_cli.verify.folders import Declared, VerifiedItem
+from agt_cli.verify.items import Declared, VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 

@@ -12,13 +12,8 @@ from agt import __version__, sentences
 from agt.store.reading import Broken
 from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.runs.prepare import SOURCE_FILE
-from agt_cli.verify.folders import (
-    Record,
-    check_match,
-    note_sentences,
-    rendered_alike,
-    spent_has_fields,
-)
+from agt_cli.verify.comparison import check_match, rendered_alike
+from agt_cli.verify.folders import Record, note_sentences, spent_has_fields
 
 PAID_BY_LEDGERS = ("predict", "measure")
 """Commands whose env.json names the ledger that pays.

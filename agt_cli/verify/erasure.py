@@ -40,7 +40,8 @@ from agt_cli.unlearn.hash_key import KEY_FILE, HashKey, as_words
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import CERTIFICATE_OF_METHOD, METHODS
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index
-from agt_cli.verify.folders import Record, check_match, check_version
+from agt_cli.verify.comparison import check_match
+from agt_cli.verify.folders import Record, check_version
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (

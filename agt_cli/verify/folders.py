@@ -6,14 +6,12 @@ data in source.json. No code that is not part of agt is loaded.
 """
 
 import json
-import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,8 @@ from agt.models.model import Model
 from agt.problem import Settings
 from agt.settings import RelationConfig, build, validate
 from agt.store.json_text import as_json, parse_json
-from agt.store.manifest import HASH, MANIFEST_FILE, Manifest, read_digest, unseal_manifest
-from agt.store.reading import MAX_TEXT_BYTES, Broken, file_kind, open_plain
+from agt.store.manifest import MANIFEST_FILE, Manifest, read_digest, unseal_manifest
+from agt.store.reading import MAX_TEXT_BYTES, Broken, file_kind
 from agt.targets import is_own_code
 from agt_cli.choices import with_public_rows
 from agt_cli.report.finished import (
@@ -40,7 +38,7 @@ from agt_cli.report.finished import (
     STATE_LOCK,
     Run,
 )
-from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst_state
+from agt_cli.report.markdown import Findings
 from agt_cli.runs.pending import ABSTAINED_FILE
 from agt_cli.runs.prepare import (
     RunWithoutRecords,
@@ -49,7 +47,7 @@ from agt_cli.runs.prepare import (
     stored_network,
 )
 from agt_cli.unlearn.hash_key import KEY_FILE
-from agt_cli.unlearn.log import REQUEST_LOG_FILE
+from agt_cli.verify.comparison import check_match, first_difference, mismatch
 
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.
@@ -75,8 +73,6 @@ RELEASED = {
     "labels.csv": ("predict",),
     "labels.parquet": ("predict",),
 }
-# what another machine's special functions may differ by, relative; where doubles end
-SAME, TINY = 1e-6, 1e-300
 OnFile = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
 
@@ -490,67 +486,6 @@ def stand_words(conditions: Sequence[Condition]) -> str:
     return ", ".join(parts)
 
 
-def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
-    """Return a sentence on the first difference between two JSON values; empty: they are equal.
-
-    Floats are equal up to a relative difference of SAME, by which special functions of different
-    machines may differ.
-
-    Args:
-        recorded: the value in a file.
-        derived: the value that it should be.
-        place: the path of the value within the file, such as "totals[0].eps".
-    """
-    both_lists = isinstance(recorded, list | tuple) and isinstance(derived, list | tuple)
-    if isinstance(recorded, dict) and isinstance(derived, dict):
-        for key in {**derived, **recorded}:
-            inside = f"{place}.{key}" if place else key
-            difference = first_difference(recorded.get(key), derived.get(key), inside)
-            if difference:
-                return difference
-        return ""
-    if both_lists and len(recorded) == len(derived):
-        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
-            difference = first_difference(one, other, f"{place}[{index}]")
-            if difference:
-                return difference
-        return ""
-    if type(recorded) is type(derived) is float:
-        same = math.isclose(recorded, derived, rel_tol=SAME, abs_tol=TINY)
-    else:
-        # True equals 1 in Python, but not in JSON
-        same = recorded == derived and isinstance(recorded, bool) == isinstance(derived, bool)
-    return "" if same else f"{place} is recorded as {recorded!r}, but should be {derived!r}"
-
-
-def mismatch(name: str, source: str, difference: str) -> Broken:
-    """Return the error to raise for a file that does not match what its values follow from.
-
-    Args:
-        name: the file, or a part of it.
-        source: what its values follow from.
-        difference: a sentence that says what differs.
-    """
-    return Broken(
-        f"{name} does not match {source}, so one of the two was altered or damaged after agt "
-        f"wrote it: {difference}"
-    )
-
-
-def check_match(name: str, recorded: Any, source: str, derived: Any, place: str = "") -> None:
-    """Raise Broken unless the values of a file are those that follow from their source.
-
-    Args:
-        name: the file, or a part of it, for the message.
-        recorded: the values in the file.
-        source: what the values follow from, for the message.
-        derived: the values that follow.
-        place: the path of the values within the file.
-    """
-    if difference := first_difference(recorded, derived, place):
-        raise mismatch(name, source, difference)
-
-
 def check_version(version: str, name: str, record: "Record") -> None:
     """Raise Broken unless a file names the version of agt that env.json beside it names.
 
@@ -563,14 +498,6 @@ def check_version(version: str, name: str, record: "Record") -> None:
             f"the version of agt that wrote this folder is {version!r} according to {name}, but "
             f"{made_by!r} according to env.json"
         )
-
-
-def rendered_alike(recorded: object, made: object) -> bool:
-    """Return whether recorded sentences equal, as a whole, those that fields give.
-
-    Any JSON value of text may be compared. Sentences are never parsed.
-    """
-    return as_json(recorded) == as_json(made)
 
 
 def spent_has_fields(record: Record) -> bool:
@@ -732,171 +659,3 @@ def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> int:
     if not may_be_text or any(fact.in_words for fact in missing):
         return len(missing)
     return max(0, len(missing) - len(text))
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A declaration by a person that a condition relies on.
-
-    Attributes:
-        letter: the letter of the condition, a to g.
-        condition: the name of the condition.
-        fact: the declaration.
-    """
-
-    letter: str
-    condition: str
-    fact: Fact
-
-    @property
-    def words(self) -> str:
-        """The declaration as text for people."""
-        return f"{self.letter} {excerpt(self.condition)}: {excerpt(self.fact.declaration, 1000)}"
-
-
-@dataclass(frozen=True)
-class VerifiedItem:
-    """The findings about one thing that was checked: a run, a release, a ledger or a data file.
-
-    Attributes:
-        name: what it is, and its path.
-        checks: the results of its own checks.
-        facts: (name, value) pairs that describe it, as it records itself.
-        conditions: a to g; empty: it has none.
-        claims: sentences that say what is certified or guaranteed.
-        rests_on: the findings about what it was made from.
-        digest: the digest of a folder; empty: it has none.
-        limits: sentences that say what cannot be checked; empty: those for folders in general.
-        drawn: whether noise was drawn, whose distribution a record cannot prove.
-    """
-
-    name: str
-    checks: Sequence[Check] = ()
-    facts: tuple[tuple[str, str], ...] = ()
-    conditions: tuple[Condition, ...] = ()
-    claims: tuple[str, ...] = ()
-    rests_on: tuple["VerifiedItem", ...] = ()
-    digest: str = ""
-    limits: tuple[str, ...] = ()
-    drawn: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", excerpt(self.name))
-        object.__setattr__(
-            self, "facts", tuple((name, excerpt(value)) for name, value in self.facts)
-        )
-        object.__setattr__(self, "claims", tuple(excerpt(line, 1000) for line in self.claims))
-
-    @property
-    def state(self) -> CheckState:
-        """The worst state of its own checks."""
-        return worst_state(self.checks)
-
-    @property
-    def every(self) -> Iterator["VerifiedItem"]:
-        """This item, and every item that it was made from, directly or not."""
-        yield self
-        for part in self.rests_on:
-            yield from part.every
-
-    @property
-    def problems(self) -> list[Check]:
-        """The checks that found a problem, in this item or in what it was made from."""
-        return self.checks_of(CheckState.PROBLEM)
-
-    def checks_of(self, state: CheckState) -> list[Check]:
-        """Return the checks with this state, in this item or in what it was made from."""
-        return [check for part in self.every for check in part.checks if check.state is state]
-
-    @property
-    def declared(self) -> list[Declared]:
-        """The declarations that its conditions rely on, in the order of the conditions."""
-        return [
-            Declared(condition.letter, condition.name, fact)
-            for condition in self.conditions
-            for fact in condition.evidence.declarations
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON object that --json prints for this item."""
-        return {
-            "name": self.name,
-            "state": str(self.state),
-            "digest": self.digest,
-            "facts": dict(self.facts),
-            "claims": list(self.claims),
-            "conditions": [condition.as_json() for condition in self.conditions],
-            "checks": [check.as_json() for check in self.checks],
-            "rests_on": [part.as_json() for part in self.rests_on],
-        }
-
-
-def data_items(record: Record) -> tuple[VerifiedItem, ...]:
-    """Check the data files of a training run at their recorded paths, and return the findings.
-
-    For data that are not in files, there is one item which says that they were not checked.
-    """
-    files = {
-        key: entry
-        for key, entry in (record.environment.get("data_files") or {}).items()
-        if key != "data_dir"
-    }
-    if files:
-        erased = record.holds(REQUEST_LOG_FILE)
-        return tuple(
-            _data_file(f"dataset.{key} {entry.get('path')}", entry, erased)
-            for key, entry in files.items()
-        )
-    findings = Findings()
-    target = (record.config.get("dataset") or {}).get("_target_")
-    findings.unchecked(
-        "data",
-        "the data were not checked, because they are not in a file: they are generated or "
-        "downloaded, which `agt verify` does not do",
-    )
-    digest = record.environment.get("data_digest")
-    name = f"data {digest}, which {target} generates or downloads"
-    return (VerifiedItem(name, findings.checks),)
-
-
-def _data_file(name: str, entry: dict[str, Any], erased: bool) -> VerifiedItem:
-    """Compare a data file with the hash that it had at training, and return the findings.
-
-    A file that changed is a note, and not a problem of the run.
-
-    Args:
-        name: the setting that named the file, and its path.
-        entry: the file's entry in env.json: path and sha256.
-        erased: whether the run has requests for erasure, after which its owner deletes rows.
-    """
-    findings = Findings()
-    path = Path(str(entry.get("path")))
-    recorded = str(entry.get("sha256", ""))
-    try:
-        if path.is_dir() or not HASH.fullmatch(recorded):
-            raise Broken(
-                "the data file was not compared, because env.json does not contain the hash "
-                "that the file had at training"
-            )
-        with open_plain(path) as file:
-            digest = file_digest(file, "sha256").hexdigest()
-        now = digest[:16]
-        then = recorded[:16]
-        if digest == recorded:
-            findings.ok(
-                "data", f"{name}: the file is the one that was trained on (sha256 {now}...)"
-            )
-        else:
-            changed = (
-                f"{name}: the file CHANGED since training (sha256 {now}... now, {then}... at "
-                "training)"
-            )
-            if erased:
-                changed += (
-                    ". This is expected after an erasure, when rows were deleted from the file; "
-                    "whether anything else changed was not checked"
-                )
-            findings.note("data", changed)
-    except (Broken, ValueError) as error:
-        findings.unchecked("data", f"{name}: {error}")
-    return VerifiedItem(name, findings.checks)

@@ -29,9 +29,12 @@ from agt_cli.ledger_files import FOLDER, NO_LEDGER, ledger_path
 from agt_cli.releasing.ledgers import unit_of
 from agt_cli.releasing.noise import equivalent_gaussian
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, VerifiedItem, check_match, rendered_alike
+from agt_cli.verify.comparison import check_match, rendered_alike
+from agt_cli.verify.folders import Record
+from agt_cli.verify.items import VerifiedItem
+from agt_cli.verify.labels import read_labels
 from agt_cli.verify.pages import CLAIM_FILE, is_line_by_line
-from agt_cli.verify.release import guarantee_from_parameters, read_labels
+from agt_cli.verify.release import guarantee_from_parameters
 
 LEDGER_LIMITS = (
     "releases about these people may be missing from the ledger, because it only contains "

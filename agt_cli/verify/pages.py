@@ -20,20 +20,11 @@ from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
+from agt_cli.verify.comparison import SAME, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import (
-    SAME,
-    Record,
-    check_not_better,
-    check_version,
-    first_difference,
-    mismatch,
-    spent_has_fields,
-)
+from agt_cli.verify.folders import Record, check_not_better, check_version, spent_has_fields
 
 CLAIM_FILE = "claim.json"
-WEIGHTS_FILE = "released_weights.json"
-LABEL_FILES = ("labels.csv", "labels.parquet")
 INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
 DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_ROWS_PER_BYTE = 64

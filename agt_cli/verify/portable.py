@@ -27,15 +27,11 @@ from agt.store.json_text import as_json
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt.targets import is_own_code
 from agt_cli.runs.prepare import SOURCE_FILE, encoder_settings
-from agt_cli.verify.folders import Record, check_match, rendered_alike
-from agt_cli.verify.pages import CLAIM_FILE, WEIGHTS_FILE
-from agt_cli.verify.release import (
-    check_lattice,
-    compare_claims,
-    guarantee_from_parameters,
-    read_released_weight,
-    requested_mechanism,
-)
+from agt_cli.verify.comparison import check_match, rendered_alike
+from agt_cli.verify.folders import Record
+from agt_cli.verify.pages import CLAIM_FILE
+from agt_cli.verify.release import compare_claims, guarantee_from_parameters, requested_mechanism
+from agt_cli.verify.weights import WEIGHTS_FILE, check_lattice, read_released_weight
 
 RELEASES = "predict"
 """The command whose released weights can be recomputed. Private tuning (``agt tune`` of earlier

@@ -14,6 +14,7 @@ from agt_cli.ledger_files import is_ledger
 from agt_cli.report.finished import Run, has_pending_commit, spent_lines
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.account import OUTSIDE
+from agt_cli.verify.data_files import data_items
 from agt_cli.verify.environment import check_environment
 from agt_cli.verify.erasure import (
     check_account,
@@ -26,7 +27,9 @@ from agt_cli.verify.erasure import (
     erased_words,
     read_account_of,
 )
-from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
+from agt_cli.verify.folders import OnFile, Record
+from agt_cli.verify.items import VerifiedItem
+from agt_cli.verify.labels import check_labels
 from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import (
     certificate_sentences,
@@ -37,13 +40,8 @@ from agt_cli.verify.pages import (
     check_noise,
 )
 from agt_cli.verify.portable import RunsBehind, check_portable
-from agt_cli.verify.release import (
-    check_labels,
-    check_measured,
-    check_release,
-    check_tuned,
-    check_weights,
-)
+from agt_cli.verify.release import check_measured, check_release, check_tuned
+from agt_cli.verify.weights import check_weights
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (

@@ -23,7 +23,7 @@ from agt.store.yaml_text import parse_yaml
 from agt_cli.report.markdown import CheckState, Findings, excerpt
 from agt_cli.verify import folders
 from agt_cli.verify.folders import Record, inventory
-from agt_cli.verify.release import read_labels
+from agt_cli.verify.labels import read_labels
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
 
