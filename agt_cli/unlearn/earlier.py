@@ -1,23 +1,25 @@
 """Judge earlier results of a run after an erasure: which answers are still valid, which are void.
 
+A record of an earlier answer names, by digest, the state of the run that it was made from. Let D be
+the records of that state, and E those of them that have been erased, or are to be, of m units; the
+request log lists them as keyed hashes.
+
 Formal guarantees
-    A record of an earlier answer names, by digest, the state of the run that it was made from. Let
-    D be that state's records, E those of them that are gone (or wait to go) by now, of m units; the
-    log lists them as keyed hashes. Certificates. An answer of stable distance >= m stands: training
-    without E gives the query the same label, if certificates of that state cover removals
-    (agt.unlearning.sisa, by the conditions that the record itself has). It is about E as a whole,
-    in however many updates it went, and about the settings and seeds of the state that gave it.
-    What was answered while requests waited was answered without them; it stands as long as nothing
-    more goes.
-    Private releases. A mechanism that is eps-DP per unit for the relation's neighbours gives, on D
-    and on D - E, distributions within m eps: a chain of m neighbours. (eps, delta) gives delta (1 +
-    e^eps + ... + e^((m-1) eps)): by P <= e^eps Q + delta, applied m times. mu-GDP gives m mu (Dong,
-    Roth and Su 2022, Theorem 2.14). So a release stands, and what it told about those who are gone
-    is bounded by that; it is void as a proof where nothing was proved, where a seed drew it, or
-    where the bound is beyond what any guarantee here may be (eps or mu above 100, delta from 1 on).
-    A chain of m neighbours needs one-sided steps: substitute and paper_privacy have none among
-    their neighbours, so nothing is said for them.
-    What cannot be read, or is not finished, is void.
+    - Certificates. An answer with a stable distance of at least m is valid: training without E
+      gives the query the same label, if certificates of that state cover removals
+      (agt.unlearning.sisa, by the conditions in the record itself). That is about E as a whole,
+      in however many updates it was erased, and about the settings and seeds of the state that
+      gave the answer. An answer that was given while requests were pending was given without their
+      records; it is valid until further records are erased.
+    - Private releases. A mechanism that is eps-DP per unit for the relation's neighbours has, on D
+      and on D - E, output distributions within m eps, by a chain of m neighbours. (eps, delta)-DP
+      gives delta (1 + e^eps + ... + e^((m-1) eps)), by P <= e^eps Q + delta applied m times. mu-GDP
+      gives m mu (Dong, Roth and Su 2022, Theorem 2.14). So a release is valid, and what it revealed
+      about E is bounded by that.
+    - A release is void if nothing was proved, if it was drawn with a seed, if the bound for m units
+      is beyond what any guarantee here may be (eps or mu above 100, delta from 1 on), or if the
+      relation has no one-sided steps (substitute, paper_privacy), so that there is no chain.
+    - What cannot be read, or is not finished, is void.
 """
 
 import io
@@ -52,11 +54,8 @@ from agt_cli.unlearn.log import Log
 
 COMMANDS = ("certify", "predict")
 CERTIFICATES = "certificates.parquet"
-_AT_ONCE = 2**16
-
-
+BLOCK_ROWS = 2**16  # rows of certificates.parquet that are read at once
 WEIGHTS_FOLDER = "release"  # of a release of weights: what may be handed on
-UNREADABLE_ENVIRONMENT = "env.json cannot be read"
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,6 @@ def judge_earlier(
         was made is among them, and is void.
     """
     judged = list[Earlier]()
-    befores = [entry.before for entry in log.entries]
     releases = dict[str, Earlier]()  # digest of released weights -> what became of them
     made_from_releases = list[Run]()
     for place, command in product(places, COMMANDS):
@@ -119,39 +117,78 @@ def judge_earlier(
                 continue
             name = f"{command}/{made.folder.name}"
             if not made.environment:
-                error = Remark("record_not_whole", {"error": UNREADABLE_ENVIRONMENT})
-                judged.append(Earlier(name, 0, 1, (error,)))
+                verdict = _unreadable("env.json cannot be read")
+                judged.append(Earlier(name, verdict.standing, verdict.void, verdict.reasons))
                 continue
             if made.environment.get(WEIGHTS_FOLDER):
                 made_from_releases.append(made)
             state = str(made.environment.get("trained_digest", ""))  # before anything is verified
-            if state not in befores:
+            removed = _units_removed_since(state, log)
+            if removed is None:
                 continue
-            waited = Log(log.entries[: befores.index(state)]).waiting_units
-            gone = waited.union(*(entry.units for entry in log.entries[befores.index(state) :]))
-            digest = ""
+            weights = None
             try:
                 record = open_run(made.folder, command)
                 weights = record.manifest.files.get(f"{WEIGHTS_FOLDER}/{MANIFEST_FILE}")
-                digest = f"sha256:{weights}" if weights else ""
                 if command == "certify":
-                    count, alike = (
-                        len(log.erased | log.waiting),
-                        state in run.environment.get(SAME_CONSTANTS, ()),
-                    )
+                    same_constants = state in run.environment.get(SAME_CONSTANTS, ())
                     reasons = removal_gaps(
-                        settings, prepared, prepared.erased, count, record, alike
+                        settings,
+                        prepared,
+                        prepared.erased,
+                        len(log.erased | log.waiting),
+                        record,
+                        same_constants,
                     )
-                    verdict = _certified(record, len(gone), gone == waited, reasons)
+                    verdict = _judge_certification(record, removed, reasons)
                 else:
-                    verdict = _released(record, len(gone))
+                    verdict = _judge_release(record, removed.count)
             except (AgtError, ArrowException) as error:
-                verdict = Verdict(0, 1, (Remark("record_not_whole", {"error": first_line(error)}),))
+                verdict = _unreadable(first_line(error))
             if verdict.standing or verdict.void:
                 judged.append(Earlier(name, verdict.standing, verdict.void, verdict.reasons, state))
-                if digest:
-                    releases[digest] = judged[-1]
+                if weights:
+                    releases[f"sha256:{weights}"] = judged[-1]
     return (*judged, *_from_releases(made_from_releases, releases))
+
+
+def _unreadable(error: str) -> Verdict:
+    """Return the verdict on a record that cannot be read: its one answer is void."""
+    return Verdict(0, 1, (Remark("record_not_whole", {"error": error}),))
+
+
+@dataclass(frozen=True)
+class UnitsRemoved:
+    """The units that were erased, or are to be, since a state of a run.
+
+    Attributes:
+        count: how many there are.
+        were_pending: whether all of them were already pending in that state, so that an answer
+            from it took their removal into account.
+    """
+
+    count: int
+    were_pending: bool
+
+
+def _units_removed_since(state: str, log: Log) -> UnitsRemoved | None:
+    """Return the units that were erased from a run, or are to be, since one of its states.
+
+    Args:
+        state: the digest of the state.
+        log: the requests of the run.
+
+    Returns:
+        The units; None: no request was made in this state, so it is the present one, or another
+        run's.
+    """
+    states = [entry.before for entry in log.entries]
+    if state not in states:
+        return None
+    first = states.index(state)
+    pending = Log(log.entries[:first]).waiting_units
+    removed = pending.union(*(entry.units for entry in log.entries[first:]))
+    return UnitsRemoved(len(removed), were_pending=removed == pending)
 
 
 def _from_releases(
@@ -159,8 +196,8 @@ def _from_releases(
 ) -> Iterator[Earlier]:
     """Yield what became of labels that were computed from released weights.
 
-    They hold as far as the weights do. A folder whose weights lie nowhere any more is left out: by
-    which release it was made cannot be told.
+    They are valid if the weights are. A folder is left out if its weights are not among the known
+    releases, because then the release that it was made from is not known.
 
     Args:
         made_from_releases: the records of ``agt predict release=...``.
@@ -173,14 +210,16 @@ def _from_releases(
         if release is None:
             continue
         answers = made.metrics.get("n_queries", 1)
-        count = answers if type(answers) is int and answers > 0 else 1
+        count = 1
+        if type(answers) is int and answers > 0:  # an unverified record may have anything
+            count = answers
         standing = count if release.answers_standing else 0
         reason = Remark("made_from_release", {"given": count, "release": release.name})
         name = f"predict/{made.folder.name}"
         yield Earlier(name, standing, count - standing, (reason,), release.state)
 
 
-def group(guarantee: Guarantee, units: int) -> Guarantee | None:
+def group_guarantee(guarantee: Guarantee, units: int) -> Guarantee | None:
     """Return the guarantee for a group of units that follows from one for a single unit.
 
     Args:
@@ -208,7 +247,12 @@ def group(guarantee: Guarantee, units: int) -> Guarantee | None:
 
 
 def removal_gaps(
-    settings: RunSettings, prepared: Prepared, erased: Records, count: int, record: Run, alike: bool
+    settings: RunSettings,
+    prepared: Prepared,
+    erased: Records,
+    count: int,
+    record: Run,
+    same_constants: bool,
 ) -> list[Remark]:
     """Return why certificates do not cover a removal of records; an empty list: they do.
 
@@ -218,37 +262,38 @@ def removal_gaps(
         erased: the removed records, as far as the data has them.
         count: how many records are removed.
         record: the run or the certification whose conditions count.
-        alike: whether the constants of its data were compared with the present ones, and are the
-            same.
+        same_constants: whether the constants of its data were compared with the present ones, and
+            are the same.
     """
-    compared = prepared.loaded.preprocessing.facts if alike else ()
-    unseen = len(erased) < count and bool(prepared.dataset.train.public.any())
-    return reasons_not_covered(
-        settings, conditions_of(record), compared, unseen or bool(erased.public.any())
-    )
+    compared = prepared.loaded.preprocessing.facts if same_constants else ()
+    # Of records that the data lacks it is not known whether they were public.
+    may_have_been_public = len(erased) < count and bool(prepared.dataset.train.public.any())
+    removes_public = may_have_been_public or bool(erased.public.any())
+    return reasons_not_covered(settings, conditions_of(record), compared, removes_public)
 
 
-def _certified(record: Run, units: int, answered_without: bool, reasons: list[Remark]) -> Verdict:
-    """Return how many answers of a certification stand.
+def _judge_certification(record: Run, removed: UnitsRemoved, reasons: list[Remark]) -> Verdict:
+    """Return how many answers of a certification are still valid.
 
     Args:
         record: the certification.
-        units: how many people were removed since the state that it was made from.
-        answered_without: whether requests to erase all of these people were already pending when
-            it answered, so that it took their removal into account.
+        removed: the people who were removed since the state that it was made from.
         reasons: why its certificates do not cover the removal; empty: they do.
     """
-    stable = given = 0
+    units = removed.count
+    stable = 0
+    given = 0
     file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
     if "stable_distance" not in file.schema_arrow.names:
         # Numbers move with the records; only their intervals hold, so no answer is the same.
         given = file.metadata.num_rows
         lost = {"lost": given, "given": given, "units": units}
         return Verdict(0, given, (Remark("answers_lost", lost),))
-    for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
+    for batch in file.iter_batches(BLOCK_ROWS, columns=["prediction", "stable_distance"]):
         answered = np.array(batch.column(0).to_pylist(), dtype=object) != ""
         given += int(answered.sum())
-        stable += int((answered & ((batch.column(1).to_numpy() >= units) | answered_without)).sum())
+        is_stable = batch.column(1).to_numpy() >= units
+        stable += int((answered & (is_stable | removed.were_pending)).sum())
     if reasons:
         return Verdict(0, given, (Remark("answers_not_covered", {"given": given}), *reasons))
     void = given - stable
@@ -261,7 +306,7 @@ def _certified(record: Run, units: int, answered_without: bool, reasons: list[Re
     return Verdict(stable, void, tuple(remarks))
 
 
-def _released(record: Run, units: int) -> Verdict:
+def _judge_release(record: Run, units: int) -> Verdict:
     """Return how many answers of a release are still valid: all, or none.
 
     Args:
@@ -271,17 +316,17 @@ def _released(record: Run, units: int) -> Verdict:
     if not record.holds(CLAIM):
         return Verdict(0, 1, (Remark("claim_missing" if record.holds(SPENT) else "nothing_new"),))
     claim = read_claim(record.read(CLAIM))
-    about = group(claim.guarantee, units)
+    about = group_guarantee(claim.guarantee, units)
     one_sided = RELATIONS[claim.relation.name].is_one_unit_added_or_removed
     if claim.publishable and one_sided and about is not None:
         remarks = _group_remarks(claim, about, units)
         if claim.output is Output.WEIGHTS:
             remarks = (*remarks, Remark("weights_stand"))
         return Verdict(claim.releases, 0, remarks)
-    return Verdict(0, claim.releases, (_void(claim, units),))
+    return Verdict(0, claim.releases, (_reason_void(claim, units),))
 
 
-def _void(claim: Claim, units: int) -> Remark:
+def _reason_void(claim: Claim, units: int) -> Remark:
     """Return why no answer of a release is valid any more.
 
     Args:
@@ -313,9 +358,8 @@ def _group_remarks(claim: Claim, about: Guarantee, units: int) -> tuple[Remark, 
     for total in claim.totals[:1]:
         whole = None
         if 0 < total.eps <= 100:
-            whole = group(
-                ApproximateDP(total.eps, total.delta) if total.delta else PureDP(total.eps), units
-            )
+            one_unit = ApproximateDP(total.eps, total.delta) if total.delta else PureDP(total.eps)
+            whole = group_guarantee(one_unit, units)
         if whole is not None:
             remarks.append(Remark(f"all_{whole.kind}", whole.parameters))
     return tuple(remarks)

@@ -25,7 +25,7 @@ from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import prepare
 from agt_cli.runs.queries import TrainedRun
 from agt_cli.unlearn.account import Earlier
-from agt_cli.unlearn.earlier import group, judge_earlier
+from agt_cli.unlearn.earlier import group_guarantee, judge_earlier
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import pending
 from tests.erasing import QUIET, again, erase
@@ -305,14 +305,14 @@ def test_a_record_that_cannot_be_read_is_listed_and_void(agt: Agt, run: Path) ->
 
 
 def test_groups() -> None:
-    assert group(PureDP(0.5), 4) == PureDP(np.nextafter(2.0, 3))
-    assert group(PureDP(1.0), 101) is None
-    assert group(GaussianDP(0.3), 3).mu == pytest.approx(0.9)  # type: ignore[union-attr]
-    both = group(ApproximateDP(1.0, 1e-6), 3)
+    assert group_guarantee(PureDP(0.5), 4) == PureDP(np.nextafter(2.0, 3))
+    assert group_guarantee(PureDP(1.0), 101) is None
+    assert group_guarantee(GaussianDP(0.3), 3).mu == pytest.approx(0.9)  # type: ignore[union-attr]
+    both = group_guarantee(ApproximateDP(1.0, 1e-6), 3)
     assert isinstance(both, ApproximateDP)
     assert both.delta == pytest.approx(1e-6 * (1 + np.e + np.e**2))
     assert both.delta >= 1e-6 * (1 + np.e + np.e**2)
-    assert group(ApproximateDP(1.0, 1e-6), 20) is None, "delta is beyond 1"
+    assert group_guarantee(ApproximateDP(1.0, 1e-6), 20) is None, "delta is beyond 1"
 
 
 def test_a_group_of_two_against_the_exact_loss() -> None:
@@ -329,7 +329,7 @@ def test_a_group_of_two_against_the_exact_loss() -> None:
     loss = max((p[0] - np.exp(2 * eps) * far).clip(min=0).sum(), 0)  # type: ignore[operator]
     for one, other in ((p[0], middle), (middle, far)):
         assert (one - step * other).clip(min=0).sum() <= delta + 1e-12  # type: ignore[operator]
-    told = group(ApproximateDP(eps, delta), 2)
+    told = group_guarantee(ApproximateDP(eps, delta), 2)
     assert isinstance(told, ApproximateDP)
     assert delta < loss <= told.delta
 
