@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
+from agt.relations import RELATIONS
 from agt.store.folder import check_manifest
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger
@@ -73,7 +74,12 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         check_requested(Path(named))
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-        check_mechanism_of_run(config.get("mechanism"), Run.at(Path(named)))
+        run = Run.at(Path(named))
+        dataset = run.config.get("dataset")
+        # If labels are numbers, the mechanism itself refuses, and says which one to use.
+        if not isinstance(dataset, Mapping) or dataset.get("range") is None:
+            check_mechanism_of_run(config.get("mechanism"), run)
+            check_recorded_conditions(config, run)
 
 
 def check_digest(folder: Path, digest: str | None) -> None:
@@ -122,14 +128,47 @@ def check_mechanism_of_run(node: object, run: Run) -> None:
     members = ensemble.get("members")
     is_ensemble = isinstance(members, int) and members > 1
     is_network = certificate.get("name") == NETWORK_CERTIFICATE
-    dataset = run.config.get("dataset")
-    # If labels are numbers, the mechanism itself refuses, and says which one to use.
-    has_numbers = isinstance(dataset, Mapping) and dataset.get("range") is not None
     has_no_head = is_network or (is_ensemble and not facts.reads_records)
-    if facts.releases == "weights" and has_no_head and not has_numbers:
+    if facts.releases == "weights" and has_no_head:
         raise no_linear_head(facts.name, facts.reads_records)
-    if facts.counts_votes and members == 1:
+    if facts.needs == "votes" and members == 1:
         raise no_votes(facts.name)
+
+
+def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
+    """Raise ConfigError if a release requires a condition that the run recorded as not met.
+
+    A condition that was not met then is not met now (``weaker_conditions``).
+
+    Args:
+        config: the settings of ``agt predict``.
+        run: the training run. Its files are read without comparing their hashes. While an erasure
+            replaces them, nothing is checked.
+    """
+    # Imported only for releases, because it loads pydantic.
+    from agt.certificates.requirements import judge_requirements
+    from agt_cli.command_settings.predict import check_private_answers, mechanism_facts
+    from agt_cli.report.recorded_conditions import conditions_of
+
+    facts = mechanism_facts(config.get("mechanism"))
+    relation = run.config.get("relation")
+    if facts is None or not isinstance(relation, Mapping) or has_pending_commit(run.folder):
+        return
+    if relation.get("name") not in RELATIONS:
+        return
+    settings, _ = check_private_answers(config)
+    try:
+        conditions = conditions_of(run)
+    except ConfigError:
+        return  # whoever opens the run says what is wrong with the file
+    judge_requirements(
+        conditions,
+        relation["name"],
+        facts,
+        settings.accounting,
+        settings.counting,
+        releases_weights=facts.releases == "weights",
+    )
 
 
 def check_not_empty(config: Mapping[str, Any]) -> None:
