@@ -21,7 +21,7 @@ from agt.settings import (
 )
 from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
-from agt_cli.configuration import check_keys
+from agt_cli.configuration import check_keys, chosen_options
 from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
@@ -176,17 +176,28 @@ def check_parts(config: Mapping[str, Any]) -> Any:
 
 
 def check_tune(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong setting of agt tune; settings to try are not checked."""
+    """Raise ConfigError for a wrong setting of agt tune, or of a candidate of its grid."""
     # Imported here, because only this command needs it.
-    from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
+    from agt_cli.command_settings.tune import (
+        TUNE_KEYS,
+        TuneConfig,
+        default_name,
+        grid_changes,
+        new_experiment_path,
+        with_changes,
+    )
 
     tuned = validate(TuneConfig, config.get("tune"), "tune")
     validate(TotalConfig, config.get("total"), "total")
     parts = {key: value for key, value in config.items() if key not in TUNE_KEYS}
     dataset = check_parts(parts)
+    if tuned.grid is not None:
+        for changes in grid_changes(tuned.grid):
+            check_parts(with_changes(parts, changes))
     if tuned.public not in (None, *get_args(PublicRows)):
         check_public_rows(str(tuned.public), config.get("dataset"))
     check_columns(dataset)
+    new_experiment_path(tuned.name or default_name(chosen_options()))
 
 
 def check_measure(config: Mapping[str, Any]) -> None:
