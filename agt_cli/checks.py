@@ -13,10 +13,12 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.store.folder import check_manifest
+from agt.targets import OWN_SETTINGS, current_name
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import (
+    EMBEDDINGS,
     STANDARD_INPUT,
     TABLE,
     check_ledger_of_environment,
@@ -94,19 +96,28 @@ def check_digest(folder: Path, digest: str | None) -> None:
 
 
 def check_queries(path: Path, run: Run) -> None:
-    """Raise DataError if a file of queries does not fit the table that a run was trained on.
+    """Raise DataError if a file of queries lacks what the data have that a run was trained on.
 
     Args:
         path: the file. If it is not there, the command looks for it elsewhere.
         run: the training run. Its files are read without comparing their hashes.
     """
     node = run.config.get("dataset")
-    if isinstance(node, Mapping) and node.get("_target_") == TABLE and path.is_file():
-        # Imported only for tables, because it loads pydantic and the settings of data.
-        from agt_cli.table_columns import check_columns_of_queries
-        from agt_cli.training_checks import read_own_part
+    if not isinstance(node, Mapping) or not path.is_file():
+        return
+    target = current_name(str(node.get("_target_")))
+    if target not in OWN_SETTINGS:
+        return
+    # Imported only for queries in a file, because it loads pydantic and the settings of data.
+    from agt_cli.table_columns import check_columns_of_queries, check_vectors_of_queries
+    from agt_cli.training_checks import read_own_part
 
+    if target == TABLE:
         check_columns_of_queries(path, read_own_part(node, "dataset"))
+    elif target == EMBEDDINGS:
+        check_vectors_of_queries(path, str(node.get("x", "x")), "dataset.x")
+    else:
+        check_vectors_of_queries(path, "x", "inputs")
 
 
 def check_mechanism_of_run(node: object, run: Run) -> None:

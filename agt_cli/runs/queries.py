@@ -11,8 +11,8 @@ import numpy as np
 
 from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.dataset import Dataset
-from agt.data.files import arrays_in
 from agt.data.records import Records
+from agt.data.suffixes import arrays_in
 from agt.distributed import Group
 from agt.errors import CheckError, ConfigError, DataError
 from agt.models.fitting import load
