@@ -15,7 +15,7 @@ RUN_SETTINGS = ("run", "digest", "inputs", "compute", "output_dir")
 
 
 def check_run_settings(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError if ``digest`` or ``inputs`` is no text of its kind, or ``compute`` wrong."""
+    """Raise ConfigError if ``digest``, ``inputs`` or a setting of ``compute`` is wrong."""
     inputs = config.get("inputs")
     if isinstance(inputs, list | Mapping):
         raise ConfigError(f"inputs={inputs}: give one file or folder of queries: inputs=FILE")

@@ -139,3 +139,21 @@ def new_experiment_path(name: str) -> Path:
             f"{path} already exists: give another name with tune.name=NAME, or move the file away"
         )
     return path
+
+
+def encoder_not_run() -> ConfigError:
+    """Return the refusal of a model with an encoder."""
+    return ConfigError(
+        "model.encoder: agt tune does not run an encoder, but can read features from files: write "
+        "the features to files first, with agt data prepare NAME"
+    )
+
+
+def no_public_rows() -> ConfigError:
+    """Return the refusal of data of which no training record is public."""
+    return ConfigError(
+        "tune.public: no training record is marked public, but settings must be chosen on public "
+        "records. Give dataset.public=COLUMN (a column that marks public records) or "
+        "tune.public=FILE (a file of labelled public rows). tune.public=test declares the test "
+        "records and their labels public"
+    )

@@ -27,8 +27,10 @@ from agt_cli.command_settings.tune import (
     Changes,
     TuneConfig,
     default_name,
+    encoder_not_run,
     grid_changes,
     new_experiment_path,
+    no_public_rows,
     with_changes,
 )
 from agt_cli.configuration import chosen_options
@@ -180,18 +182,10 @@ class TuningData:
             DataError: there are none, or one has no label.
         """
         if encoder_settings(choice.settings) is not None:
-            raise ConfigError(
-                "model.encoder: agt tune does not run an encoder, but can read features from "
-                "files: write the features to files first, with agt data prepare NAME"
-            )
+            raise encoder_not_run()
         rows = public_rows(self.rows_name, self.prepared(choice).loaded, choice.settings.source)
         if self.rows_name == "train" and not len(rows):
-            raise ConfigError(
-                "tune.public: no training record is marked public, but settings must be chosen "
-                "on public records. Give dataset.public=COLUMN (a column that marks public "
-                "records) or tune.public=FILE (a file of labelled public rows). "
-                "tune.public=test declares the test records and their labels public"
-            )
+            raise no_public_rows()
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
                 f"tune.public={self.rows_name}: some rows have no label, but settings can only be "
