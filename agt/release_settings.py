@@ -24,6 +24,8 @@ LEAK_SHARE = 0.1
 """The default share of delta for leaks; a tenth costs Gaussian releases 1 % of their number."""
 BUDGET_KEYS = ("eps", "mu", "delta")
 """The settings of a mechanism that are its budget."""
+Need = Literal["distance", "votes", "counts", "nothing"]
+"""What a mechanism reads of a model: certified distances, votes, counts, or nothing."""
 Epsilon = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
 Mu = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
 
@@ -35,15 +37,15 @@ class MechanismFacts:
     Attributes:
         name: its name in settings.
         releases: what is released.
+        needs: what it reads of the model, which decides what it requires of it.
         budget: the settings that state its own budget, by name.
-        counts_votes: True: it needs the votes of an ensemble.
         reads_records: True: it computes new weights from the training records.
     """
 
     name: str
     releases: Literal["labels", "weights", "a number"] = "labels"
+    needs: Need = "distance"
     budget: tuple[str, ...] = ("eps",)
-    counts_votes: bool = False
     reads_records: bool = False
 
     @property
@@ -56,17 +58,21 @@ _WITH_DELTA = ("eps", "delta")
 MECHANISM_FACTS = {
     "agt.mechanisms.optimal.RandomizedResponse": MechanismFacts("randomized_response"),
     "agt.mechanisms.optimal.GaussianMargin": MechanismFacts("gaussian_margin", budget=("mu",)),
-    "agt.mechanisms.argmax.NoisyArgmax": MechanismFacts("noisy_argmax", counts_votes=True),
+    "agt.mechanisms.argmax.NoisyArgmax": MechanismFacts("noisy_argmax", needs="votes"),
     "agt.mechanisms.argmax.GaussianArgmax": MechanismFacts(
-        "gaussian_argmax", budget=("mu",), counts_votes=True
+        "gaussian_argmax", budget=("mu",), needs="votes"
     ),
     "agt.mechanisms.published.SmoothCauchy": MechanismFacts("smooth_cauchy"),
     "agt.mechanisms.published.SmoothLaplace": MechanismFacts("smooth_laplace", budget=_WITH_DELTA),
     "agt.mechanisms.published.ProposeTestRelease": MechanismFacts(
         "propose_test_release", budget=_WITH_DELTA
     ),
-    "agt.mechanisms.published.GlobalSensitivity": MechanismFacts("global_sensitivity"),
-    "agt.mechanisms.published.ExponentialMechanism": MechanismFacts("exponential_mechanism"),
+    "agt.mechanisms.published.GlobalSensitivity": MechanismFacts(
+        "global_sensitivity", needs="nothing"
+    ),
+    "agt.mechanisms.published.ExponentialMechanism": MechanismFacts(
+        "exponential_mechanism", needs="nothing"
+    ),
     "agt.mechanisms.published.InverseSensitivity": MechanismFacts("inverse_sensitivity"),
     "agt.mechanisms.quantile.CertifiedQuantile": MechanismFacts(
         "certified_quantile", releases="a number"

@@ -12,10 +12,13 @@ from typing import Any
 
 from agt.errors import ConfigError
 from agt.store.folder import Folder
+from agt.relations import RELATIONS
+from agt.targets import OWN_SETTINGS, current_name
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import (
+    EMBEDDINGS,
     STANDARD_INPUT,
     TABLE,
     check_ledger_of_environment,
@@ -73,7 +76,12 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         check_requested(Path(named))
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-        check_mechanism_of_run(config.get("mechanism"), Run.at(Path(named)))
+        run = Run.at(Path(named))
+        dataset = run.config.get("dataset")
+        # If labels are numbers, the mechanism itself refuses, and says which one to use.
+        if not isinstance(dataset, Mapping) or dataset.get("range") is None:
+            check_mechanism_of_run(config.get("mechanism"), run)
+            check_recorded_conditions(config, run)
 
 
 def check_digest(folder: Path, digest: str | None) -> None:
@@ -88,19 +96,28 @@ def check_digest(folder: Path, digest: str | None) -> None:
 
 
 def check_queries(path: Path, run: Run) -> None:
-    """Raise DataError if a file of queries does not fit the table that a run was trained on.
+    """Raise DataError if a file of queries lacks what the data have that a run was trained on.
 
     Args:
         path: the file. If it is not there, the command looks for it elsewhere.
         run: the training run. Its files are read without comparing their hashes.
     """
     node = run.config.get("dataset")
-    if isinstance(node, Mapping) and node.get("_target_") == TABLE and path.is_file():
-        # Imported only for tables, because it loads pydantic and the settings of data.
-        from agt_cli.table_columns import check_columns_of_queries
-        from agt_cli.training_checks import read_own_part
+    if not isinstance(node, Mapping) or not path.is_file():
+        return
+    target = current_name(str(node.get("_target_")))
+    if target not in OWN_SETTINGS:
+        return
+    # Imported only for queries in a file, because it loads pydantic and the settings of data.
+    from agt_cli.table_columns import check_columns_of_queries, check_vectors_of_queries
+    from agt_cli.training_checks import read_own_part
 
+    if target == TABLE:
         check_columns_of_queries(path, read_own_part(node, "dataset"))
+    elif target == EMBEDDINGS:
+        check_vectors_of_queries(path, str(node.get("x", "x")), "dataset.x")
+    else:
+        check_vectors_of_queries(path, "x", "inputs")
 
 
 def check_mechanism_of_run(node: object, run: Run) -> None:
@@ -122,14 +139,47 @@ def check_mechanism_of_run(node: object, run: Run) -> None:
     members = ensemble.get("members")
     is_ensemble = isinstance(members, int) and members > 1
     is_network = certificate.get("name") == NETWORK_CERTIFICATE
-    dataset = run.config.get("dataset")
-    # If labels are numbers, the mechanism itself refuses, and says which one to use.
-    has_numbers = isinstance(dataset, Mapping) and dataset.get("range") is not None
     has_no_head = is_network or (is_ensemble and not facts.reads_records)
-    if facts.releases == "weights" and has_no_head and not has_numbers:
+    if facts.releases == "weights" and has_no_head:
         raise no_linear_head(facts.name, facts.reads_records)
-    if facts.counts_votes and members == 1:
+    if facts.needs == "votes" and members == 1:
         raise no_votes(facts.name)
+
+
+def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
+    """Raise ConfigError if a release requires a condition that the run recorded as not met.
+
+    A condition that was not met then is not met now (``weaker_conditions``).
+
+    Args:
+        config: the settings of ``agt predict``.
+        run: the training run. Its files are read without comparing their hashes. While an erasure
+            replaces them, nothing is checked.
+    """
+    # Imported only for releases, because it loads pydantic.
+    from agt.certificates.requirements import judge_requirements
+    from agt_cli.command_settings.predict import check_private_answers, mechanism_facts
+    from agt_cli.report.recorded_conditions import conditions_of
+
+    facts = mechanism_facts(config.get("mechanism"))
+    relation = run.config.get("relation")
+    if facts is None or not isinstance(relation, Mapping) or has_pending_commit(run.folder):
+        return
+    if relation.get("name") not in RELATIONS:
+        return
+    settings, _ = check_private_answers(config)
+    try:
+        conditions = conditions_of(run)
+    except ConfigError:
+        return  # whoever opens the run says what is wrong with the file
+    judge_requirements(
+        conditions,
+        relation["name"],
+        facts,
+        settings.accounting,
+        settings.counting,
+        releases_weights=facts.releases == "weights",
+    )
 
 
 def check_not_empty(config: Mapping[str, Any]) -> None:

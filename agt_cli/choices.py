@@ -37,7 +37,6 @@ from agt.certificates.settings import VotesConfig
 from agt.data.dataset import Dataset, DataSource
 from agt.data.embeddings import public_digest
 from agt.data.records import Records
-from agt.errors import ConfigError
 from agt.fact_sentences import rows as rows_in_words
 from agt.facts import Fact, Standing, declared, not_held
 from agt.models.kind import UnreadReason
@@ -54,22 +53,13 @@ from agt.relations import RELATIONS
 from agt.settings import RECIPE as STRENGTH_BY_RECIPE, ChosenFrom, PublicRows
 from agt.store.atomic import write_atomic
 from agt.targets import current_name, is_own_code
+from agt_cli.command_settings.tune import CONFIGURATION_PARTS
 from agt_cli.composing import compose_command
 from agt_cli.configuration import chosen_options
 from agt_cli.places import TABLE
 from agt_cli.renamed import with_new_name
 from agt_cli.report.record import to_yaml
 
-CONFIGURATION_PARTS = (
-    "dataset",
-    "model",
-    "training",
-    "relation",
-    "kgrid",
-    "certificate",
-    "ensemble",
-    "noise",
-)
 RECIPE_HASHES = {
     "model": "h1c17e495c19",
     "training": "h38031a2e0a3",
@@ -569,25 +559,6 @@ def _reasons_without_effect(config: Mapping[str, Any]) -> dict[str, str]:
 
 # -- conf/experiment/NAME.yaml: settings that agt tune chose, for agt train experiment=NAME
 # -------------
-
-EXPERIMENTS = Path("conf/experiment")  # of the working directory
-
-
-def new_experiment_path(name: str) -> Path:
-    """Return the path for a new experiment file.
-
-    Args:
-        name: of the experiment.
-
-    Raises:
-        ConfigError: there is an experiment of this name.
-    """
-    path = EXPERIMENTS / f"{name}.yaml"
-    if path.exists():
-        raise ConfigError(
-            f"{path} already exists: give another name with tune.name=NAME, or move the file away"
-        )
-    return path
 
 
 def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> None:

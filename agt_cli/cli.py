@@ -28,7 +28,7 @@ from agt_cli.process import (
     world_size,
     write_any_text,
 )
-from agt_cli.renamed import CommandNames, check_given_once, with_old_names
+from agt_cli.renamed import CommandNames, check_clip_name, check_given_once, with_old_names
 from agt_cli.typed_ranges import RANGE_KEYS, check_no_ambiguous_points
 
 if TYPE_CHECKING:
@@ -140,7 +140,8 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
     job_fields: dict[str, Any] = {}  # the jobs of a sweep, which are listed if it fails as well
     try:
         with naming_settings(CommandNames(name)):
-            settings = with_old_names(name, _checked_settings(name, rest))
+            typed = _checked_settings(name, rest)
+            settings = with_old_names(name, typed)
             if by_person:
                 check_given_once(name, rest)
             rest = settings
@@ -154,7 +155,7 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
                 return 0
             if options.multirun:
                 return _sweep(name, rest, options, console, job_fields)
-            result = _run_one(name, rest, options, console)
+            result = _run_one(name, typed, options, console)
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", INTERRUPTED)
         return _report_error(console, str(error) or "interrupted", code, job_fields)
@@ -173,12 +174,12 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
     return 0
 
 
-def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -> dict[str, Any]:
+def _run_one(name: str, typed: Sequence[str], options: Any, console: "Console") -> dict[str, Any]:
     """Compose the configuration of a single job, run it, and return the object of --json.
 
     Args:
         name: the name of the command.
-        rest: the other words of the command line, for the job's record.
+        typed: the other words of the command line, as they were typed.
         options: the result of ``configuration.parse_options``.
         console: prints progress and results.
     """
@@ -188,8 +189,11 @@ def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -
     recorded = usage.COMMANDS[name].recorded
     folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
     overrides = composed.hydra.overrides.task
-    with recorded_command_line((f"agt {name}", *rest)):
+    with recorded_command_line((f"agt {name}", *typed)):
         settings = configuration.to_plain_containers(composed)
+        certificate = settings.get("certificate")
+        if isinstance(certificate, Mapping):
+            check_clip_name(typed, str(certificate.get("name")))
         # Imported only now, because it loads the classes of settings: an unknown or missing key is
         # found without them.
         from agt_cli import jobs

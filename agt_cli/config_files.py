@@ -34,6 +34,11 @@ def experiments_dir() -> Path:
     return _folder("experiments")
 
 
+def experiment_names() -> tuple[str, ...]:
+    """Return the names of the experiments that there are."""
+    return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
+
+
 def _folder(name: str) -> Path:
     """Return a folder of agt: inside the package if it was installed from a wheel (with a leading
     underscore), beside it in a source tree.

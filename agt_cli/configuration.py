@@ -301,7 +301,12 @@ def sweep_combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def chosen_options() -> dict[str, str]:
-    """Return group -> option, as the last composition chose them, perhaps through an experiment."""
+    """Return group -> option, as the last composition chose them, perhaps through an experiment.
+
+    It is empty if nothing was composed for a command line.
+    """
+    if not HydraConfig.initialized():
+        return {}
     chosen: Mapping[Any, Any] = HydraConfig.get().runtime.choices
     return {str(group): str(option) for group, option in chosen.items() if option is not None}
 

@@ -4,7 +4,7 @@ import errno
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ _KEYS_OF_OTHER_TOOLS = {
     "drop_columns": "drop",
 }
 """The last part of a key as other tools have it, which resembles a wrong key of agt."""
+LISTS_WITHOUT_DEFAULT = ("kgrid.values", "dataset.classes", "mechanisms", "only")
+"""Settings that are lists, but null in the configuration."""
 _WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
 """A number with a decimal comma; it may be two whole numbers of a list as well. What may be a comma
 for thousands (1,000) is none.
@@ -259,11 +261,11 @@ def _explain_refused_override(error: Exception, config: str, overrides: Sequence
     comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
         setting, value = comma.groups()
-        return _explain_comma(setting, value, config)
+        return _explain_comma(setting, value, config, overrides)
     return _one_line(error)
 
 
-def _explain_comma(setting: str, value: str, config: str) -> str:
+def _explain_comma(setting: str, value: str, config: str, overrides: Sequence[str]) -> str:
     """Return the message about a value with a comma, which only a sweep may have.
 
     It says what to type if the comma is part of a number, a list, a range or a text.
@@ -278,8 +280,14 @@ def _explain_comma(setting: str, value: str, config: str) -> str:
         )
     if setting in RANGE_KEYS:
         return malformed_range(setting, value)
-    if _WITH_DECIMAL_COMMA.fullmatch(value):
-        number = value.replace(",", ".")
+    number = value.replace(",", ".")
+    has_decimal_comma = _WITH_DECIMAL_COMMA.fullmatch(value)
+    if _takes_list(setting, config, overrides):
+        or_number = ""
+        if has_decimal_comma and value.startswith("0"):
+            or_number = f" (or, for the number {number}, {setting}=[{number}])"
+        return f"{setting}={value}: this setting is a list: type {setting}=[{value}]{or_number}"
+    if has_decimal_comma:
         return (
             f"{setting}={value}: write numbers with a decimal point, {setting}={number}. (A comma "
             f"separates values: for a list, type {setting}=[{value}]; for a sweep, add -m)"
@@ -499,19 +507,46 @@ def _all_keys(config: str, overrides: Sequence[str]) -> list[str]:
         The keys; none if the configuration cannot be composed, because they are only needed for
         suggestions.
     """
+    keys = dict.fromkeys(config_files.groups_of_command(config))
+    for leaf in flatten_keys(_compose_options(config, overrides)):
+        parts = leaf.split(".")
+        keys.update(dict.fromkeys(".".join(parts[:end]) for end in range(1, len(parts) + 1)))
+    return list(keys)
+
+
+def _compose_options(config: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a configuration with the options of groups that were typed, but no other settings.
+
+    It is empty if it cannot be composed, because it is only needed for suggestions.
+
+    Args:
+        config: the command's primary configuration.
+        overrides: the settings that were typed on the command line.
+    """
     from agt_cli.configuration import compose_unresolved
 
     groups = config_files.groups_of_command(config)
     choices = [word for word in overrides if word.partition("=")[0] in groups and "," not in word]
     try:
-        leaves = flatten_keys(compose_unresolved(config, choices))
+        return compose_unresolved(config, choices)
     except Exception:
-        return []
-    keys = dict.fromkeys(groups)
-    for leaf in leaves:
-        parts = leaf.split(".")
-        keys.update(dict.fromkeys(".".join(parts[:end]) for end in range(1, len(parts) + 1)))
-    return list(keys)
+        return {}
+
+
+def _takes_list(setting: str, config: str, overrides: Sequence[str]) -> bool:
+    """Return whether a setting is a list, as far as its value in the configuration tells.
+
+    Args:
+        setting: its key.
+        config: the command's primary configuration.
+        overrides: the settings that were typed on the command line.
+    """
+    if setting in LISTS_WITHOUT_DEFAULT:
+        return True
+    node: object = _compose_options(config, overrides)
+    for part in setting.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return isinstance(node, list)
 
 
 def _one_line(error: BaseException) -> str:

@@ -75,6 +75,9 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
         needed: the missing settings, as ``missing_settings`` returns them.
         own: the network's function; None: it is a network of agt.
     """
+    # Imported only for messages, because it loads pydantic.
+    from agt.settings import RECIPE
+
     words = [*needed]
     if own is not None:
         words = ["model=custom", f"model._target_={own.target}", *words]
@@ -82,8 +85,15 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
     if needed and not any(word.startswith("kgrid") for word in typed):
         words.append(SHORT_GRID)
     needed_of_key = {_key(word): word for word in words}
+    if own is not None:
+        unknown = {f"model.{name}" for name in own.unknown_arguments}
+        typed = [word for word in typed if _key(word) not in unknown]
     # What was typed keeps its place.
-    line_words = [needed_of_key.pop(_key(word), word) for word in typed]
+    line_words = []
+    for word in typed:
+        proposed = needed_of_key.pop(_key(word), word)
+        is_given = proposed in FORM.values() and not word.endswith(f"={RECIPE}")
+        line_words.append(word if is_given else proposed)
     line = shlex.join(["agt", *line_words, *needed_of_key.values()])
     folder = own.search_folder if own is not None else ""
     return f"PYTHONPATH={shlex.quote(folder)} {line}" if folder else line

@@ -19,6 +19,8 @@ from agt.errors import nearest
 
 FUNCTION = "FUNCTION"
 """What is written for the function's name where the name is not known."""
+SETTING_OF_OWN_MODELS = "activation"
+"""A setting that every model of agt has."""
 _SHOWN_LENGTH = 200  # characters of the user's code, at most, that a message repeats
 _DEFINING = (ast.If, ast.Try, ast.With, ast.For, ast.While)
 """Statements in which names may be defined that the top level of a module does not show."""
@@ -188,6 +190,14 @@ class OwnNetwork:
         ]
         return [argument.arg for argument in required if argument.arg not in self.arguments]
 
+    @property
+    def unknown_arguments(self) -> list[str]:
+        """The arguments that are given and that the function does not take."""
+        statement = self._statement
+        if not isinstance(statement, ast.FunctionDef) or statement.args.kwarg is not None:
+            return []
+        return sorted(self.arguments - {*_named_arguments(statement)})
+
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with the name, the module and the function, a sentence each."""
         _, names = self._folder_and_names
@@ -244,6 +254,16 @@ class OwnNetwork:
                 f"{self.function} has its own forward(), but agt needs an nn.Sequential, because "
                 f"it computes bounds layer by layer{self._line_to_add(code)}"
             )
+        unknown = ", ".join(self.unknown_arguments)
+        if unknown and SETTING_OF_OWN_MODELS in self.unknown_arguments:
+            yield (
+                f"Without model=custom, {self.function}() is given the settings of the model that "
+                f"agt uses otherwise, which it does not take ({unknown})"
+            )
+        elif unknown:
+            known = _named_arguments(self._definitions[self.function])
+            hint = nearest(self.unknown_arguments[0], known)
+            yield f"{self.function}() does not take {unknown}{hint}"
         if self.missing_arguments:
             arguments = " and ".join(self.missing_arguments)
             yield f"{self._function_to_name}() needs a value for {arguments}"
@@ -293,6 +313,11 @@ def _defined_names(statement: ast.stmt) -> Iterator[str]:
     elif isinstance(statement, ast.Import | ast.ImportFrom):
         for alias in statement.names:
             yield alias.asname or alias.name
+
+
+def _named_arguments(function: ast.FunctionDef) -> list[str]:
+    """Return the names of the arguments that a function takes by name."""
+    return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
 
 
 def _may_define_more(tree: ast.Module) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agt.data.suffixes import check_suffix
+from agt.data.suffixes import check_has_arrays, check_suffix
 from agt.errors import ConfigError, DataMissing
 from agt.ledger.file_checks import check_free, check_suffix as check_suffix_of_ledger
 from agt.store.locations import locate, require
@@ -28,6 +28,7 @@ STANDARD_INPUT = "-"
 COMMANDS_WITH_LEDGER = ("predict", "measure", "ledger")
 """Commands that open the ledger that is named, whatever else was typed."""
 TABLE = "agt.data.table.Table"
+EMBEDDINGS = "agt.data.embeddings.Embeddings"
 LOG_OF_REQUESTS = "unlearning/log.jsonl"
 """In a run's folder: the requests for erasure (``agt_cli.unlearn.log``, which loads NumPy)."""
 
@@ -260,6 +261,8 @@ def check_inputs(path: Path, run: Run) -> None:
     if path.exists():
         if is_own and path.is_file():
             check_suffix(path, "inputs")
+        elif is_own and path.is_dir():
+            check_has_arrays(path, "inputs")
         return
     if "data_dir" not in dataset:
         if is_own:

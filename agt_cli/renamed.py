@@ -23,12 +23,15 @@ class RenamedSetting:
         new: its name for users.
         commands: that have it; empty: all.
         values: a new name of a value -> its name in records.
+        with_boxes: whether the name is for certificate=box (True) or for the others (False), of a
+            setting whose meaning depends on the certificate; None: for all.
     """
 
     old: str
     new: str
     commands: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
+    with_boxes: bool | None = None
 
 
 RENAMED_SETTINGS = (
@@ -39,8 +42,8 @@ RENAMED_SETTINGS = (
     RenamedSetting("training.decay", "training.lr_decay", TRAINING),
     RenamedSetting("training.decay_mode", "training.weight_decay_mode", TRAINING),
     # which of the two it is depends on the certificate
-    RenamedSetting("training.clip", "training.clip_elementwise", TRAINING),
-    RenamedSetting("training.clip", "training.clip_derivative", TRAINING),
+    RenamedSetting("training.clip", "training.clip_elementwise", TRAINING, with_boxes=True),
+    RenamedSetting("training.clip", "training.clip_derivative", TRAINING, with_boxes=False),
     RenamedSetting("training.batch.key", "training.batch.hash_salt", TRAINING),
     RenamedSetting("ensemble.key", "ensemble.hash_salt", TRAINING),
     RenamedSetting("dataset.split_key", "dataset.split_salt", TRAINING),
@@ -106,6 +109,29 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
                 "them out"
             )
         word_of[key] = word
+
+
+def check_clip_name(words: Sequence[str], certificate: str) -> None:
+    """Raise ConfigError if the clip level is given by the name that it has with other certificates.
+
+    Args:
+        words: of the command line, as they were typed.
+        certificate: the name of the kind of certificate.
+    """
+    # Imported only here, because it loads Python's parser.
+    from agt_cli.networks import NETWORK_CERTIFICATE
+
+    names = {entry.new: entry.with_boxes for entry in RENAMED_SETTINGS}
+    meanings = {True: "each element of a gradient", False: "the derivative of the loss"}
+    has_boxes = certificate == NETWORK_CERTIFICATE
+    for word in words:
+        _, key, _, value = _split_setting(word)
+        if names.get(key) not in (None, has_boxes):
+            right = next(name for name, with_boxes in names.items() if with_boxes is has_boxes)
+            raise ConfigError(
+                f"{word}: certificate={certificate} limits {meanings[has_boxes]}, and not "
+                f"{meanings[not has_boxes]}: type {right}={value}"
+            )
 
 
 def _split_setting(word: str) -> tuple[str, str, str, str]:

@@ -13,6 +13,7 @@ from agt.data.header import (
     check_separator,
     names_in_line,
     no_such_column,
+    numbered_columns,
     read_first_lines,
 )
 from agt.errors import DataError
@@ -51,6 +52,23 @@ def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
     if settings.csv.header:
         names = names_in_line(lines[0], settings.csv.separator)
         _check_names(path, _features(settings), names, settings.csv.separator)
+
+
+def check_vectors_of_queries(path: Path, name: str, setting: str) -> None:
+    """Raise DataError if a csv of queries lacks the columns of their vectors.
+
+    Args:
+        path: the file of queries.
+        name: the column of lists, or the common beginning of numbered columns.
+        setting: the setting that names it.
+    """
+    lines = read_first_lines(path, "utf-8")
+    if lines is None:
+        return
+    names = names_in_line(lines[0], ",")
+    # Of a single column, reading the file says more.
+    if len(names) > 1 and not numbered_columns(name, names):
+        _check_names(path, [(setting, name)], names, ",")
 
 
 def check_named_columns(

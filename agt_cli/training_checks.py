@@ -17,11 +17,12 @@ from agt.settings import (
     RelationConfig,
     TotalConfig,
     TrainingConfig,
+    build,
     validate,
 )
-from agt.targets import OWN_SETTINGS, current_name
+from agt.targets import OWN_SETTINGS, current_name, targets_of, trusting
 from agt.training.settings import EnsembleConfig, read_noise_config
-from agt_cli.configuration import check_keys
+from agt_cli.configuration import check_keys, chosen_options
 from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
@@ -118,6 +119,36 @@ def check_training(config: Mapping[str, Any]) -> None:
     dataset = check_parts(config)
     check_table_of_dataset(config.get("dataset"))
     check_columns(dataset)
+    check_own_network(config)
+
+
+def check_own_network(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a network of the user's own has layers that cannot be trained.
+
+    Of a table, which settings describe, the number of features is known before it is read.
+
+    Args:
+        config: a training configuration whose other settings were checked.
+    """
+    model = config.get("model")
+    if read_own_part(model, "model") is not None or not isinstance(model, Mapping):
+        return
+    # Imported only for networks of the user's own, because it loads PyTorch, which they need.
+    from agt.models.heads import CustomNetwork, head_from_config
+
+    with trusting(targets_of(model)):
+        network = head_from_config(model)
+    if not isinstance(network, CustomNetwork):
+        return
+    shape = None
+    classes = None
+    dataset = config.get("dataset")
+    if isinstance(dataset, Mapping) and dataset.get("_target_") == TABLE:
+        table = build(dataset, "dataset")
+        shape = (table.feature_count,)
+        if table.classes:
+            classes = len(table.classes)
+    network.check(validate(TrainingConfig, config.get("training"), "training"), shape, classes)
 
 
 def check_columns(dataset: object) -> None:
@@ -176,17 +207,36 @@ def check_parts(config: Mapping[str, Any]) -> Any:
 
 
 def check_tune(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong setting of agt tune; settings to try are not checked."""
+    """Raise ConfigError for a wrong setting of agt tune, or of a candidate of its grid."""
     # Imported here, because only this command needs it.
-    from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
+    from agt_cli.command_settings.tune import (
+        TUNE_KEYS,
+        TuneConfig,
+        default_name,
+        encoder_not_run,
+        grid_changes,
+        new_experiment_path,
+        no_public_rows,
+        with_changes,
+    )
 
     tuned = validate(TuneConfig, config.get("tune"), "tune")
     validate(TotalConfig, config.get("total"), "total")
     parts = {key: value for key, value in config.items() if key not in TUNE_KEYS}
     dataset = check_parts(parts)
+    if tuned.grid is not None:
+        for changes in grid_changes(tuned.grid):
+            check_parts(with_changes(parts, changes))
     if tuned.public not in (None, *get_args(PublicRows)):
         check_public_rows(str(tuned.public), config.get("dataset"))
     check_columns(dataset)
+    model = config.get("model")
+    if isinstance(model, Mapping) and model.get("encoder") is not None:
+        raise encoder_not_run()
+    marks_public_rows = dataset is None or getattr(dataset, "public", None) is not None
+    if tuned.public in (None, "train") and not marks_public_rows:
+        raise no_public_rows()
+    new_experiment_path(tuned.name or default_name(chosen_options()))
 
 
 def check_measure(config: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import agt_cli
 from agt.errors import ConfigError, nearest
-from agt_cli.config_files import experiments_dir, options_of_group
+from agt_cli.config_files import experiment_names, options_of_group
 
 IDS_NEED_A_FILE = (
     "ids cannot be listed on the command line. Write them into a file, one id per line, and give "
@@ -246,7 +246,7 @@ class PositionalArgument:
         if self.placeholder:
             return (self.placeholder,)
         if self.key == "name":
-            return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
+            return experiment_names()
         return self.choices or tuple(options_of_group(self.key))
 
 

@@ -23,16 +23,14 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import pandas as pd
-import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.errors import ConfigError, nearest
 from agt.mechanisms.composition import BOUNDS, PUBLISHED_BOUNDS
 from agt.models.box import copy_initial_parameters
 from agt.models.model import Model
 from agt.settings import STRICT, Accounting, Positive, RelationName, validate
-from agt_cli.config_files import experiments_dir
+from agt_cli.command_settings.reproduce import one_data_set, read_experiment
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import Bench
@@ -209,9 +207,7 @@ class Experiment:
             ConfigError: it has no stand-in.
         """
         if self.original is None:
-            raise ConfigError(
-                f"{self.title}: there is only one data set, {self.data}: leave data=original out"
-            )
+            raise one_data_set(self.title, self.data)
         own = self.original
         artifacts = tuple(artifact.on_original(own.difference) for artifact in self.artifacts)
         return replace(
@@ -224,21 +220,13 @@ class Experiment:
         )
 
 
-def experiment_names() -> tuple[str, ...]:
-    """The experiments there are."""
-    return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
-
-
 def load_experiment(name: str) -> Experiment:
     """Read a definition.
 
     Raises:
         ConfigError: there is none of this name, or it is not valid.
     """
-    if name not in experiment_names():
-        raise ConfigError(f"unknown experiment '{name}'{nearest(name, experiment_names())}")
-    node = yaml.safe_load((experiments_dir() / f"{name}.yaml").read_text(encoding="utf-8"))
-    return validate(Experiment, node, f"experiments/{name}.yaml")
+    return validate(Experiment, read_experiment(name), f"experiments/{name}.yaml")
 
 
 Overrides = tuple[str, ...]

@@ -344,21 +344,6 @@ class Reproduction:
 def configure(config: Mapping[str, Any]) -> Reproduction:
     """Validate the request and the whole definition, before any data is read."""
     request = check_reproduce(config)
-    if request.profile == "smoke" and request.data != "either":
-        raise ConfigError(
-            f"data={request.data}: profile=smoke has its own data: leave data=... out, or choose "
-            "another profile"
-        )
-    for word in request.overrides:
-        if "=" not in word:
-            raise ConfigError(
-                f"overrides: '{word}' is not a setting of agt train, which has the form KEY=VALUE"
-            )
-        if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
-            raise ConfigError(
-                f"overrides: {word}: the profile fixes what k counts and what is claimed, so "
-                "this cannot be changed"
-            )
     compute = config.get("compute") or {}
     given = {key: value for key, value in compute.items() if value is not None}
     common = [f"data_dir={config.get('data_dir')}"]
@@ -367,11 +352,6 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     names = BOTH if request.profile == "both" else (request.profile,)
     profiles = {name: experiment.profiles[name] for name in names}
     ids = [artifact.id for artifact in experiment.artifacts]
-    for name in request.only or ():
-        if name not in ids:
-            raise ConfigError(
-                f"only: {request.name} has no artifact {name!r}. Choose from: {', '.join(ids)}"
-            )
     made = []
     for artifact in experiment.artifacts:
         kind = _kind(request.name, experiment, artifact, profiles)  # it raises for any of them

@@ -1,13 +1,13 @@
 """Conditions a to g of reference.md section 3: whether each holds for a run, and by what evidence.
 
 A differential privacy guarantee may use a run's certificates only if all seven conditions hold.
+Nothing here loads NumPy, so that recorded conditions can be read early.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agt.data.dataset import Dataset
 from agt.facts import (
     Declaration,
     Evidence,
@@ -24,8 +24,11 @@ from agt.facts import (
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.templates import FORMATS
-from agt.training.batches import BatchPlan
-from agt.training.setup import TrainingSetup
+
+if TYPE_CHECKING:
+    from agt.data.dataset import Dataset
+    from agt.training.batches import BatchPlan
+    from agt.training.setup import TrainingSetup
 
 # How the templates of facts print the name of a neighbour relation: by the relation's own texts.
 FORMATS.update(
@@ -224,9 +227,9 @@ def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
 
 
 def assess(
-    dataset: Dataset,
-    setup: TrainingSetup,
-    plan: BatchPlan,
+    dataset: "Dataset",
+    setup: "TrainingSetup",
+    plan: "BatchPlan",
     choices: Fact,
     *,
     every_k: Fact,
@@ -296,7 +299,7 @@ def add_facts(
     )
 
 
-def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
+def stated_constants(plan: "BatchPlan", code: str, **values: Value) -> Fact:
     """Return the fact, as proved, that the configuration states certain public constants.
 
     It is evidence for condition c (all constants of the training are public).
@@ -311,7 +314,7 @@ def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
 
 
 def constants_evidence(
-    dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact
+    dataset: "Dataset", training: TrainingConfig, plan: "BatchPlan", stated: Fact
 ) -> Evidence:
     """Return the evidence for condition c: the normaliser and all sizes are public constants.
 

@@ -33,7 +33,7 @@ from agt.data.cell_values import (
 from agt.data.csv_format import CsvFormat, open_text
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
 from agt.data.formats import ISO_DATE, CellFormat, days_since_1970, reads
-from agt.data.header import no_such_column
+from agt.data.header import no_such_column, numbered_columns
 from agt.data.ids import most_frequent
 from agt.errors import CsvFormatError, DataError
 from agt.messages import Message
@@ -595,10 +595,7 @@ class ColumnReader:
         Raises:
             DataError: there are none, or a number is absent or occurs twice.
         """
-        pattern = re.compile(re.escape(name) + r"_?(\d+)")
-        numbered = sorted(
-            (int(match[1]), column) for column in self.names if (match := pattern.fullmatch(column))
-        )
+        numbered = numbered_columns(name, self.names)
         if not numbered:
             self.raw(name, setting)  # there is no such column: it raises
         numbers = [number for number, _ in numbered]

@@ -22,8 +22,8 @@ from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat, describe_odd_line, read_head
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
 from agt.data.disguised import check_compression, check_parquet, check_text_kind
-from agt.data.suffixes import check_suffix, is_delimited
-from agt.errors import CsvFormatError, DataError, DataMissing
+from agt.data.suffixes import arrays_in, check_has_arrays, check_suffix, is_delimited
+from agt.errors import CsvFormatError, DataError
 from agt.store.locations import locate, require
 
 _LARGE_TEXT_BYTES = 2**23
@@ -99,11 +99,6 @@ def _shape_in_words(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "a single number"
 
 
-def arrays_in(folder: Path) -> list[Path]:
-    """Return the npy files of a folder, sorted by name."""
-    return sorted(folder.glob("*.npy"))
-
-
 def changed_of(path: Path) -> tuple[tuple[str, int, int], ...]:
     """Return what shows whether a file, or an array in a folder, was changed since.
 
@@ -155,11 +150,7 @@ def open_columns(
     csv_format = csv_format or CsvFormat()
     path = path if data_dir is None else locate(path, data_dir, setting)
     if path.is_dir():
-        if not arrays_in(path):
-            raise DataMissing(
-                f"{setting}: the folder '{path}' contains no .npy files: put .npy files into it, "
-                "or give a file instead"
-            )
+        check_has_arrays(path, setting)
         return _open_folder(path)
     require(path, setting)
     check_suffix(path, setting)

@@ -4,6 +4,7 @@ Nothing here loads NumPy or PyArrow, so that a column that is not there is named
 """
 
 import csv
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -57,6 +58,18 @@ def names_in_line(line: str, separator: str) -> tuple[str, ...]:
     names = cells_of_line(line, separator)
     is_clear = all(names) and len(set(names)) == len(names)
     return tuple(names) if is_clear else ()
+
+
+def numbered_columns(name: str, names: Collection[str]) -> list[tuple[int, str]]:
+    """Return the columns NAME0, NAME1, ... (or NAME_0, ...) in their order, each with its number.
+
+    Args:
+        name: the common beginning of their names.
+        names: of all columns.
+    """
+    pattern = re.compile(re.escape(name) + r"_?(\d+)")
+    matches = [(pattern.fullmatch(column), column) for column in names]
+    return sorted((int(match[1]), column) for match, column in matches if match)
 
 
 def check_separator(path: Path, line: str, separator: str) -> None:

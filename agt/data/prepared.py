@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.files import arrays_in
+from agt.data.suffixes import arrays_in
 from agt.errors import DataError, DataMissing
 from agt.facts import Fact, not_held, proved
 from agt.store.reading import file_sha256

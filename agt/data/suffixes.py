@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agt.errors import DataError
+from agt.errors import DataError, DataMissing
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
@@ -25,4 +25,23 @@ def check_suffix(path: Path, setting: str) -> None:
         raise DataError(
             f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
             "or a folder of .npy files"
+        )
+
+
+def arrays_in(folder: Path) -> list[Path]:
+    """Return the npy files of a folder, sorted by name."""
+    return sorted(folder.glob("*.npy"))
+
+
+def check_has_arrays(folder: Path, setting: str) -> None:
+    """Raise DataMissing unless a folder has a file of an array.
+
+    Args:
+        folder: the folder.
+        setting: the setting that names it, for the message.
+    """
+    if not arrays_in(folder):
+        raise DataMissing(
+            f"{setting}: the folder '{folder}' contains no .npy files: put .npy files into it, "
+            "or give a file instead"
         )

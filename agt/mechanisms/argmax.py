@@ -16,11 +16,11 @@ from scipy.special import ndtr
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.mechanism import Mechanism, Need, PureMechanism
+from agt.mechanisms.mechanism import Mechanism, PureMechanism
 from agt.mechanisms.quantile import noisy_integers
 from agt.mechanisms.tables import ThresholdTable, rule_for_guarantee
 from agt.numeric import UNIT, Randomness, noisy
-from agt.release_settings import Mu
+from agt.release_settings import Mu, Need
 from agt.settings import keyword_schema
 
 _CHUNK_QUERIES = 256  # queries whose expected accuracy is computed at once, to bound the memory

@@ -18,6 +18,7 @@ from pydantic_core import ArgsKwargs
 
 from agt import __version__, sentences
 from agt.documents import content_of, read_document
+from agt.certificates.requirements import Reason
 from agt.errors import ConfigError
 from agt.facts import Declaration, Standing, with_code
 from agt.mechanisms.accounts import Account, Uncounted
@@ -37,9 +38,6 @@ _MACHINE_TOLERANCE = 1e-6  # relative difference between the special functions o
 _UNDERFLOW_ALLOWANCE = 1e-300  # special functions may return anything below this
 _DAY = r"^\d{4}-\d\d-\d\d$"
 _DERIVED = ("proved", "publishable")  # computed from other fields, but stored in files too
-
-Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
-"""Why nothing is proved: the condition that does not hold, or a vote that bounds no distance."""
 
 
 @keyword_schema

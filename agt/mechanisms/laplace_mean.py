@@ -21,14 +21,13 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.labelling import AnyLabelling
-from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import noisy_integers
 from agt.messages import Message
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness
-from agt.release_settings import Epsilon
+from agt.release_settings import Epsilon, Need
 from agt.settings import Accounting, Counting, schema, validate
 from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress

@@ -23,10 +23,10 @@ from scipy.special import ndtri
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
-from agt.mechanisms.mechanism import Need
 from agt.mechanisms.weights import weights_budget
 from agt.numeric import UNIT, UP, Draw, Randomness, draw_observably, noisy, step_of
 from agt.relations import RELATIONS
+from agt.release_settings import Need
 from agt.settings import RelationConfig
 
 _MAGNITUDES = np.exp2(np.arange(-20, 41, 0.5))

@@ -12,7 +12,7 @@ adds the guarantees of several queries.
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -23,7 +23,7 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.tables import DRAW_BITS, DRAW_VALUES, ThresholdTable, rule_for_guarantee
 from agt.messages import Message
 from agt.numeric import Draw, Randomness, draw_observably
-from agt.release_settings import Epsilon
+from agt.release_settings import Epsilon, Need
 from agt.settings import keyword_schema, validate
 
 # Larger evidence counts as this much, so that tables are finite. The evidence of neighbouring
@@ -32,7 +32,6 @@ MAX_DISTANCE = 2**16
 MAX_CLASSES = 2**16
 
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
-Need = Literal["distance", "votes", "counts", "nothing"]
 GuaranteeKind = type[PureDP] | type[ApproximateDP] | type[GaussianDP]
 Named = TypeVar("Named", bound=type)
 # All label mechanisms by name; agt/mechanisms/__init__.py imports those of agt, which enters them.

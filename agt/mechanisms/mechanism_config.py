@@ -37,7 +37,7 @@ def mechanism_facts(kind: type[AnyMechanism]) -> MechanismFacts:
         name=kind.name,
         releases=kind.output.value,  # type: ignore[arg-type]
         budget=tuple(key for key in BUDGET_KEYS if key in parameters),
-        counts_votes=kind.needs == "votes",
+        needs=kind.needs,
         reads_records=getattr(kind, "reads_records", False),  # only weights mechanisms say so
     )
 

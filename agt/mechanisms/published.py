@@ -13,9 +13,9 @@ import numpy as np
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
-from agt.mechanisms.mechanism import Delta, Mechanism, Need, PureMechanism
+from agt.mechanisms.mechanism import Delta, Mechanism, PureMechanism
 from agt.messages import Message
-from agt.release_settings import Epsilon
+from agt.release_settings import Epsilon, Need
 from agt.settings import keyword_schema
 
 if TYPE_CHECKING:

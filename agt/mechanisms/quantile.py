@@ -19,10 +19,9 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
-from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
 from agt.numeric import Draw, Randomness, draw_observably, printed_decimal
-from agt.release_settings import Epsilon
+from agt.release_settings import Epsilon, Need
 from agt.settings import schema, validate
 
 

@@ -28,13 +28,13 @@ import agt.mechanisms
 from agt.errors import ConfigError
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
-from agt.mechanisms.mechanism import GuaranteeKind, Need, register
+from agt.mechanisms.mechanism import GuaranteeKind, register
 from agt.mechanisms.output import Output
 from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
-from agt.release_settings import no_linear_head
+from agt.release_settings import Need, no_linear_head
 from agt.settings import validate
 from agt.training.batches import check_unit_rows
 

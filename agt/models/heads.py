@@ -276,17 +276,7 @@ class CustomNetwork:
                 rule.
         """
         dtype = getattr(torch, training.dtype)
-        with seeded_generator(training):
-            try:
-                network = self.make()
-            except Exception as error:  # whatever the user's code raises is about that code
-                raise ConfigError(
-                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error}). "
-                    "Correct its arguments or its code"
-                ) from error
-        if type(network) is not nn.Sequential:
-            raise _no_sequential(network, self.origin, f"that takes records of shape {shape}")
-        self._check_layers(network, shape, classes, training.loss)
+        network = self.check(training, shape, classes)
         plain_network = _require_plain_layers(network, self.origin).to(dtype)
         with torch.no_grad():
             outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
@@ -299,17 +289,37 @@ class CustomNetwork:
             )
         return plain_network
 
-    def _check_layers(
-        self, network: nn.Sequential, shape: tuple[int, ...], classes: int, loss: str
-    ) -> None:
-        """Raise ConfigError if layers cannot be used; the message names all reasons.
+    def check(
+        self,
+        training: TrainingConfig,
+        shape: tuple[int, ...] | None = None,
+        classes: int | None = None,
+    ) -> nn.Sequential:
+        """Return a new network made by ``make``, after a check of its layers.
+
+        Before the data are read, the check costs little.
 
         Args:
-            network: the network as ``make`` returned it.
-            shape: the shape of one record's features.
-            classes: the number of classes.
-            loss: the name of the training's loss.
+            training: has the loss and the seed of the initial parameters.
+            shape: the shape of one record's features; None: not known yet.
+            classes: the number of classes; None: not known yet.
+
+        Raises:
+            ConfigError: the network cannot be made, or a layer cannot be used; the message names
+                all reasons.
         """
+        with seeded_generator(training):
+            try:
+                network = self.make()
+            except Exception as error:  # whatever the user's code raises is about that code
+                raise ConfigError(
+                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error}). "
+                    "Correct its arguments or its code"
+                ) from error
+        records = "" if shape is None else f"records of shape {shape}"
+        if type(network) is not nn.Sequential:
+            needed = f"that takes {records}" if records else ""
+            raise _no_sequential(network, self.origin, needed)
         # Not named_children(), which names a layer that is used twice only once.
         layers = {name: layer for name, layer in network._modules.items() if layer is not None}
         usable = [layer for layer in layers.values() if type(layer) in RULES]
@@ -317,21 +327,22 @@ class CustomNetwork:
         without_rule = missing_rules(layers)
         if without_rule is not None:
             problems.append(without_rule)
-        misfit = _misfit(network, shape)
+        misfit = None if shape is None else _misfit(network, shape)
         if misfit is not None:
             problems.append(misfit)
-        at_end = output_problem(usable, loss, classes)
+        at_end = None if classes is None else output_problem(usable, training.loss, classes)
         if at_end is not None:
             problems.append(at_end)
         if problems:
             raise ConfigError(
                 Message(
-                    "model: {origin} cannot be trained on records of shape {shape}. {problems}",
+                    "model: {origin} cannot be trained{on_records}. {problems}",
                     origin=self.origin,
-                    shape=shape,
+                    on_records=f" on {records}" if records else "",
                     problems=joined(problems, ". "),
                 )
             )
+        return network
 
 
 def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:

@@ -1,12 +1,13 @@
 """The relation flip: up to k labels change, and features stay as they are."""
 
-from typing import NoReturn
-
-import numpy as np
+from typing import TYPE_CHECKING, NoReturn
 
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.relations.relation import Relation
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Flip(Relation):
@@ -50,7 +51,7 @@ class Flip(Relation):
             )
         )
 
-    def check_boxes(self, public: np.ndarray) -> NoReturn:
+    def check_boxes(self, public: "np.ndarray") -> NoReturn:
         """Raise ConfigError: no box of `flip` is proved, whatever the records are.
 
         No rule bounds how far changed labels move a batch's sum of gradients.

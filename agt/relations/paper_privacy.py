@@ -5,13 +5,12 @@ It is the privacy relation of the paper 001 (Theorem 4.6), with its mean over th
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from agt.errors import ConfigError
 from agt.relations.mean import MeanRelation
 from agt.relations.relation import Edit
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 
@@ -47,7 +46,7 @@ class PaperPrivacy(MeanRelation):
             f"`{self.name}` with 2k under `add_remove`, never with k.",
         )
 
-    def check_boxes(self, public: np.ndarray) -> None:
+    def check_boxes(self, public: "np.ndarray") -> None:
         """Raise ConfigError if any training record is public.
 
         The rule assumes that every record of a batch may be removed.

@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import numpy as np
-
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.settings import MAX_ROWS, QUANTA
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from agt.bounds.interval import Interval
@@ -306,7 +305,7 @@ class Relation:
         if not self.edits_whole_records:
             raise self.whole_records_error()
 
-    def check_boxes(self, public: np.ndarray) -> None:
+    def check_boxes(self, public: "np.ndarray") -> None:
         """Raise ConfigError if interval bounds on parameters (boxes) are not proved for the data.
 
         The base class accepts every dataset.
@@ -453,7 +452,7 @@ class Relation:
 
     # -- bounds on the descent direction of a batch --
 
-    def count_selectable(self, public: np.ndarray) -> int:
+    def count_selectable(self, public: "np.ndarray") -> int:
         """Return how many records of a batch edits may remove or change.
 
         These are all records, or only those that are not public. Callers order a batch so that its

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agt.errors import ConfigError
 from agt.settings import ComputeConfig, validate
 from agt_cli.configuration import read_digest_setting
 
@@ -14,6 +15,9 @@ RUN_SETTINGS = ("run", "digest", "inputs", "compute", "output_dir")
 
 
 def check_run_settings(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError if ``digest`` is not a digest, or a setting of ``compute`` is wrong."""
+    """Raise ConfigError if ``digest``, ``inputs`` or a setting of ``compute`` is wrong."""
+    inputs = config.get("inputs")
+    if isinstance(inputs, list | Mapping):
+        raise ConfigError(f"inputs={inputs}: give one file or folder of queries: inputs=FILE")
     read_digest_setting(config, "digest")
     validate(ComputeConfig, config.get("compute"), "compute")

@@ -1,12 +1,32 @@
 """Settings of agt tune, but for those of the training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from agt.errors import ConfigError, nearest
 from agt.settings import schema
 
+EXPERIMENTS = Path("conf/experiment")  # of the working directory
+CONFIGURATION_PARTS = (
+    "dataset",
+    "model",
+    "training",
+    "relation",
+    "kgrid",
+    "certificate",
+    "ensemble",
+    "noise",
+)
+"""The parts of a training configuration that agt tune may change."""
+Changes = Mapping[str, Any]
+"""Key -> value: the changes that make a candidate of the given settings. Of a mapping only the
+given entries are changed.
+"""
 TuningObjective = Literal["accuracy", "certified", "expected"]
 
 
@@ -52,3 +72,88 @@ class TuneConfig:
 
 TUNE_KEYS = ("tune", "total")
 """Settings of agt tune that are not those of a training."""
+
+
+def grid_changes(grid: Mapping[str, Sequence[Any]]) -> list[Changes]:
+    """Return the changes of every candidate of a grid.
+
+    Args:
+        grid: as ``TuneConfig.grid``.
+    """
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def with_changes(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    """Return a copy of a configuration with some changes.
+
+    A mapping is merged into a mapping; anything else is replaced.
+
+    Raises:
+        ConfigError: a key that is not there.
+    """
+    changed = deepcopy(config)
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        node: Any = changed
+        for part in path:
+            node = node.get(part, {}) if isinstance(node, dict) else {}
+        if (
+            not path
+            or path[0] not in CONFIGURATION_PARTS
+            or not isinstance(node, dict)
+            or last not in node
+        ):
+            hint = nearest(key.partition(".")[0], CONFIGURATION_PARTS)
+            if path and isinstance(node, dict) and node:
+                hint = nearest(last, node)
+            raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
+        if isinstance(value, Mapping) and isinstance(node[last], dict):
+            node[last] = {**node[last], **value}
+        else:
+            node[last] = value
+    return changed
+
+
+def default_name(options: Mapping[str, str]) -> str:
+    """Return the name of the experiment file if none was given.
+
+    Args:
+        options: group -> the option that was chosen.
+    """
+    dataset = options.get("dataset", "data")
+    return f"{dataset}_tuned"
+
+
+def new_experiment_path(name: str) -> Path:
+    """Return the path for a new experiment file.
+
+    Args:
+        name: of the experiment.
+
+    Raises:
+        ConfigError: there is an experiment of this name.
+    """
+    path = EXPERIMENTS / f"{name}.yaml"
+    if path.exists():
+        raise ConfigError(
+            f"{path} already exists: give another name with tune.name=NAME, or move the file away"
+        )
+    return path
+
+
+def encoder_not_run() -> ConfigError:
+    """Return the refusal of a model with an encoder."""
+    return ConfigError(
+        "model.encoder: agt tune does not run an encoder, but can read features from files: write "
+        "the features to files first, with agt data prepare NAME"
+    )
+
+
+def no_public_rows() -> ConfigError:
+    """Return the refusal of data of which no training record is public."""
+    return ConfigError(
+        "tune.public: no training record is marked public, but settings must be chosen on public "
+        "records. Give dataset.public=COLUMN (a column that marks public records) or "
+        "tune.public=FILE (a file of labelled public rows). tune.public=test declares the test "
+        "records and their labels public"
+    )

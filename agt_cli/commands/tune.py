@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,32 +10,35 @@ import numpy as np
 import pandas as pd
 
 from agt.data.records import UNLABELLED, Records
-from agt.errors import ConfigError, DataError, nearest
+from agt.errors import ConfigError, DataError
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
 from agt.settings import PublicRows, TotalConfig, validate
 from agt_cli.choices import (
-    CONFIGURATION_PARTS,
     bind_to_settings,
     declare_public_rows,
     describe_public_rows,
-    new_experiment_path,
     public_rows,
     write_experiment,
 )
-from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
+from agt_cli.command_settings.tune import (
+    TUNE_KEYS,
+    Changes,
+    TuneConfig,
+    default_name,
+    encoder_not_run,
+    grid_changes,
+    new_experiment_path,
+    no_public_rows,
+    with_changes,
+)
 from agt_cli.configuration import chosen_options
 from agt_cli.report.choice_md import tune_report
 from agt_cli.report.console import Console, format_decimals
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, encoder_settings, prepare, read_settings
 from agt_cli.runs.tuning import SCORES, Candidate, choose_candidate, standard_error
-
-Changes = Mapping[str, Any]
-"""Key -> value: the changes that make a candidate of the given settings. Of a mapping only the
-given entries are changed.
-"""
 
 _FACTORS = (0.25, 0.5, 2, 4)
 
@@ -78,14 +80,10 @@ def read_candidates(
     """
     base = deepcopy(config)
     base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
-    if grid is None:
-        every_change = list(neighbours(base, public))
-    else:
-        combinations = product(*grid.values())
-        every_change = [dict(zip(grid, values, strict=True)) for values in combinations]
+    every_change = list(neighbours(base, public)) if grid is None else grid_changes(grid)
     candidates = []
     for changes in every_change:
-        changed = _with_changes(base, changes)
+        changed = with_changes(base, changes)
         candidates.append(Choice(changes, changed, read_settings(changed)))
     return candidates
 
@@ -119,36 +117,6 @@ def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
         yield {"dataset.bins": 2 * (dataset["bins"] or 1)}
-
-
-def _with_changes(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
-    """Return a copy of a configuration with some changes.
-
-    A mapping is merged into a mapping; anything else is replaced.
-
-    Raises:
-        ConfigError: a key that is not there.
-    """
-    changed = deepcopy(config)
-    for key, value in changes.items():
-        *path, last = key.split(".")
-        node: Any = changed
-        for part in path:
-            node = node.get(part, {}) if isinstance(node, dict) else {}
-        if (
-            not path
-            or path[0] not in CONFIGURATION_PARTS
-            or not isinstance(node, dict)
-            or last not in node
-        ):
-            known = list(node) if path and isinstance(node, dict) and node else CONFIGURATION_PARTS
-            hint = nearest(last, known)
-            raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
-        if isinstance(value, Mapping) and isinstance(node[last], dict):
-            node[last] = {**node[last], **value}
-        else:
-            node[last] = value
-    return changed
 
 
 def _format_setting(value: Any) -> str:
@@ -214,18 +182,10 @@ class TuningData:
             DataError: there are none, or one has no label.
         """
         if encoder_settings(choice.settings) is not None:
-            raise ConfigError(
-                "model.encoder: agt tune does not run an encoder, but can read features from "
-                "files: write the features to files first, with agt data prepare NAME"
-            )
+            raise encoder_not_run()
         rows = public_rows(self.rows_name, self.prepared(choice).loaded, choice.settings.source)
         if self.rows_name == "train" and not len(rows):
-            raise ConfigError(
-                "tune.public: no training record is marked public, but settings must be chosen "
-                "on public records. Give dataset.public=COLUMN (a column that marks public "
-                "records) or tune.public=FILE (a file of labelled public rows). "
-                "tune.public=test declares the test records and their labels public"
-            )
+            raise no_public_rows()
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
                 f"tune.public={self.rows_name}: some rows have no label, but settings can only be "
@@ -307,7 +267,7 @@ def configure(config: Mapping[str, Any]) -> PublicTuning:
     public = tune.public or "train"
     landmarks = public if public in get_args(PublicRows) else None
     candidates = read_candidates(given, tune.grid, public=landmarks)
-    path = new_experiment_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
+    path = new_experiment_path(tune.name or default_name(chosen_options()))
     return PublicTuning(tune, total, candidates, path)
 
 

@@ -2,19 +2,17 @@
 claims depend on. Nothing is written, except a page if one is asked for.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agt.certificates.conditions import Condition
-from agt.errors import Busy, CheckError, ConfigError, counted
+from agt.errors import Busy, CheckError, counted
 from agt.facts import Standing
-from agt.ledger.chain import Head
 from agt.store.atomic import write_atomic
 from agt.targets import trusting
-from agt_cli.command_settings.verify import check_verify
+from agt_cli.command_settings.verify import check_verify, read_head
 from agt_cli.configuration import read_digest_setting
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (
@@ -101,27 +99,8 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
         digest=read_digest_setting(config, "digest"),
         page=None if page is None else Path(str(page)),
         ledger=None if ledger is None else str(ledger),
-        head=_read_head(config.get("head")),
+        head=read_head(config.get("head")),
     )
-
-
-def _read_head(setting: object) -> NotedHead:
-    """Return the last entry, or the path of the head file, that the setting ``head`` gives.
-
-    Raises:
-        ConfigError: it is neither COUNT:HASH nor an existing file.
-    """
-    if setting is None:
-        return None
-    head = Head.read(str(setting))
-    if head is not None:
-        return head
-    if not os.path.exists(str(setting)):
-        raise ConfigError(
-            f"head={setting}: give COUNT:HASH, as agt ledger show prints it, or the head file "
-            "(which keeps a copy of the ledger's last entry)"
-        )
-    return Path(str(setting))
 
 
 def run(config: VerifyConfig, console: Console) -> dict[str, Any]:

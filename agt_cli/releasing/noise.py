@@ -15,13 +15,13 @@ from typing import Any
 
 from agt import sentences
 from agt.certificates.conditions import Condition, declarations
+from agt.certificates.requirements import refusal_of
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
 from agt.ledger.payer import Reservation
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.claims import describe_neighbours
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.judging import refusal_of
 from agt.mechanisms.output import Output
 from agt.models.box import assess_problem
 from agt.numeric import UP, gaussian_mu

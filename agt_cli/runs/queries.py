@@ -1,6 +1,5 @@
 """Open a finished training run, its model and queries, for certify, predict and plan."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -12,8 +11,8 @@ import numpy as np
 
 from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.dataset import Dataset
-from agt.data.files import arrays_in
 from agt.data.records import Records
+from agt.data.suffixes import arrays_in
 from agt.distributed import Group
 from agt.errors import CheckError, ConfigError, DataError
 from agt.models.fitting import load
@@ -30,6 +29,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
+from agt_cli.report.recorded_conditions import conditions_of
 from agt_cli.report.release_md import id_lines, outside_lines
 from agt_cli.runs.erased import erased_predicate
 from agt_cli.runs.pending import PendingErasures, StateMonitor
@@ -272,22 +272,6 @@ class OpenedRun:
         """[n] the queries' true labels; None unless all are known."""
         labels = self.queries.labels
         return labels if bool(self.dataset.target.are_known(labels).all()) else None
-
-
-def conditions_of(finished: Run) -> tuple[Condition, ...]:
-    """Return conditions a to g as the run itself recorded them.
-
-    Raises:
-        ConfigError: conditions.json is not what the run wrote, or is none.
-    """
-    try:
-        return tuple(
-            Condition.from_json(node) for node in json.loads(finished.read("conditions.json"))
-        )
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(
-            f"run={finished.folder}: conditions.json cannot be read ({error}): train again"
-        ) from None
 
 
 def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:

@@ -46,9 +46,9 @@ from agt.unlearning.sisa import reasons_not_covered
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run, manifest_digest
 from agt_cli.report.found import runs_of_command
 from agt_cli.report.opening import open_run
+from agt_cli.report.recorded_conditions import conditions_of
 from agt_cli.runs.erased import SAME_CONSTANTS
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.runs.queries import conditions_of
 from agt_cli.unlearn.account import Earlier
 from agt_cli.unlearn.log import Log
 

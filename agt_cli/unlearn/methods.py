@@ -79,6 +79,7 @@ from agt_cli.choices import bind_to_settings, hash_parts
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
+from agt_cli.report.recorded_conditions import conditions_of
 from agt_cli.runs.pending import WAITING_FILE
 from agt_cli.runs.prepare import (
     Prepared,
@@ -89,7 +90,6 @@ from agt_cli.runs.prepare import (
     use_threads,
     write_trained,
 )
-from agt_cli.runs.queries import conditions_of
 from agt_cli.unlearn.account import PENDING
 from agt_cli.unlearn.earlier import removal_gaps
 from agt_cli.unlearn.log import REQUEST_LOG_FILE

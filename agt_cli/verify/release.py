@@ -20,9 +20,10 @@ from typing import Any, cast
 
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker_conditions
+from agt.certificates.requirements import Reason
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
-from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
+from agt.mechanisms.claims import Claim, describe_neighbours, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, read_guarantee
 from agt.mechanisms.judging import Claimable, judge_claim

@@ -161,20 +161,14 @@ class Verification:
 
         Args:
             path: a folder of a run or of released weights, or a ledger's file.
-            digest: the digest that the folder must have; None: any.
+            digest: the digest that the folder must have; None: any. A ledger has none.
 
         Raises:
-            ConfigError: agt writes nothing like what is at the path, or a digest is given for a
-                ledger.
+            ConfigError: agt writes nothing like what is at the path.
         """
         if not path.exists():
             raise ConfigError(f"{path}: this file or folder does not exist: correct the path")
         if is_ledger(path):
-            if digest is not None:
-                raise ConfigError(
-                    "digest=... cannot be given for a ledger, because a ledger grows: give "
-                    "head=COUNT:HASH instead, as `agt ledger show` prints it"
-                )
             return look_at_ledger(path, self.head)
         if not path.is_dir():
             raise ConfigError(

@@ -263,8 +263,8 @@ def test_public_rows_of_the_dataset_are_not_taken_for_a_file(
     rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text("x,y\n1,a\n")
-    config = compose_command("tune", [*A_TABLE, f"tune.public={rows}"])
+    Path("t.csv").write_text("x,y,p\n1,a,0\n")
+    config = compose_command("tune", [*A_TABLE, "dataset.public=p", f"tune.public={rows}"])
     check_tune(config)
 
 

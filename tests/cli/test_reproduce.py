@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from agt_cli._experiments.kinds import Entry, Profile, Published, experiment_names, load_experiment
+from agt_cli._experiments.kinds import Entry, Profile, Published, load_experiment
 from agt_cli._experiments.reproduce import KINDS
 from agt_cli._experiments.runs import Runs, signature
 from legibility import faults
@@ -23,6 +23,7 @@ from agt.facts import evidence, not_held
 from agt.store.lock import Lock
 from agt.store.sealed import seal
 from agt_cli._experiments import reproduce, runs as module
+from agt_cli.config_files import experiment_names
 from agt_cli.report.console import Console
 from agt_cli.report.opening import open_run
 
@@ -46,7 +47,7 @@ def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "bad.yaml").write_text(
         yaml.safe_dump({"title": "t", "data": "d", "profiles": {}, "artifact": []})
     )
-    monkeypatch.setattr("agt_cli._experiments.kinds.experiments_dir", lambda: tmp_path)
+    monkeypatch.setattr("agt_cli.config_files.experiments_dir", lambda: tmp_path)
     refused(
         (ConfigError, r"experiments/bad\.yaml", lambda: load_experiment("bad")),
         (ConfigError, "unknown experiment 'worse'", lambda: load_experiment("worse")),

@@ -24,6 +24,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import bound_binary_margins, certify_labels, count_grid_steps
 from agt.certificates.conditions import Condition, weaker_conditions
+from agt.certificates.requirements import REQUIRED_CONDITIONS
 from agt.certificates.stability import certify_linear, compute_linear_envelope
 from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
@@ -39,7 +40,6 @@ from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
-from agt.mechanisms.judging import REQUIRED_CONDITIONS
 from agt.mechanisms.objective import (
     SOLVER_SHARE as OBJECTIVE_SHARE,
     ObjectiveNoises,

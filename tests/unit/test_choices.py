@@ -9,7 +9,6 @@ import pytest
 from agt.facts import Standing, declared
 from agt.settings import ChosenFrom
 from agt_cli.choices import (
-    CONFIGURATION_PARTS,
     bind_declaration,
     bind_to_settings,
     choices_fact,
@@ -18,6 +17,7 @@ from agt_cli.choices import (
     with_public_rows,
     with_votes_recipe,
 )
+from agt_cli.command_settings.tune import CONFIGURATION_PARTS
 from agt_cli.composing import compose_command
 from agt_cli.config_files import options_of_group
 

@@ -31,7 +31,6 @@ from agt_cli._experiments.kinds import (
     Entry,
     Profile,
     ProfileName,
-    experiment_names,
     load_experiment,
 )
 from agt_cli._experiments.looseness import influences
@@ -67,6 +66,7 @@ from agt.training.loop import train
 from agt.unlearning.sisa import answerable
 from agt_audit.neighbours import retrained
 from agt_cli._experiments import certified, runs as kept
+from agt_cli.config_files import experiment_names
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
