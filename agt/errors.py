@@ -198,5 +198,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _letters(word: str) -> str:
-    """Return a word in small letters without blanks: words that differ in nothing else are alike."""
+    """Return a word in small letters, without blanks."""
     return "".join(word.split()).casefold()

@@ -462,6 +462,10 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
             f"again with agt train {typed}"
         )
+    if "ranges" in recorded:
+        values = [word.partition("=")[2] for word in overrides if word.startswith(f"{key}=")]
+        if values and re.fullmatch(r"\[[^,]+,[^,]+\]", values[0]):
+            return f"unknown key '{key}'; did you mean 'ranges={{{key}: {values[0]}}}'?"
     if key.rpartition(".")[2] == "drop" and "dataset" in recorded:
         return (
             f"unknown key '{key}': to leave a column out, delete its line under numeric or "
