@@ -191,7 +191,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
         known: the words that exist; none: empty text is returned.
     """
     known = sorted(known)
-    close = [each for each in known if each.casefold() == word.casefold()]
-    close = close or get_close_matches(word, known, n=1, cutoff=0.55)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    by_letters = {_letters(each): each for each in known}
+    close = get_close_matches(_letters(word), by_letters, n=1, cutoff=0.55)
+    hint = f"; did you mean '{by_letters[close[0]]}'?" if close else ""
     return f"{hint} (known: {', '.join(known)})" if known else hint
+
+
+def _letters(word: str) -> str:
+    """Return a word in small letters, without blanks."""
+    return "".join(word.split()).casefold()

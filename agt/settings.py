@@ -82,9 +82,10 @@ def _refuse_thousands_point(value: object) -> object:
     point: 1.234.567 is no number, and 1e5 is one hundred thousand.
     """
     if isinstance(value, float) and value < 1000:
+        thousands = round(1000 * value)
         raise ValueError(
-            f"{value:g} was written with a decimal point: write all digits (9000 for nine "
-            "thousand, because 9.000 is the number 9)"
+            f"write all digits without a point, {thousands} if the point separates thousands, "
+            f"because a number with a point is a decimal number ({value:g})"
         )
     return value
 

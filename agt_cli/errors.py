@@ -2,10 +2,12 @@
 
 import errno
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,10 @@ _KEYS_OF_OTHER_TOOLS = {
 """The last part of a key as other tools have it, which resembles a wrong key of agt."""
 LISTS_WITHOUT_DEFAULT = ("kgrid.values", "dataset.classes", "mechanisms", "only")
 """Settings that are lists, but null in the configuration."""
+_TAKES_ANY_TEXT = ("unit", "label", "id", "name", "file", "inputs", "dataset.label", "dataset.id")
+"""Settings whose value is a text that may have blanks, and no name that agt knows."""
+_WITH_THOUSANDS_COMMAS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+"""A number whose commas may separate thousands."""
 _WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
 """A number with a decimal comma; it may be two whole numbers of a list as well. What may be a comma
 for thousands (1,000) is none.
@@ -202,7 +208,9 @@ def _explain_malformed_override(override: str, config: str, overrides: Sequence[
         if "=" in overrides:
             suggestion = _suggest_without_blanks(overrides)
         elif not equals:
-            suggestion = _suggest_setting(key, config, overrides)
+            suggestion = _suggest_quotes(override, overrides) or _suggest_setting(
+                key, config, overrides
+            )
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if key in RANGE_KEYS:
         return malformed_range(key, value)
@@ -230,6 +238,25 @@ def _suggest_without_blanks(overrides: Sequence[str]) -> str:
     key = overrides[index - 1] if index else "KEY"
     value = "".join(overrides[index + 1 : index + 2]) or "VALUE"
     return f", without blanks around the equals sign: type {key}={value}"
+
+
+def _suggest_quotes(override: str, overrides: Sequence[str]) -> str:
+    """Return a clause that puts quotes around a text with blanks, which the shell divided.
+
+    Args:
+        override: a word that is not a setting.
+        overrides: the words of a command line, this word included.
+
+    Returns:
+        The clause; empty: the setting before this word does not take any text.
+    """
+    index = overrides.index(override)
+    key, equals, text = overrides[index - 1].partition("=") if index else ("", "", "")
+    if not equals or key not in _TAKES_ANY_TEXT:
+        return ""
+    words = takewhile(lambda word: "=" not in word, overrides[index:])
+    whole_text = shlex.quote(" ".join([text, *words]))
+    return f"; did you mean {key}={whole_text}?"
 
 
 def _explain_removed_group(error: Exception, overrides: Sequence[str]) -> str:
@@ -287,6 +314,12 @@ def _explain_comma(setting: str, value: str, config: str, overrides: Sequence[st
         if has_decimal_comma and value.startswith("0"):
             or_number = f" (or, for the number {number}, {setting}=[{number}])"
         return f"{setting}={value}: this setting is a list: type {setting}=[{value}]{or_number}"
+    if _WITH_THOUSANDS_COMMAS.fullmatch(value):
+        whole_number = value.replace(",", "")
+        return (
+            f"{setting}={value}: write numbers without commas, {setting}={whole_number}. (A comma "
+            f"separates values: for a list, type {setting}=[{value}]; for a sweep, add -m)"
+        )
     if has_decimal_comma:
         return (
             f"{setting}={value}: write numbers with a decimal point, {setting}={number}. (A comma "
@@ -437,6 +470,10 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
             f"again with agt train {typed}"
         )
+    if "ranges" in recorded:
+        values = [word.partition("=")[2] for word in overrides if word.startswith(f"{key}=")]
+        if values and re.fullmatch(r"\[[^,]+,[^,]+\]", values[0]):
+            return f"unknown key '{key}'; did you mean 'ranges={{{key}: {values[0]}}}'?"
     if key.rpartition(".")[2] == "drop" and "dataset" in recorded:
         return (
             f"unknown key '{key}': to leave a column out, delete its line under numeric or "

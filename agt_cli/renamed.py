@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from agt.errors import ConfigError, nearest
 from agt.messages import SettingNames
 
+ABOUT_A_TABLE = ("start", "data")
+"""Commands whose settings say how a csv is cut into cells, without a dataset around them."""
 TRAINING = ("train", "tune", "measure", "reproduce")
 
 
@@ -210,6 +212,8 @@ class CommandNames(SettingNames):
     command: str
 
     def name(self, key: str) -> str:
+        if self.command in ABOUT_A_TABLE:
+            key = key.removeprefix("dataset.csv.")
         return with_new_name(self.command, key)
 
     def keys_in(self, group: str, field: str) -> list[str]:

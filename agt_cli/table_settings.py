@@ -14,13 +14,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from agt.data.file_settings import LabelledFileSettings
-from agt.data.settings import ColumnName, check_label_range
+from agt.data.settings import ColumnName, as_number, check_edges, check_label_range
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import MAX_ROWS, DeclaredSize, keyword_schema, schema, validate
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
-from agt_cli.typed_ranges import read_range
+from agt_cli.typed_ranges import read_column_range, read_range, read_ranges
 from agt_cli.usage import quoted
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -49,6 +49,10 @@ def drop_override(columns: Sequence[str]) -> str:
     return f"drop=[{','.join(words)}]" if words else "drop=none"
 
 
+ColumnRange = Annotated[tuple[float | str, ...], BeforeValidator(read_column_range)]
+"""The public range of a column: two numbers, or the text of two dates such as 2024-12-31."""
+
+
 @schema
 class TableFile:
     """A table, and the dataset file that is written about it.
@@ -61,6 +65,8 @@ class TableFile:
         target: whether labels are classes or numbers; None: not given.
         range: the public range of labels that are numbers; None: not given.
         drop: the columns that must not be features; None: not given.
+        ranges: column of numbers or dates -> its public range, as its owner declares it; those of
+            other columns are proposed from the rows.
         name: the name of the dataset; None: the name of the file.
         force: True: overwrite the dataset file.
         header: whether the first line of a csv names its columns; None: not given.
@@ -69,8 +75,8 @@ class TableFile:
         missing_label: what becomes of rows without a label; None: not given.
 
     Raises:
-        ConfigError: the label or the id is to be dropped; or there is a range, but labels are not
-            numbers, or it is not a valid range.
+        ConfigError: the label or the id is to be dropped, or has a range among ``ranges``; there
+            is a range, but labels are not numbers; or a range is not valid.
     """
 
     file: Path
@@ -80,6 +86,9 @@ class TableFile:
     target: Literal["classes", "numeric"] | None = None
     range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
+    ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(read_ranges)] = Field(
+        default_factory=dict
+    )
     name: ColumnName | None = None
     force: bool = False
     header: bool | None = None
@@ -94,6 +103,19 @@ class TableFile:
                     f"drop names the column '{column}', but {setting}={column} uses it: leave it "
                     f"out of drop, or give another {setting}"
                 )
+            if column is not None and column in self.ranges:
+                remedy = "give the range of labels that are numbers with range=[LOW,HIGH]"
+                if setting == "id":
+                    remedy = f"leave '{column}' out of ranges"
+                raise ConfigError(
+                    f"ranges gives the range of a feature, but {setting}={column} uses this "
+                    f"column: {remedy}"
+                )
+        for column, limits in self.limits.items():
+            try:
+                check_edges(f"ranges.{column}", limits)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
         if self.range is None:
             return
         if self.target != "numeric":
@@ -102,6 +124,14 @@ class TableFile:
                 "target=numeric as well, or leave range=... out"
             )
         check_label_range(*self.range)
+
+    @property
+    def limits(self) -> dict[str, tuple[float, ...]]:
+        """The ranges of ``ranges`` as numbers; dates are days since 1970-01-01."""
+        return {
+            column: tuple(float(as_number(end)) for end in ends)
+            for column, ends in self.ranges.items()
+        }
 
     @property
     def dataset(self) -> str:
@@ -160,6 +190,7 @@ class TableFile:
         if self.header is False or self.encoding is not None or not self.file.is_file():
             return
         columns = [("drop", name) for name in self.drop or ()]
+        columns += [("ranges", name) for name in self.ranges]
         if self.label is not None:
             columns.append(("label", self.label))
         # agt start takes id=none where no column names the records.

@@ -4,7 +4,8 @@ Nothing here loads NumPy, so that a mistake is answered at once.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from agt.errors import ConfigError
 
@@ -26,9 +27,7 @@ def read_range(value: object) -> object:
         ConfigError: it is not two numbers; the message shows the form with the numbers in it. Or
             the point of a number that is text may separate thousands.
     """
-    ends = value
-    if isinstance(value, str):
-        ends = value.strip(" []").replace(",", " ").split()
+    ends = _ends(value)
     if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
         raise ConfigError(malformed_range("range", _typed(value)))
     if any(isinstance(end, str) for end in ends):
@@ -38,6 +37,42 @@ def read_range(value: object) -> object:
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(malformed_range("range", _typed(value))) from None
     return tuple(ends)
+
+
+def read_ranges(value: object) -> object:
+    """Return a mapping as it is; raises ValueError for any other value."""
+    if not isinstance(value, Mapping):
+        raise ValueError("give a range for each column, as in 'ranges={age: [15, 50]}'")
+    return value
+
+
+def read_column_range(value: object) -> tuple[float | str, ...]:
+    """Return the two ends of a column's range: numbers, or dates, which stay text.
+
+    Args:
+        value: as for ``read_range``.
+
+    Raises:
+        ValueError: it is not two numbers or two dates.
+    """
+    ends = _ends(value)
+    if isinstance(ends, Sequence) and len(ends) == 2:
+        dates = [end for end in ends if isinstance(end, str) and re.match(r"\d{4}-\d", end)]
+        if len(dates) == 2:
+            return tuple(dates)
+        with suppress(TypeError, ValueError, OverflowError):
+            return tuple(float(end) for end in ends)
+    raise ValueError(
+        "a range is two numbers in brackets, such as [0, 120], or two dates, such as "
+        "[1900-01-01, 2030-01-01]"
+    )
+
+
+def _ends(value: object) -> object:
+    """Return the words of text such as ``[0, 120]`` or ``0 120``; other values as they are."""
+    if isinstance(value, str):
+        return value.strip(" []").replace(",", " ").split()
+    return value
 
 
 def check_no_ambiguous_points(setting: str, text: str) -> None:

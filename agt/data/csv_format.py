@@ -115,9 +115,12 @@ class CsvFormat(CsvSettings):
                 ) from None
             except UnicodeError:
                 raise CsvFormatError(
-                    f"{path}: the text of this file is not "
-                    f"{codecs.lookup(self.encoding).name.upper()}: save it as UTF-8, or give "
-                    "its encoding, for example dataset.csv.encoding=latin-1"
+                    Message(
+                        "{path}: the text of this file is not {name}: save it as UTF-8, or give "
+                        "its encoding, for example {config:dataset.csv.encoding}=latin-1",
+                        path=path,
+                        name=codecs.lookup(self.encoding).name.upper(),
+                    )
                 ) from None
 
     def missing_words(self, path: Path, name: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import CsvFormatError, DataError, counted
+from agt.messages import Message
 
 HEAD_BYTES = 2**12
 """How many bytes at the beginning of a file are read to find out what it is."""
@@ -62,8 +63,13 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
     declared_width = codecs.lookup(encoding).name
     if found and not declared_width.startswith(("utf-16", "utf-32")):
         raise CsvFormatError(
-            f"{path}: the text is in {found.upper()} without a byte order mark: save it as UTF-8, "
-            f"or give dataset.csv.encoding={found}"
+            Message(
+                "{path}: the text is in {name} without a byte order mark: save it as UTF-8, or "
+                "give {config:dataset.csv.encoding}={encoding}",
+                path=path,
+                name=found.upper(),
+                encoding=found,
+            )
         )
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
     # Text in UTF-16 has zeros in any other encoding. Where it has a mark, reading it says so.
@@ -88,8 +94,13 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
     separator = re.fullmatch(r'"?sep=(.)"?', first)
     if separator:
         raise CsvFormatError(
-            f"{path}: line 1 ({first}) only tells Excel which separator the table uses: remove "
-            f"this line and give dataset.csv.separator={separator[1]!r}"
+            Message(
+                "{path}: line 1 ({line}) only tells Excel which separator the table uses: remove "
+                "this line and give {config:dataset.csv.separator}={separator!r}",
+                path=path,
+                line=first,
+                separator=separator[1],
+            )
         )
     if text[:500].lower().startswith(("<!doctype html", "<html", "<table", "<?xml")):
         kind = "XML" if text.startswith("<?xml") else "HTML"

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
@@ -47,7 +47,7 @@ ColumnName = Annotated[str, BeforeValidator(_name_as_text)]
 """A column's name in a configuration, where 2 without quotes is a number."""
 
 
-def _as_number(value: object) -> object:
+def as_number(value: Any) -> Any:
     """Return a date as days since 1970-01-01, and everything else unchanged."""
     if isinstance(value, str) and re.match(r"\d{4}-\d", value):
         from agt.data.formats import days  # here, because PyArrow takes long to load
@@ -56,7 +56,7 @@ def _as_number(value: object) -> object:
     return value
 
 
-Limits = tuple[Annotated[float, BeforeValidator(_as_number)], ...]
+Limits = tuple[Annotated[float, BeforeValidator(as_number)], ...]
 
 
 def check_edges(name: str, edges: Sequence[float]) -> None:

@@ -113,6 +113,12 @@ class Columns(ColumnsSettings):
             )
         # A dataset file has further settings, such as the label, which are no columns' settings.
         settings = {name: node[name] for name in cls.__dataclass_fields__ if name in node}
+        formats = settings.get("formats")
+        if isinstance(formats, Mapping):
+            # That of a label which is a number is no column's.
+            settings["formats"] = {
+                column: form for column, form in formats.items() if column != node.get("label")
+            }
         return validate(cls, settings, str(given))
 
     def __call__(self, frame: object) -> np.ndarray:

@@ -20,7 +20,13 @@ from agt_cli.configuration import check_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.dataset_file import dataset_yaml, describe_content, describe_proposal, from_data
+from agt_cli.runs.dataset_file import (
+    dataset_yaml,
+    describe_content,
+    describe_proposal,
+    from_data,
+    signed,
+)
 from agt_cli.runs.inspect import (
     Inspection,
 )
@@ -39,7 +45,7 @@ def configure(config: Mapping[str, Any]) -> Any:
     check_keys(config, (*COMMON_KEYS, *INSPECT_KEYS))
     if config.get("action") != "inspect":
         return build(config.get("prepare"), "prepare")
-    given = {key: config[key] for key in INSPECT_KEYS if key in config}
+    given = {key: config[key] for key in INSPECT_KEYS if config.get(key) is not None}
     settings: InspectSettings = validate(InspectSettings, given, "")
     if settings.target == "numeric" and settings.range is None:
         raise ConfigError(
@@ -88,8 +94,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         console.say(warning)
     _check_label(inspection)
     text = dataset_yaml(inspection, settings.dataset)
-    write_atomic(settings.dataset_file, text.encode())
-    record.write("dataset.yaml", text.encode())
+    signed_text = signed(text, "data inspect")
+    write_atomic(settings.dataset_file, signed_text.encode())
+    record.write("dataset.yaml", signed_text.encode())
     record.add_metrics(
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
     )

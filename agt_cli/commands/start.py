@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from agt.data.table import Columns
 from agt.errors import ConfigError
 from agt.mechanisms.planning import plan
 from agt.models.model import Model
@@ -39,7 +40,7 @@ from agt_cli.start.dialogue import ask
 from agt_cli.start.ledger_proposal import LedgerProposal
 from agt_cli.start.next_steps import NextSteps
 from agt_cli.start.plan import PLANNED_QUERIES, weights_mechanism
-from agt_cli.start.remarks import declared_sentence, remarks_on
+from agt_cli.start.remarks import declared_sentence, early_remarks, remarks_on
 from agt_cli.start.settings import QUESTIONS, Answered, StartSettings
 from agt_cli.start.summary import say, write_record
 
@@ -80,7 +81,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
                 f"answers={path}: the file must have one line for each answer, such as "
                 "'label: income'"
             )
-        check_keys(answers, QUESTIONS)
+        check_keys(answers, (*QUESTIONS, "ranges", "formats"))
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
     settings.check_name()
@@ -97,11 +98,13 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     assert inspection.target is not None  # asked for, where it is not evident
     scoring = scoring_of(inspection.target)
     certificate = scoring.training_words(
-        size_is_public="size" not in settings.private_groups,
+        size_is_public="size" in (settings.public or ()),
         certificates_only=settings.purpose == "certificates",
     )
     training = [f"dataset={settings.dataset}", *certificate]
     write_dataset_file(settings, inspection, console)
+    for remark in early_remarks(answered):
+        console.warn(remark)
     trained = _train(settings, training, console)
     summary = _summarise(answered, scoring, training, trained)
     page = write_record(settings, summary)
@@ -141,6 +144,8 @@ def _summarise(
     stability = scoring.measure_stability(model, planned.evidence, test.features, settings.counted)
     return Summary(
         table=settings.file.name,
+        training_rows=len(dataset.train),
+        features=Columns.of(settings.dataset_file, units=()).feature_count,
         dataset=settings.dataset_file,
         run=folder,
         comparison=compared,
@@ -148,8 +153,8 @@ def _summarise(
         stability=stability,
         ways=steps.ways,
         proposed=steps.proposed,
-        not_public=settings.private_groups,
-        declared=declared_sentence(settings),
+        not_public=settings.private_groups(inspection),
+        declared=declared_sentence(settings, inspection),
         constants=replace(
             proposed_constants(settings, inspection), were_shown="public" in answered.asked
         ),
@@ -177,6 +182,8 @@ def _result(
         "digest": record.digest,
         "record": str(page),
         "report": str(page / "report.html"),
+        "training_rows": summary.training_rows,
+        "features": summary.features,
         "remarks": summary.remarks,
         **{
             key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}

@@ -236,6 +236,8 @@ class Summary:
 
     Attributes:
         table: the file's name.
+        training_rows: how many rows were trained on.
+        features: how many numbers a record is, after its columns are coded.
         dataset: the dataset file that was written.
         run: the folder of the training run.
         comparison: how good the model is.
@@ -254,6 +256,8 @@ class Summary:
     """
 
     table: str
+    training_rows: int
+    features: int
     dataset: Path
     run: Path
     comparison: Comparison
@@ -269,6 +273,11 @@ class Summary:
     commands: Sequence[str]
     onward: Sequence[str]
     ledger: str = ""
+
+    @property
+    def size(self) -> str:
+        """On how many rows the model was trained, and how many features each has."""
+        return f"{self.training_rows:,} rows of {self.features:,} features each"
 
     @property
     def placeholders(self) -> list[str]:
@@ -325,6 +334,7 @@ def start_report(summary: Summary, folder: Path) -> str:
     facts = [
         ("Proposed next", summary.ways[summary.proposed]),
         (title[0].upper() + title[1:], model),
+        ("Trained on", summary.size),
         (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
         ("What is public", summary.declared),
     ]

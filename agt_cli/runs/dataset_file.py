@@ -1,7 +1,9 @@
 """The dataset file that is written about a table, and what its comments say of each column."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 import yaml  # type: ignore[import-untyped]
 
@@ -21,6 +23,11 @@ from agt_cli.table_settings import (
     training_rows,
 )
 
+_SIGNATURE = re.compile(
+    r"# Written by agt (?:start|data inspect), unedited if the hash of all that follows is (.*)"
+)
+"""The first line of a file that agt wrote."""
+_DIGITS = 16  # of this hash
 FILE_HEADER = """\
 # Written by agt data inspect about the table {file}. Only for the owner of the data: the comments show extreme values.
 #
@@ -162,6 +169,33 @@ def dataset_yaml(
     for column in inspection.left_out:
         lines.append(f"#   {visible(column.name)}: {visible(column.remark)}")
     return "\n".join(lines) + "\n"
+
+
+def signed(text: str, command: str) -> str:
+    """Return the text of a dataset file below a line by which an edit is recognised.
+
+    Args:
+        command: which writes it, "start" or "data inspect".
+    """
+    line = f"# Written by agt {command}, unedited if the hash of all that follows is {_hash(text)}"
+    return f"{line}\n{text}"
+
+
+def content_of(text: str) -> str:
+    """Return the text of a dataset file without the line that ``signed`` puts above it."""
+    first, _, rest = text.partition("\n")
+    return rest if _SIGNATURE.fullmatch(first) else text
+
+
+def is_unedited(text: str) -> bool:
+    """Return whether the text of a dataset file is as agt wrote it."""
+    first, _, rest = text.partition("\n")
+    signature = _SIGNATURE.fullmatch(first)
+    return signature is not None and signature[1] == _hash(rest)
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _check_writable(inspection: Inspection) -> None:

@@ -23,6 +23,7 @@ DataWarningCode = Literal[
     "points_may_be_thousands",
     "may_mean_missing",
     "outliers",
+    "outside_declared_range",
     "values_alike",
     "classes_alike",
     "number_as_classes",
@@ -67,6 +68,10 @@ _SENTENCES: dict[DataWarningCode, str] = {
         "column '{column}' has values far from all others in {rows} (such as {values}), so the "
         "proposed range leaves them out, and they count as its nearest end: correct them if they "
         "are mistakes, or give missing_values=[...] if they mean that a value is missing"
+    ),
+    "outside_declared_range": (
+        "column '{column}' lies outside of the range [{values}] that you declared in {rows}, so "
+        "these values count as its nearest end: give the range that values really can have"
     ),
     "points_may_be_thousands": (
         "column '{column}' has numbers with three digits behind a point, which agt reads as "
@@ -128,6 +133,7 @@ _UNQUOTED_CODES: frozenset[DataWarningCode] = frozenset(
         "label_written_otherwise",
         "label_outside_range",
         "label_missing",
+        "outside_declared_range",
         "rows_nearly_empty",
     )
 )

@@ -35,7 +35,7 @@ from agt.data.formats import (
 )
 from agt.data.header import no_such_column
 from agt.data.ids import counts_rows
-from agt.data.labelled import MAX_FOUND, class_names
+from agt.data.labelled import MAX_FOUND, REPEATED_SHARE, class_names
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget, NumericTarget, Target
 from agt.errors import ConfigError, DataError, counted, few
@@ -197,6 +197,7 @@ _TOKENS_ABOUT_A_LABEL = {
     "method",
     "time",
 }
+_HEADER_LINES = 50  # that show what line 1 and line 2 are
 _SUSPICIOUS_SHARE = 0.95  # share of the rows whose label a column must give away to be suspicious
 _MAX_BINS = 64  # the largest number of bins of a column of numbers, for that
 _MIN_BIN_ROWS = 20  # rows of a bin
@@ -247,7 +248,8 @@ class Column:
         numeric: the range proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
         outside: rows with a number outside of the range, which leaves outliers out.
-        public: the range is the type's own and was not read off the records.
+        public: the range is the type's own, or its owner declared it; it was not read off the
+            records.
         mixed: some values are whole numbers, and all others text.
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
         in_groups: it has very many different whole numbers, and rows with the same one mostly stand
@@ -282,6 +284,11 @@ class Column:
     def possible_id(self) -> bool:
         """True: its name and values could identify each record; only the owner knows if they do."""
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
+
+    @property
+    def may_be_row_numbers(self) -> bool:
+        """True: its name or its values could identify records, but look like row numbers."""
+        return self.counts_rows and (self.kind == "id" or self.may_name_people)
 
     @property
     def may_name_people(self) -> bool:
@@ -354,6 +361,7 @@ class Inspection:
             ``columns`` are about the others.
         label_markers: values of the label that mean that the label is missing.
         label_reason: a clause on why this column is taken as the label; empty: the owner named it.
+        repeated: how many rows are equal to an earlier row in the label and in every feature.
     """
 
     path: Path
@@ -370,6 +378,7 @@ class Inspection:
     unlabelled: int = 0
     label_markers: tuple[str, ...] = ()
     label_reason: str = ""
+    repeated: int = 0
 
     @property
     def numbers(self) -> NumericTarget | None:
@@ -421,6 +430,18 @@ class Inspection:
         ]
 
     @property
+    def has_many_repeated_rows(self) -> bool:
+        """Whether accuracy says little if no column tells records apart
+        (``LabelledFile``'s notes).
+        """
+        return self.repeated > REPEATED_SHARE * self.rows
+
+    @property
+    def possible_row_numbers(self) -> list[Column]:
+        """The columns that may name records or people, but look like row numbers."""
+        return [column for column in self.columns if column.may_be_row_numbers]
+
+    @property
     def label_predictors(self) -> list[str]:
         """The features that predict nearly every label by themselves."""
         return [column.name for column in self.features if column.predicted_share]
@@ -468,6 +489,7 @@ def inspect_table(
     label_range: tuple[float, float] | None = None,
     drop: Sequence[str] = (),
     missing_label: Literal["error", "drop"] = "error",
+    ranges: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Inspection:
     """Look at every column of a csv or parquet file.
 
@@ -485,24 +507,32 @@ def inspect_table(
         drop: columns that must not be features; their values are not inspected.
         missing_label: drop: inspect only the rows that have a label, because training leaves out
             the others. It needs a label that is named or evident.
+        ranges: column -> the public range that its owner declares; those of other columns are
+            proposed.
 
     Raises:
         ConfigError: all columns are to be dropped.
         DataError: a file that is damaged, or no table; a column that is not there; a first line
-            that looks like data.
+            that looks like data; a label without any value; or a declared range of a column that
+            is no numeric feature.
     """
     reader = _open_table(path, form, header)
-    names = _described_names(reader, label=label, id=id, formats=formats, drop=drop)
+    names = _described_names(reader, label=label, id=id, formats=formats, ranges=ranges, drop=drop)
     reader, values_by_column = _read_table(reader, names, missing_values, formats, header)
     rows = _row_count(values_by_column)
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one row")
-    columns = _propose_columns(reader, values_by_column, most_values)
+    columns = _propose_columns(reader, values_by_column, most_values, ranges)
     candidates, evident_label, reason = _label_candidates(columns, target)
     if label is None:
         label = evident_label
     else:
         reason = ""
+    if label is not None and not len(values_by_column[label].distinct):
+        raise DataError(
+            f"{path}: the label '{label}' has no value in any of the {counted(rows, 'row')}: name "
+            "the column to predict with label=NAME"
+        )
     unlabelled = 0
     label_markers: tuple[str, ...] = ()
     if missing_label == "drop" and label is not None and values_by_column[label].missing:
@@ -513,7 +543,7 @@ def inspect_table(
         values_by_column = _read_columns(reader, names, missing_values, formats)
         unlabelled = rows - _row_count(values_by_column)
         rows -= unlabelled
-        columns = _propose_columns(reader, values_by_column, most_values)
+        columns = _propose_columns(reader, values_by_column, most_values, ranges)
     may_be_numbers = False
     label_target: Target | None = None
     remedy = ""
@@ -539,6 +569,12 @@ def inspect_table(
         label_markers=label_markers,
         label_reason=reason,
     )
+    used = [column.name for column in inspection.features]
+    if label is not None:
+        used.append(label)
+    if used:
+        repeated = _count_repeated_rows([values_by_column[name].cells for name in used])
+        inspection = replace(inspection, repeated=repeated)
     has_only_words = not any(
         values.is_numeric or values.is_date for values in values_by_column.values()
     )
@@ -556,13 +592,14 @@ def _described_names(
     label: str | None,
     id: str | None,
     formats: Iterable[str],
+    ranges: Iterable[str],
     drop: Sequence[str],
 ) -> list[str]:
     """Return the columns that are described: all but those that are dropped.
 
     Args:
         reader: reads the file.
-        label, id, formats, drop: columns that settings name, as in ``inspect_table``.
+        label, id, formats, ranges, drop: columns that settings name, as in ``inspect_table``.
 
     Raises:
         DataError: the file has no column of a name.
@@ -570,6 +607,7 @@ def _described_names(
     """
     named = [("label", label), ("id", id)]
     named += [("formats", name) for name in formats]
+    named += [("ranges", name) for name in ranges]
     named += [("drop", name) for name in drop]
     for setting, name in named:
         if name is not None and name not in reader.names:
@@ -791,11 +829,50 @@ def _check_header(path: Path, form: CsvFormat) -> None:
             f"{path}: line 1 {problem_clause} {len(positions)} columns (number {columns}): give "
             "each column its own name in line 1, or give header=false if line 1 is the first record"
         )
+    _check_one_line_of_names(path, form, bool(numbers))
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or repeated:
         first_names = ", ".join(repr(name) for name in names[:4])
         problem = "has the same name twice" if repeated else "looks like data"
         raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
+
+
+def _check_one_line_of_names(path: Path, form: CsvFormat, has_numbers: bool) -> None:
+    """Raise DataError if line 2 of a csv gives names, too, because line 1 is a title, or because
+    line 2 has the units of the columns.
+
+    It does if each column that has numbers from line 3 on has a word in line 2. The first record
+    has words in place of its numbers rarely, so a single such column counts only below a line that
+    is hardly one of names.
+
+    Args:
+        form: how the csv is cut into cells.
+        has_numbers: whether line 1 has numbers.
+    """
+    rows = form.first_rows(path, _HEADER_LINES)
+    filled = [row for row in rows[2:] if row]
+    if len(filled) < MIN_QUANTITY_NUMBERS or {len(row) for row in filled} != {len(rows[1])}:
+        return
+    first = rows[0]
+    second = rows[1]
+    columns = list(zip(*filled, strict=True))
+    named = [
+        name.strip()
+        for name, cells in zip(second, columns, strict=True)
+        if all(re.match(_NUMBER_WITH_COMMA_PATTERN, cell.strip()) for cell in cells)
+    ]
+    is_named = not any(
+        re.match(_NUMBER_WITH_COMMA_PATTERN, name) or name.casefold() in _MISSING_WORDS
+        for name in named
+    )
+    if is_named and len(named) + has_numbers > 1:
+        title = form.separator.join(first)
+        names = form.separator.join(second)
+        raise DataError(
+            f"{path}: line 2 ({names!r}) seems to give names of columns, because columns with "
+            f"numbers have words there: if line 1 ({title!r}) is a title, remove line 1; if line 2 "
+            "gives units or explanations, remove line 2"
+        )
 
 
 # -- the values of a column
@@ -920,16 +997,49 @@ def _has_value(values: _ColumnValues) -> np.ndarray:
 
 
 def _propose_columns(
-    columns: ColumnReader, values_by_column: Mapping[str, _ColumnValues], most_values: int
+    columns: ColumnReader,
+    values_by_column: Mapping[str, _ColumnValues],
+    most_values: int,
+    ranges: Mapping[str, tuple[float, ...]],
 ) -> list[Column]:
-    """Return what each column holds, in the order of the file; arguments as ``inspect_table``."""
+    """Return what each column holds, in the order of the file; arguments as ``inspect_table``.
+
+    Raises:
+        DataError: a range was declared of a column that is no numeric feature.
+    """
     rows = _row_count(values_by_column)
-    return [
-        _propose_column(columns, values_by_column[name], rows, most_values)
-        if name in values_by_column
-        else _dropped_column(name)
-        for name in columns.names
-    ]
+    proposals = []
+    for name in columns.names:
+        if name not in values_by_column:
+            proposals.append(_dropped_column(name))
+            continue
+        declared = ranges.get(name, ())
+        column = _propose_column(columns, values_by_column[name], rows, most_values, declared)
+        if declared and not column.numeric:
+            reason = column.remark or "the column has words"
+            raise DataError(
+                f"{columns.path}: ranges names the column '{name}', but no range can be given to "
+                f"it ({reason}): leave '{name}' out of ranges"
+            )
+        if declared and column.outside == rows - column.missing:
+            ends = ", ".join(map(column.bound, declared))
+            raise DataError(
+                f"{columns.path}: ranges={{{name}: [{ends}]}} contains no value of this column: "
+                "give a range in the unit of the column"
+            )
+        proposals.append(column)
+    return proposals
+
+
+def _count_repeated_rows(columns: Sequence[pa.Array]) -> int:
+    """Return how many rows are equal to an earlier row in all of some columns.
+
+    Args:
+        columns: at least one, of as many rows each.
+    """
+    table = pa.table(dict(zip(map(str, range(len(columns))), columns, strict=True)))
+    distinct = table.group_by(table.column_names).aggregate([])
+    return int(table.num_rows - distinct.num_rows)
 
 
 def _dropped_column(name: str) -> Column:
@@ -1120,7 +1230,9 @@ def _data_warnings(
     """
     if unnamed:
         yield DataWarning("names_may_be_a_record", values=tuple(values_by_column)[:4])
-    dates = tuple(column.name for column in inspection.features if column.kind == "date")
+    dates = tuple(
+        column.name for column in inspection.features if column.kind == "date" and not column.public
+    )
     if dates:
         yield DataWarning("dates_may_go_on", values=dates)
     codes = tuple(column.name for column in inspection.features if column.remark == CODES_REMARK)
@@ -1141,7 +1253,10 @@ def _data_warnings(
                 yield DataWarning("taken_as_words", column.name, (column.remark,))
             reading = tuple(_reading_warnings(inspection.form, values_by_column[column.name]))
             yield from reading
-            if column.outside and not any(doubt.code == "may_mean_missing" for doubt in reading):
+            if column.outside and column.public:
+                ends = tuple(column.bound(end) for end in column.numeric)
+                yield DataWarning("outside_declared_range", column.name, ends, column.outside)
+            elif column.outside and not any(doubt.code == "may_mean_missing" for doubt in reading):
                 yield DataWarning("outliers", column.name, column.outlying_values, column.outside)
         yield from _lost_code_warnings(inspection, column)
 
@@ -1294,7 +1409,11 @@ def _value_index_of_rows(values: _ColumnValues) -> np.ndarray:
 
 
 def _propose_column(
-    columns: ColumnReader, values: _ColumnValues, rows: int, most_values: int
+    columns: ColumnReader,
+    values: _ColumnValues,
+    rows: int,
+    most_values: int,
+    declared: tuple[float, ...],
 ) -> Column:
     """Return what a column holds, and what is proposed for it.
 
@@ -1303,6 +1422,7 @@ def _propose_column(
         values: the column's values.
         rows: how many there are.
         most_values: a column of text with more distinct values is left out.
+        declared: the public range that its owner declares; empty: none.
     """
     distinct = len(values.distinct)
     column = Column(
@@ -1334,20 +1454,20 @@ def _propose_column(
         or declared_date
         or (values.is_text and not values.is_numeric and date_formats(values.distinct))
     ):
-        return _propose_date_column(columns, values, replace(column, kind="date"))
+        return _propose_date_column(columns, values, replace(column, kind="date"), declared)
     if values.is_text or values.is_whole:
         texts = np.array(values.distinct.cast(pa.string()).to_pylist(), str)
         column = replace(
             column, counts_rows=counts_rows(texts), in_groups=_are_in_digit_groups(values)
         )
         identity = _reason_identifying(column, rows, most_values)
-        if identity:
+        if identity and not declared:
             return replace(column, kind="id", remark=identity)
     if values.is_numeric and not (values.is_text and values.matches(r"^-?0\d").any()):
         number_format = values.format if isinstance(values.format, NumberFormat) else None
         column = replace(column, format=number_format)
         raw: Any = columns.raw(values.name, "file")
-        return _propose_number_column(column, values, raw.type)
+        return _propose_number_column(column, values, raw.type, declared)
     return _propose_word_column(columns, column, values, rows, most_values)
 
 
@@ -1397,7 +1517,9 @@ def _first_cell(
     return str(values.cells[row].as_py()), columns.row(row)
 
 
-def _propose_date_column(columns: ColumnReader, values: _ColumnValues, column: Column) -> Column:
+def _propose_date_column(
+    columns: ColumnReader, values: _ColumnValues, column: Column, declared: tuple[float, ...]
+) -> Column:
     """Return a column of dates, with a range of whole years around them.
 
     If its dates cannot be read, it has no range but a remark that says why.
@@ -1406,6 +1528,7 @@ def _propose_date_column(columns: ColumnReader, values: _ColumnValues, column: C
         columns: of the file.
         values: the column's values.
         column: the column as it was seen so far.
+        declared: the public range that its owner declares, in days; empty: none.
     """
     form = values.format if isinstance(values.format, str) else None
     if form is None and values.is_text and not values.matches(ISO_DATE).all():
@@ -1435,15 +1558,16 @@ def _propose_date_column(columns: ColumnReader, values: _ColumnValues, column: C
             ),
         )
     years = np.array([first_year, last_year + 1], "datetime64[Y]")
-    low, high = years.astype("datetime64[D]").astype(float).tolist()
+    low, high = declared or years.astype("datetime64[D]").astype(float).tolist()
     return replace(
         column,
         low=float(days[0]),
         high=float(days[-1]),
         numeric=(low, high),
         outside=int(counts[(days < low) | (days > high)].sum()),
+        public=bool(declared),
         format=form,
-        remark=LATER_DATES_REMARK,
+        remark="" if declared else LATER_DATES_REMARK,
     )
 
 
@@ -1513,13 +1637,16 @@ def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
     return ""
 
 
-def _propose_number_column(column: Column, values: _ColumnValues, raw: pa.DataType) -> Column:
+def _propose_number_column(
+    column: Column, values: _ColumnValues, raw: pa.DataType, declared: tuple[float, ...]
+) -> Column:
     """Return a column of numbers, with a range around them.
 
     Args:
         column: the column as it was seen so far.
         values: its values.
         raw: the type that the file has it in.
+        declared: the public range that its owner declares; empty: none.
     """
     column = replace(column, kind="number")
     if pa.types.is_boolean(raw):
@@ -1529,17 +1656,19 @@ def _propose_number_column(column: Column, values: _ColumnValues, raw: pa.DataTy
     is_exact = may_be_codes and _has_frequent_ends(
         values.numbers[is_inlier], values.counts[is_inlier]
     )
-    low, high = round_range(values.numbers[is_inlier], exact=is_exact)
+    low, high = declared or round_range(values.numbers[is_inlier], exact=is_exact)
     if not np.isfinite(2 * (high - low)):
         return replace(
             column,
             kind="unreadable",
             remark="the column contains numbers whose range is too large for floating point",
         )
-    remark = CODES_REMARK if may_be_codes and len(values.distinct) > 2 else ""
+    remark = CODES_REMARK if may_be_codes and len(values.distinct) > 2 and not declared else ""
     is_outside = (values.numbers < low) | (values.numbers > high)
     outside = int(values.counts[is_outside].sum())
-    return replace(column, numeric=(low, high), outside=outside, remark=remark)
+    return replace(
+        column, numeric=(low, high), outside=outside, public=bool(declared), remark=remark
+    )
 
 
 def _has_frequent_ends(numbers: np.ndarray, counts: np.ndarray) -> bool:
@@ -1817,11 +1946,6 @@ def _check_label_is_numeric(columns: ColumnReader, values: _ColumnValues) -> Non
         )
     if values.is_numeric and not values.is_date:
         return
-    if not len(values.distinct):
-        raise DataError(
-            f"{columns.path}: the label '{name}' has no value in any row, but target=numeric needs "
-            "numbers: name another column with label=NAME"
-        )
     not_numbers = ~np.isfinite(values.numbers)
     word, location = _first_cell(
         columns, values, not_numbers if not_numbers.any() else ~not_numbers
@@ -1849,10 +1973,10 @@ def _classes(values: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, 
     distinct = dict.fromkeys(as_word(word) for word in distinct_values.to_pylist())
     texts = np.array([*distinct], dtype=object)
     if not 2 <= len(texts) <= MAX_FOUND:
-        count = len(texts)
+        count = counted(len(texts), "different value")
         examples = ", ".join(map(repr, texts[:3]))
         raise DataError(
-            f"{path}: the label '{values.name}' has {count} different values, such as "
+            f"{path}: the label '{values.name}' has {count}, such as "
             f"{examples}, but a label must have 2 to {MAX_FOUND} classes: "
             f"{_class_count_remedy(values)}"
         )

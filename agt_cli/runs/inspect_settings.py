@@ -1,6 +1,7 @@
 """Settings with which a table is inspected, for ``agt data inspect`` and ``agt start``."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -26,12 +27,16 @@ class InspectSettings(TableFile):
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MAX_LISTED_VALUES
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
 
+    @property
+    def path(self) -> Path:
+        """Where the table is. Raises DataMissing if it is not there."""
+        return locate(self.file, self.data_dir, "the file or data_dir")
+
     def inspect(self) -> Inspection:
         """Look at the file. Raises DataMissing or DataError (agt_cli.runs.inspect)."""
-        path = locate(self.file, self.data_dir, "the file or data_dir")
         given = {"separator": self.separator, "encoding": self.encoding}
         return inspect_table(
-            path,
+            self.path,
             label=self.label,
             id=self.id,
             header=self.header,
@@ -43,4 +48,5 @@ class InspectSettings(TableFile):
             label_range=self.range,
             drop=self.drop or (),
             missing_label=self.missing_label or "error",
+            ranges=self.limits,
         )

@@ -5,7 +5,7 @@ Only ``agt data inspect`` and ``agt start`` guess, and write what they guessed i
 
 import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agt.data.csv_format import CsvFormat, open_text, read_head
@@ -52,6 +52,7 @@ def guess_csv_format(path: Path, header: bool = True) -> CsvFormat:
         shapes[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
     if not shapes:
         raise problems[0]
+    _check_no_blank_lines(path, next(iter(rows_by_separator.values())))
     fitting = [name for name, (constant, width) in shapes.items() if constant and width > 1]
     if not fitting:
         _check_no_title_lines(path, rows_by_separator)
@@ -95,6 +96,18 @@ def _is_text_in(path: Path, encoding: str, without: re.Pattern[str] | None = Non
     except UnicodeError:
         return False
     return True
+
+
+def _check_no_blank_lines(path: Path, rows: Sequence[Sequence[str]]) -> None:
+    """Raise DataError if lines above a table have nothing but blanks and separators."""
+    blanks = "".join(SEPARATORS)
+    filled = [index for index, row in enumerate(rows) if "".join(row).strip(blanks)]
+    if filled and filled[0] > 0:
+        count = filled[0]
+        lines = "line 1 is" if count == 1 else f"the first {count} lines are"
+        raise DataError(
+            f"{path}: {lines} blank: remove what is above line {count + 1}, where the table begins"
+        )
 
 
 def _check_no_title_lines(path: Path, rows_by_separator: Mapping[str, list[list[str]]]) -> None:

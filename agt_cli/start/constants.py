@@ -11,7 +11,7 @@ from agt_cli.start.settings import StartSettings
 
 def proposed_constants(settings: StartSettings, inspection: Inspection) -> ProposedConstants:
     """Return which public constants of a dataset file are as agt proposed them from the rows."""
-    private = settings.private_groups
+    private = settings.private_groups(inspection)
     proposed = []
     for column in inspection.features:
         if column.public or group_of(column) in private:

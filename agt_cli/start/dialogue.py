@@ -6,7 +6,7 @@ from dataclasses import replace
 from agt.errors import AgtError
 from agt_cli.report.console import Console
 from agt_cli.runs.doubts import DataWarning
-from agt_cli.start.dataset_file import check_may_be_asked, with_own_name
+from agt_cli.start.dataset_file import check_may_be_replaced, with_own_name
 from agt_cli.start.line_to_paste import check_answered
 from agt_cli.start.questions import questions
 from agt_cli.start.settings import Answered, StartSettings
@@ -20,10 +20,9 @@ def ask(settings: StartSettings, console: Console) -> Answered:
             replaced by answers.
     """
     settings = with_own_name(settings, console)
+    check_may_be_replaced(settings)
     answered = Answered(settings, settings.inspect())
     said = _say_doubts(answered, (), console)
-    if answered.open_keys:
-        check_may_be_asked(settings, answered.inspection)
     if console.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         check_answered(answered, console)
         return answered
@@ -37,6 +36,8 @@ def ask(settings: StartSettings, console: Console) -> Answered:
             console.warn(str(error))
             continue
         named = with_own_name(next_answered.settings, console)
+        if named.dataset != answered.settings.dataset:
+            check_may_be_replaced(named)
         answered = replace(next_answered, settings=named)
     return answered
 

@@ -26,7 +26,7 @@ def check_answered(answered: Answered, console: Console) -> None:
             placeholders[key] = question.answers
     if shown is answered and not placeholders:
         return
-    if "label" in placeholders:
+    if answered.settings.label is None:
         placeholders |= _placeholders_after_label(shown.inspection, console)
     if "id" in placeholders:
         placeholders |= _placeholders_after_id(shown.settings, shown.inspection, console)
@@ -40,7 +40,7 @@ def check_answered(answered: Answered, console: Console) -> None:
 
 
 def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
-    """Return what may be asked about a label that is not known yet; say what it is for."""
+    """Return what may be asked about another label than is proposed; say what it is for."""
     columns = inspection.columns
     if any(
         column.low is not None and column.distinct >= MIN_QUANTITY_NUMBERS for column in columns
@@ -59,13 +59,9 @@ def _placeholders_after_id(
     if settings.unit_rows is not None:
         return {}
     console.warn("unit_rows: a public limit on the rows of one person; leave it out for id=none.")
-    doubtful = [column.name for column in inspection.possible_people if column.counts_rows]
-    if not doubtful or settings.id_permanent is not None or settings.purpose == "certificates":
+    is_doubtful = any(column.counts_rows for column in inspection.possible_people)
+    if not is_doubtful or settings.id_permanent is not None or settings.purpose == "certificates":
         return {"unit_rows": "NUMBER"}
-    console.warn(
-        "id_permanent: true if each person keeps this id whoever joins or leaves, asked because "
-        f"the ids in '{doubtful[0]}' look like row numbers; otherwise false."
-    )
     return {"unit_rows": "NUMBER", "id_permanent": "ANSWER"}
 
 

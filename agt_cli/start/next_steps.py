@@ -62,7 +62,7 @@ class NextSteps:
         """
         may_release = settings.purpose != "certificates" and ledger.accepts_a_release
         measuring: list[str] = []
-        if settings.private_groups and may_release:
+        if settings.private_groups(inspection) and may_release:
             measuring = measuring_commands(settings, scoring, folder, ledger)
         measures_first = bool(measuring) and settings.purpose == "answers"
         unmet = [

@@ -9,7 +9,7 @@ from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC
 from agt_cli.runs.ranges import number
 from agt_cli.start.constants import range_words
-from agt_cli.start.remarks import SHOWN, each_tells, left_out_remarks
+from agt_cli.start.remarks import SHOWN, each_tells, left_out_remarks, repeated_rows
 from agt_cli.start.settings import NONE
 from agt_cli.table_settings import TEST_SHARE
 
@@ -65,7 +65,7 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "public": _public_question(inspection, id_permanent),
         "size": Question(
             "How many rows does the whole table have? Answer a public number (published, or "
-            f"round); {TEST_SHARE:.0%} of the rows are kept for testing",
+            f"round); {TEST_SHARE:.0%} are kept for testing",
             "NUMBER",
             str(inspection.rounded_rows),
         ),
@@ -120,6 +120,8 @@ def _column_words(column: Column) -> Iterator[str]:
         yield counted(column.distinct, "value")
     if column.missing:
         yield f"{column.missing:,} missing"
+    if column.may_be_row_numbers:
+        yield "row numbers?"
 
 
 def _missing_label_question(inspection: Inspection) -> Question:
@@ -143,6 +145,13 @@ def _id_question(inspection: Inspection) -> Question:
     claims rest on the answer.
     """
     answer = "Answer its name, or none, which declares each row another person"
+    for column in inspection.possible_row_numbers:
+        answer += (
+            f". '{column.name}' looks like row numbers: naming it needs id_permanent=true, which "
+            "declares that each person keeps the number whoever joins or leaves"
+        )
+    if inspection.has_many_repeated_rows:
+        answer += f". {repeated_rows(inspection)}"
     repeated = [
         f"'{column.name}' ({column.distinct:,} values, up to {column.most_rows:,} rows each)"
         for column in inspection.possible_people
@@ -181,7 +190,7 @@ def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
         *(f"  {name}: {what}" for name, what in parts.items()),
         *(f"  {line}" for line in left_out_remarks(inspection, id_permanent)),
         "Answer yes (all, the choice of columns, and that each row was made from its own record "
-        f"alone), no (no private answers), or names, such as ranges,{list(parts)[-2]}",
+        f"alone); or, without private answers for now, no or names, such as ranges,{list(parts)[-2]}",
     ]
     return Question("\n".join(lines), f"yes, no or some of [{','.join(parts)}]", "no")
 

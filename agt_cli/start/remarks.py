@@ -12,7 +12,7 @@ from agt_cli.report.start_md import Comparison
 from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED
 from agt_cli.runs.inspect import Inspection
 from agt_cli.start.comparison import boosting_remark
-from agt_cli.start.settings import Answered, StartSettings
+from agt_cli.start.settings import NONE, Answered, StartSettings
 
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
 SHOWN = 20  # columns of each group, in a question
@@ -158,9 +158,33 @@ def each_tells(names: Sequence[str]) -> str:
     return f"Each of the columns {quoted_names} alone predicts nearly every label"
 
 
-def declared_sentence(settings: StartSettings) -> str:
+def early_remarks(answered: Answered) -> Iterator[str]:
+    """Yield what the owner should know before anything is trained, a sentence each."""
+    settings = answered.settings
+    inspection = answered.inspection
+    private = ", ".join(settings.private_groups(inspection))
+    if private and settings.purpose != "certificates":
+        yield (
+            f"Private answers need all of the table to be public, but public=... leaves out "
+            f"{private}. So this run has none, and names the commands that measure the rest with "
+            "noise. If all is public, stop (Ctrl-C) and give public=yes."
+        )
+    if settings.id == NONE and inspection.has_many_repeated_rows and "id" not in answered.asked:
+        yield f"id=none: {repeated_rows(inspection)}."
+
+
+def repeated_rows(inspection: Inspection) -> str:
+    """Return how many rows are equal to others, and what that means without ids."""
+    return (
+        f"{inspection.repeated:,} of {inspection.rows:,} rows are equal to an earlier row. Without "
+        "a column that names records, equal rows are all trained on or all tested on, so accuracy "
+        "says LITTLE about new records: name such a column, or add one to the file"
+    )
+
+
+def declared_sentence(settings: StartSettings, inspection: Inspection) -> str:
     """Return what is public, and what that allows."""
-    groups = ", ".join(settings.private_groups)
+    groups = ", ".join(settings.private_groups(inspection))
     file = settings.dataset_file
     if not groups:
         return f"{file} lists what you declared public: read it before any release."

@@ -1,7 +1,7 @@
 """The settings of ``agt start``: the answers to its questions, and which questions are open."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -90,7 +90,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
     def table_rows(self, inspection: Inspection) -> int | None:
         """Return the number of rows of the whole table that is declared public; None: none is."""
-        if "size" in self.private_groups:
+        if "size" not in (self.public or ()):
             return None
         return self.size or inspection.rounded_rows
 
@@ -111,10 +111,14 @@ class StartSettings(StartAnswers, InspectSettings):
         rows = self.table_rows(inspection)
         return None if rows is None else training_rows(rows)
 
-    @property
-    def private_groups(self) -> list[str]:
-        """The groups that nobody called public."""
-        return [group for group in self.groups if group not in (self.public or ())]
+    def private_groups(self, inspection: Inspection) -> list[str]:
+        """Return the groups that nobody called public, and whose ranges were not given one by
+        one.
+        """
+        declared = {*(self.public or ())}
+        if self.ranges and all(c.public for c in inspection.features if c.numeric):
+            declared.add("ranges")
+        return [group for group in self.groups if group not in declared]
 
     def inspect(self) -> Inspection:
         """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats or a
@@ -127,6 +131,7 @@ class StartSettings(StartAnswers, InspectSettings):
         name = self.id_column
         found = InspectSettings.inspect(replace(self, id=name))
         self._check_labels(found)
+        self.check_size(found)
         column = next(iter(found.identifying_columns), None)
         if column and column.missing:
             missing = column.missing
@@ -151,6 +156,17 @@ class StartSettings(StartAnswers, InspectSettings):
             )
         return replace(found, id=None, unit=name)
 
+    def check_size(self, inspection: Inspection) -> None:
+        """Raise ConfigError if the size given is ten times the number of rows, or a tenth of it."""
+        rows = inspection.rows + inspection.unlabelled
+        if self.size is None or rows < 10 * self.size < 100 * rows:
+            return
+        raise ConfigError(
+            f"size={self.size}: did you mean size={inspection.rounded_rows}? The file has "
+            f"{rows:,} rows, and size is a public number near that of all rows, training and test "
+            "rows together"
+        )
+
     def _check_labels(self, inspection: Inspection) -> None:
         """Raise ConfigError if rows have no label, and the answer is not to leave them out."""
         if self.missing_label != "error":
@@ -171,15 +187,17 @@ class StartSettings(StartAnswers, InspectSettings):
             if value != field.default:
                 given[field.name] = value
         if self.public is not None:
-            some = self.public if self.private_groups else "yes"
+            some = "yes" if {*self.groups} <= {*self.public} else self.public
             given["public"] = some if self.public else "no"
         words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force", "formats", "drop")
+            if key not in ("file", "data_dir", "force", "formats", "drop", "ranges")
         ]
         if self.drop is not None:
             words.append(drop_override(self.drop))
+        if self.ranges:
+            words.append(_ranges_override(self.ranges))
         if self.formats:
             words.append(formats_override(self.formats))
         return shlex.join(["agt", "start", str(path), *words])
@@ -218,7 +236,14 @@ class Answered:
         inspection = self.inspection
         if key in CHANGES_INSPECTION:
             inspection = settings.inspect()
+        settings.check_size(inspection)
         return Answered(settings, inspection, self.asked | {key})
+
+
+def _ranges_override(ranges: Mapping[str, Sequence[float | str]]) -> str:
+    """Return the word of a command line that declares these ranges, not quoted for a shell."""
+    entries = (f"{name}: [{', '.join(map(_word, ends))}]" for name, ends in ranges.items())
+    return f"ranges={{{', '.join(entries)}}}"
 
 
 def _word(value: object) -> str:

@@ -17,6 +17,7 @@ def say(summary: Summary, console: Console) -> None:
         console.say(f"{REMARKS}:")
     for line in summary.remarks:
         console.say(f"  {line}")
+    console.say(f"Trained on {summary.size}.")
     comparison = summary.comparison
     table = summary.table
     rows = comparison.rows

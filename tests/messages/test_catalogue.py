@@ -483,7 +483,7 @@ train --cfg | 2 | --cfg
 train --config-dir nowhere | 2 | nowhere
 train trainin.lr=1 | 2 | did you mean 'training.lr'
 train '~training.lr' | 2 | training.lr: this setting is required
-train training.lr=1,000 | 2 | training.lr=1,000: a comma | Write numbers without a comma
+train training.lr=1,000 | 2 | training.lr=1,000: write numbers without commas, training.lr=1000
 train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
 train 'training.lr=${{training.lr}}' | 2 | training.lr: Recursive
