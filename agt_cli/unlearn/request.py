@@ -435,11 +435,17 @@ def _check_unmatched_ids(
         if known.index.units is not None:
             other, meaning = ("id", "records") if by == "unit" else ("unit", "units (people)")
             remedies.append(f"If these are ids of {meaning}, give by={other}")
-        if by == "id" and getattr(known.source, "id", "") is None:
-            remedies.append(
-                "In this run, the id of a record is a hash of its content (dataset.id=null). To "
-                "request erasure by a column, train with dataset.id=COLUMN"
-            )
+        # With unknown=ignore, only ids of another form come here (_is_of_nobody).
+        other_form = not all(map(CONTENT.fullmatch, ids))
+        if other_form and _are_named_by_content(known, by):
+            remedies = [
+                "in this run, the id of a record is a hash of its content (dataset.id=null), 32 "
+                "hexadecimal digits, so no other id can be found in it, also with unknown=ignore. "
+                "To erase by the ids of a column, train again with dataset.id=COLUMN, erase in "
+                "the new run, and delete the folder of this run"
+            ]
+            if known.index.units is not None:
+                remedies.append("If these are ids of units (people), give by=unit")
         raise ConfigError(
             f"ids={path}: {unknown} are not ids of a {kind} in the run's data: "
             f"{'. '.join(remedies)}"
@@ -501,7 +507,8 @@ def _is_of_nobody(known: TrainingRecords, word: str, tests: set[str], by: By) ->
     """Return whether an id names nothing in the data, in any way that a mistake may have meant it.
 
     An id of the other kind (``by``) and a line that lists several ids are mistakes, and are refused
-    also where ids may be unknown.
+    also where ids may be unknown. So is an id that is no hash where hashes of content name the
+    records, because it could not be found even if the person's records are there.
 
     Args:
         known: the run's training records.
@@ -513,10 +520,26 @@ def _is_of_nobody(known: TrainingRecords, word: str, tests: set[str], by: By) ->
         known, word, tests, by
     ):
         return False
+    if _are_named_by_content(known, by) and not CONTENT.fullmatch(word):
+        return False
     other: By = "id" if by == "unit" else "unit"
     (rows,) = _index_rows_named(known, [word], other)
     test = known.data.test
     return not len(rows) and word not in (test.ids if other == "id" else test.units)
+
+
+def _are_named_by_content(known: TrainingRecords, by: By) -> bool:
+    """Return whether ids can only be hashes of the content of records.
+
+    Args:
+        known: the run's training records.
+        by: what ids name.
+    """
+    if by == "unit" and known.index.units is not None:
+        return False
+    # A class of the user's own may have a setting ``id`` and make ids of another form.
+    is_hash = CONTENT.fullmatch(str(known.data.train.ids[0])) is not None
+    return is_hash and getattr(known.source, "id", "") is None
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:

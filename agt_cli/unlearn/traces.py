@@ -75,7 +75,7 @@ NOT_IN_CONTENT_IDS = (
 """Settings of agt's own data files that change no id that is a hash of a record's content."""
 FILE_SETTINGS = ("path", "data_dir")
 """Settings of a table that change no such id either, because a table lists its columns."""
-Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise"]
+Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise", "named_by_content"]
 """Why a run could not be searched for names; each is the code of a sentence."""
 
 
@@ -101,6 +101,12 @@ class NameColumns:
         if not isinstance(dataset, Mapping):
             return None
         return cls(dataset.get("id"), dataset.get("unit"), _content_of_names(run, dataset))
+
+    @property
+    def settings(self) -> str:
+        """The settings of a training whose records have the same names; empty: by content."""
+        columns = {"dataset.id": self.id, "dataset.unit": self.unit}
+        return " ".join(f"{name}={column}" for name, column in columns.items() if column)
 
     def shares_ids(self, other: "NameColumns") -> bool:
         """Return whether an id of a record of this run names the same record in the other."""
@@ -576,7 +582,15 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
     if people:
         count = sum(answer.people_missing > 0 for answer in without_names)
         yield Remark("runs_not_searched_for_people", {"runs": count, "units": people})
+    by_content = tuple(
+        name for name, answer in answers.items() if answer.reason == "named_by_content"
+    )
+    if by_content:
+        own = "" if targets.columns is None else targets.columns.settings
+        settings = own or "dataset.id=COLUMN"
+        yield Remark("named_by_content", {"runs": by_content, "settings": settings})
     reasons = Counter(answer.reason for answer in unsearched if answer.reason is not None)
+    del reasons["named_by_content"]
     for reason, count in sorted(reasons.items()):
         yield Remark(reason, {"runs": count})
 
@@ -623,7 +637,8 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
     if (records_missing or people_missing) and not is_key:
         reason = "key_gone"
     elif (records_missing or people_missing) and not targets.shares_names(columns):
-        reason = "named_otherwise"
+        by_content = columns is not None and not columns.settings
+        reason = "named_by_content" if by_content else "named_otherwise"
     return RunSearch(
         key=index.key,
         index_digest=index_digest,
