@@ -305,7 +305,9 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     )
 
     typed = dict(word.split("=", 1) for word in rest if _PLAIN_SETTING.fullmatch(word))
-    check_named_files(name, {key.lstrip("+"): value.strip("'") for key, value in typed.items()})
+    named = {key.lstrip("+"): value.strip("'") for key, value in typed.items()}
+    _check_resumed_in_place(named)
+    check_named_files(name, named)
     processes = world_size()
     if processes > 1 and name not in PARALLEL_COMMANDS:
         commands = ", ".join(PARALLEL_COMMANDS)
@@ -320,6 +322,22 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
             "divides the work of one job, so to use it, start each job separately"
         )
     return rest
+
+
+def _check_resumed_in_place(typed: dict[str, str]) -> None:
+    """Raise ConfigError if a run is to be resumed in another folder than its own.
+
+    Args:
+        typed: the settings of the command line.
+    """
+    resumed = typed.get("resume")
+    folder = typed.get("hydra.run.dir")
+    if resumed and folder and os.path.abspath(resumed) != os.path.abspath(folder):
+        raise ConfigError(
+            f"hydra.run.dir={folder}: a resumed run continues in its own folder, resume={resumed}: "
+            "leave hydra.run.dir out, and move the folder when the run is finished. To train into "
+            f"another folder from the beginning, leave resume={resumed} out"
+        )
 
 
 def _check_blanks(setting: str, word: str) -> None:

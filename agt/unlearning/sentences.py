@@ -331,6 +331,12 @@ TEMPLATES: dict[str, str] = {
         "the data of this run do (dataset.unit), or this run had no training records of these "
         "people, and their ids are stored nowhere"
     ),
+    "named_by_content": (
+        "these runs were NOT SEARCHED ({runs:few}), because their data name each record by a hash "
+        "of its content (dataset.id=null), so no id of the request can be found in them, and they "
+        "may still be trained on erased records: train each again with {settings}, erase in the "
+        "new run, and delete the folder of the old one"
+    ),
     "named_otherwise": (
         "{runs} of the other runs were NOT SEARCHED, because their data name records and people by "
         "other columns (dataset.id and dataset.unit; with dataset.id=null, all columns of a "

@@ -38,7 +38,7 @@ from agt_cli.report.number_md import (
     write_intervals_by_query,
 )
 from agt_cli.report.number_quality import evaluate_numbers
-from agt_cli.report.quality import Quality
+from agt_cli.report.quality import ALWAYS_CERTIFIED, Quality
 from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
@@ -55,6 +55,11 @@ from agt_cli.unlearn.person_md import (
 )
 
 CertificatesT = TypeVar("CertificatesT")
+
+CONSTANT_ON_TEST = (
+    "This model gave (nearly) the same answer to every test record when it was trained, so it is "
+    f"nearly constant. {ALWAYS_CERTIFIED}."
+)
 
 
 @keyword_schema
@@ -142,6 +147,10 @@ def _certify_classes(
     pending = opened.pending_erasures
     answerable = pending.answerable_queries(certificates, opened.model.problem.classes)
     pending_sentences = pending.record_deferred(answerable, record)
+    # Few queries, or queries of one class, do not show that a model is constant.
+    warnings = []
+    if trained.finished.metrics.get("test_constant") == 1 and not quality.verdict:
+        warnings = [CONSTANT_ON_TEST]
     least_stable = write_tables(
         record,
         opened.dataset,
@@ -166,12 +175,14 @@ def _certify_classes(
         captions,
         trained.finished,
         quality,
-        (*pending_sentences, *outside_section(opened.queries)),
+        (*warnings, *pending_sentences, *outside_section(opened.queries)),
         record,
     )
     # before the report, so that no report is of a run that changed meanwhile
     opened.check_current()
     record.report(report)
+    for line in warnings:
+        console.say(line)
     n_train = int(trained.finished.metrics["n_train"])
     _print_result(record, certification, table, quality, n_train, console)
     for line in pending_sentences:
@@ -407,6 +418,11 @@ def _print_result(
     quality.print_to(console)
     if certification.caveat:
         console.say(certification.caveat)
+    console.say(
+        "each query's answer and stable distance (for the data owner only; an answer is certified "
+        f"for every k up to its stable_distance): {record.folder / 'certificates.parquet'} "
+        "(columns: row, record_id, label, prediction, stable_distance, score)"
+    )
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")

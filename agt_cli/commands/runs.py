@@ -117,6 +117,12 @@ def _print_runs(runs: Sequence[Run], total: int, outputs: Path, console: Console
         [titles[column] for column in used],
         [[row[column] for column in used] for row in rows],
     )
+    killed = [run for run in runs if run.command == "train" and run.state == "killed"]
+    if killed:
+        console.note(
+            f"to continue a killed training, type agt train resume={killed[0].folder} (its "
+            "settings are in that folder)"
+        )
     if total > len(runs):
         hidden = total - len(runs)
         console.note(

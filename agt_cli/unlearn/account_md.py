@@ -328,14 +328,23 @@ def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
             f"make sure that {remarks['runs_gone']['runs']} folders of runs with traces, which are "
             f"no longer below {folder}, were deleted and not moved"
         )
+    by_content = _names_of(remarks, "named_by_content", "runs")
+    for run in by_content:
+        settings = remarks["named_by_content"]["settings"]
+        yield (
+            f"no id can be found in {folder}/{run}, because it names records by hashes of their "
+            f"content (dataset.id=null): train it again with {settings} (its command is argv in "
+            f"its env.json), erase in the new run, and delete {folder}/{run}"
+        )
     missing = 0 if place.searched is None else place.runs - place.searched
-    unsearched = missing - len(_names_of(remarks, "training_stopped", "folders"))
+    unsearched = missing - len(_names_of(remarks, "training_stopped", "folders")) - len(by_content)
     if unsearched > 0:
         yield (
             f"look after the runs below {folder} that were NOT SEARCHED ({unsearched} of "
-            f"{place.runs}): erase there, too, with the file of ids (agt unlearn run=RUN ids=FILE "
-            "unknown=ignore does not need the rows), or train them again without the rows and "
-            "delete the old folders"
+            f"{place.runs}): erase there, too, with a file of ids (agt unlearn run=RUN ids=FILE "
+            "unknown=ignore does not need the rows; FILE needs the ids of the column that is "
+            "dataset.id, or dataset.unit, in RUN/config.yaml), or train them again without the "
+            "rows and delete the old folders"
         )
 
 

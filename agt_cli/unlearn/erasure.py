@@ -544,9 +544,11 @@ def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
     ids = counted(request.asked, "requested id")
     test_people = counted(request.untrained, "person", "people")
     test_records = counted(request.test_records, "test record")
+    column = run.config["dataset"].get(request.by)
+    named = "" if column is None else f" (ids of the column '{column}', dataset.{request.by})"
     words = (
-        f"nothing to erase in this run: of {ids}, {request.unknown} name no record of its data, "
-        f"and the others name {test_records} of {test_people}, which training did not use"
+        f"nothing to erase in this run: of {ids}{named}, {request.unknown} name no record of its "
+        f"data, and the others name {test_records} of {test_people}, which training did not use"
     )
     name = escape_markdown(run.folder.name)
     sentence = capitalize_first(words)

@@ -269,6 +269,15 @@ class IdLookup:
         return test.units if self.by == "unit" else test.ids
 
     @cached_property
+    def is_named_by_content(self) -> bool:
+        """Whether ids can only be hashes of the content of records."""
+        if self.by == "unit" and self.known.index.units is not None:
+            return False
+        # A class of the user's own may have a setting ``id`` and make ids of another form.
+        is_hash = CONTENT.fullmatch(str(self.known.data.train.ids[0])) is not None
+        return is_hash and getattr(self.known.source, "id", "") is None
+
+    @cached_property
     def _tests(self) -> set[str]:
         return set(self.test_names.tolist())
 
@@ -331,9 +340,12 @@ class IdLookup:
         """Return whether an id is unknown, and is not a mistake.
 
         An id of the other kind (``by``) and a line that lists several ids are mistakes, which are
-        refused also where ids may be unknown.
+        refused also where ids may be unknown. So is an id that is no hash where hashes of content
+        name the records, because it could not be found even if the person's records are there.
         """
         if requested.match != "unknown" or self.lists_ids(requested.name):
+            return False
+        if self.is_named_by_content and not CONTENT.fullmatch(requested.name):
             return False
         other = IdLookup(self.known, "id" if self.by == "unit" else "unit")
         (rows,) = other.index_rows([requested.name], other.by)
@@ -535,11 +547,17 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
         other = "id" if lookup.by == "unit" else "unit"
         meaning = "records" if lookup.by == "unit" else "units (people)"
         remedies.append(f"If these are ids of {meaning}, give by={other}")
-    if lookup.by == "id" and getattr(lookup.known.source, "id", "") is None:
-        remedies.append(
-            "In this run, the id of a record is a hash of its content (dataset.id=null). To "
-            "request erasure by a column, train with dataset.id=COLUMN"
-        )
+    # With unknown=ignore, only ids of another form come here (IdLookup.may_be_ignored).
+    are_hashes = all(CONTENT.fullmatch(each.name) for each in requested)
+    if lookup.is_named_by_content and not are_hashes:
+        remedies = [
+            "in this run, the id of a record is a hash of its content (dataset.id=null), 32 "
+            "hexadecimal digits, so no other id can be found in it, also with unknown=ignore. "
+            "To erase by the ids of a column, train again with dataset.id=COLUMN, erase in "
+            "the new run, and delete the folder of this run"
+        ]
+        if lookup.known.index.units is not None:
+            remedies.append("If these are ids of units (people), give by=unit")
     described = _describe_ids(requested, "unknown")
     raise ConfigError(
         f"ids={path}: {described} are not ids of a {kind} in the run's data: {'. '.join(remedies)}"

@@ -68,7 +68,7 @@ NOT_IN_CONTENT_IDS = (
 FILE_SETTINGS = ("path", "data_dir")
 """Settings of a table that change no such id either, because a table lists its columns."""
 MAX_INDEX_BYTES = 2**34
-Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise"]
+Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise", "named_by_content"]
 """Why a run could not be searched for names; each is the code of a sentence."""
 
 
@@ -94,6 +94,12 @@ class NameColumns:
         if not isinstance(dataset, Mapping):
             return None
         return cls(dataset.get("id"), dataset.get("unit"), _content_of_names(run, dataset))
+
+    @property
+    def settings(self) -> str:
+        """The settings of a training whose records have the same names; empty: by content."""
+        columns = {"dataset.id": self.id, "dataset.unit": self.unit}
+        return " ".join(f"{name}={column}" for name, column in columns.items() if column)
 
     def shares_ids(self, other: "NameColumns") -> bool:
         """Return whether an id of a record of this run names the same record in the other."""
@@ -553,6 +559,11 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
     of_records = [each.records_missing for each in unsearched if each.reason is None]
     of_people = [each.people_missing for each in unsearched if each.reason is None]
     reasons = Counter(answer.reason for answer in unsearched if answer.reason is not None)
+    by_content = tuple(
+        name for name, answer in answers.items() if answer.reason == "named_by_content"
+    )
+    del reasons["named_by_content"]  # these runs are named, where others are counted
+    settings = "" if targets.columns is None else targets.columns.settings
     yield from _remarks_on_found(
         {
             "trained_on_erased": {"runs": others},
@@ -569,6 +580,7 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
                 "runs": sum(map(bool, of_people)),
                 "units": max(of_people, default=0),
             },
+            "named_by_content": {"runs": by_content, "settings": settings or "dataset.id=COLUMN"},
             **{reason: {"runs": count} for reason, count in sorted(reasons.items())},
         }
     )
@@ -616,7 +628,8 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
     if (records_missing or people_missing) and not is_key:
         reason = "key_gone"
     elif (records_missing or people_missing) and not targets.shares_names(columns):
-        reason = "named_otherwise"
+        by_content = columns is not None and not columns.settings
+        reason = "named_by_content" if by_content else "named_otherwise"
     return RunSearch(
         key=index.key,
         index_digest=index_digest,

@@ -442,10 +442,13 @@ def _unfinished(folder: Path) -> VerifiedItem:
         }
         explanation = known.get(state, run.error)
         reason = f"{state}: {explanation}" if explanation else str(state)
+        remedy = "finish the run"
+        if run.command == "train" and state in ("killed", "failed"):
+            remedy = f"finish the run (agt train resume={folder})"
         findings.problem(
             "status",
             f"the run is not finished ({reason}), so there is no list of hashes with which its "
-            "files could be checked: finish the run, and verify again",
+            f"files could be checked: {remedy}, and verify again",
         )
     if os.path.lexists(folder / "spent.json"):
         with findings.recording_errors("budget"):

@@ -53,6 +53,7 @@ def write_table(without: Sequence[str] = ()) -> pd.DataFrame:
     names = {
         "id": [f"rec{row:03}" for row in range(90)],
         "person": [f"person{row // 3:02}" for row in range(90)],
+        "number": [f"n{row:03}" for row in range(90)],
     }
     numbers = {name: chance.normal(size=90) for name in "ab"} | {"y": chance.integers(0, 2, 90)}
     table = pd.DataFrame(names | numbers)
@@ -273,12 +274,48 @@ def test_a_run_that_names_its_records_by_other_columns_is_not_called_searched(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_table()
-    train(str(A))
-    train(str(B), "dataset.id=null")
+    train(str(A), "dataset.id=id")
+    train(str(B), "dataset.id=number")
     Path("ids.txt").write_text(people_of(A)[0])
     account = unlearn(A, LATER, "ids=ids.txt")
     assert counts(account) == (1, 0, 0)
     assert codes(account) == {"named_otherwise"}
+    assert any("dataset.id" in task for task in open_tasks(account, ["outputs"]))
+
+
+def test_a_run_that_names_records_by_content_is_to_be_trained_again_with_the_columns_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file of ids finds nobody there, so no advice may end with erasing by it."""
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    train(str(B), "dataset.id=null")
+    Path("ids.txt").write_text(people_of(A)[0])
+    account = unlearn(A, LATER, "ids=ids.txt")
+    assert codes(account) == {"named_by_content"}
+    (task, *_) = open_tasks(account, ["outputs"])
+    assert "dataset.id=id dataset.unit=person" in task
+    assert "delete outputs/train/b" in task
+    assert not any("NOT SEARCHED" in task for task in open_tasks(account, ["outputs"]))
+    shutil.rmtree(B)
+    train(str(B))
+    unlearn(B, "outputs/unlearn/b", "ids=ids.txt")
+    assert counts(unlearn(A, "outputs/unlearn/again")) == (1, 1, 0)
+
+
+def test_ids_of_another_form_are_refused_where_records_are_named_by_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A), "dataset.id=null")
+    Path("ids.txt").write_text("person00\nperson01\n")
+    assert main(["unlearn", f"run={A}", "ids=ids.txt", "unknown=ignore"]) == 2
+    assert "dataset.id=COLUMN" in capsys.readouterr().err
+    Path("ids.txt").write_text("0" * 32)  # a hash of somebody who is not there
+    assert main(["unlearn", f"run={A}", "ids=ids.txt", "unknown=ignore"]) == 0
+    assert "nothing to erase" in capsys.readouterr().out
 
 
 def test_names_are_shared_only_by_the_same_column() -> None:
@@ -631,7 +668,7 @@ def test_ids_by_content_of_other_columns_are_other_names(
     account = unlearn(A, LATER, "ids=ids.txt")
     runs, searched, _ = counts(account)
     assert (runs, searched) == (2, 1)
-    assert "named_otherwise" in codes(account)
+    assert "named_by_content" in codes(account)
 
 
 def test_a_run_that_names_no_people_is_asked_for_test_records_and_is_not_cleared(

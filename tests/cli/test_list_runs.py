@@ -87,6 +87,14 @@ ALL = [
 ]
 
 
+def test_a_killed_training_is_listed_with_the_command_that_continues_it(
+    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    assert "agt train resume=outputs/train/killed" in agt("runs").ended(0).err
+    assert "resume" not in agt("runs", "state=done").ended(0).err
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -204,6 +204,18 @@ def test_the_estimate_is_what_plan_expects(agt: Agt, run: Callable[[str], Path])
         said.ended(2, f"{expected[name]:.3f}".removeprefix("0"))
 
 
+def test_few_queries_of_a_constant_model_are_certified_with_that_remark(
+    agt: Agt, run: Callable[[str], Path], tmp_path: Path
+) -> None:
+    queries = tmp_path / "queries.csv"
+    queries.write_text("a,g,h\n0.5,x,left\n-0.5,y,right\n")
+    said = agt("certify", f"run={run('noise')}", f"inputs={queries}", "-q").ended(0)
+    assert "nearly constant" in said.out
+    assert "certificates.parquet (columns: row, record_id" in said.out
+    said = agt("certify", f"run={run('signal')}", f"inputs={queries}", "-q").ended(0)
+    assert "constant" not in said.out
+
+
 def test_a_constant_model_is_named_before_unlabelled_queries_are_answered(
     agt: Agt, run: Callable[[str], Path]
 ) -> None:

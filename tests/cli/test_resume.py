@@ -236,6 +236,7 @@ REFUSED = {
         ("compute.threads=7",),
         "compute.threads=7 differs from the run's own setting, None",
     ),
+    "another folder": (("hydra.run.dir=elsewhere",), "continues in its own folder"),
     "a sweep": (("-m",), "only a single run can be resumed"),
 }
 
