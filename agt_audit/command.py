@@ -171,8 +171,8 @@ def _check_classes(finished: Run, kind: str) -> None:
         raise ConfigError(
             f"run={finished.folder}: `agt audit {kind}` attacks models of classes, but this run "
             "answers with numbers. Audit its certified intervals with `agt audit certificate`, "
-            "and its releases with `agt audit mechanism`, `agt audit prediction` or `agt audit "
-            "replay` (mechanism=laplace_mean)"
+            "and its releases with `agt audit prediction` or `agt audit replay` "
+            "(mechanism=laplace_mean)"
         )
 
 

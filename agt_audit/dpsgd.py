@@ -57,7 +57,15 @@ from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
-from agt_audit.estimates import Claimed, choose_event, estimates, lower_limit, verdict_words
+from agt_audit.estimates import (
+    Claimed,
+    Mistakes,
+    choose_event,
+    epsilon_bound,
+    lower_limit,
+    mu_bound,
+    verdict_words,
+)
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import NOMINAL, attack_records, neighbouring, replaces, with_added
 from agt_audit.one_run import (
@@ -662,32 +670,24 @@ class TrainingEffort:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """A lower bound on epsilon at the claim's delta, from one attack.
+    """A rigorous lower bound on epsilon at the claim's delta, from one attack.
 
     Attributes:
         method: the name of the estimator.
         adversary: what the attacker sees: ``SUMS``, ``WEIGHTS``, ``LOSS``, ``STEPS`` or
-            ``ONE_RUN``.
+            ``ONE_RUN``, the latter with the number of canaries.
         found: the bound.
-        strength: whether it is rigorous, so that it can contradict a claim.
-        canaries: how many canaries a single training had; 0: one canary in many trainings.
     """
 
     method: str
     adversary: str
     found: float
-    strength: Strength
-    canaries: int = 0
-
-    @property
-    def seen(self) -> str:
-        """What the attacker sees, with the number of canaries of a single training."""
-        return f"{self.adversary}, {self.canaries} canaries" if self.canaries else self.adversary
 
     @property
     def estimate(self) -> Estimate:
         """The bound as one of a finding's ``estimates``."""
-        return Estimate(f"{self.method}, {self.seen}", "epsilon", self.found, self.strength)
+        name = f"{self.method}, {self.adversary}"
+        return Estimate(name, "epsilon", self.found, Strength.CONFIDENT)
 
 
 def log_likelihood_ratios(view: AdversaryView, noise_multiplier: float) -> np.ndarray:
@@ -716,7 +716,8 @@ def audit_training(
         several: many canaries, for a single training; None: no such training is made.
 
     Returns:
-        All lower bounds, rigorous and others; and the finding about the size of the noise.
+        All lower bounds, which hold together with the confidence of ``effort``; and the finding
+        about the size of the noise.
 
     Raises:
         ConfigError: there are too few trials to contradict the claim.
@@ -725,8 +726,8 @@ def audit_training(
     adversaries = 3 if canary_is_record else 2  # a gradient canary has no loss
     one_run_bounds = 0 if several is None else len(BOUNDS)
     # two bounds for each adversary, one from steps, and one on the size of the noise
-    rigorous_bounds = 2 * adversaries + 2 + one_run_bounds
-    confidence = 1 - (1 - effort.confidence) / rigorous_bounds
+    bound_count = 2 * adversaries + 2 + one_run_bounds
+    confidence = 1 - (1 - effort.confidence) / bound_count
     _check_trials(trainer, effort, confidence)
     always_in = np.full((effort.trials, 1, 1), True)
     present = trainer.train(canary, always_in)
@@ -739,7 +740,7 @@ def audit_training(
     }
     if canary_is_record:
         scores[LOSS] = [-view.losses for view in sides]
-    bounds = []
+    bounds: list[LowerBound] = []
     for adversary, (with_canary, without_canary) in scores.items():
         bounds += _many_run_bounds(
             adversary, with_canary, without_canary, trainer.config, confidence
@@ -784,7 +785,7 @@ def _many_run_bounds(
     without_canary: np.ndarray,
     config: NoiseConfig,
     confidence: float,
-) -> list[LowerBound]:
+) -> tuple[LowerBound, LowerBound]:
     """Return the lower bounds from one adversary's scores of many trainings.
 
     The threshold is chosen for each measure (epsilon, mu) separately, on the first third of the
@@ -798,23 +799,23 @@ def _many_run_bounds(
         confidence: the probability with which each bound holds.
 
     Returns:
-        A bound for each of the ``estimates``.
+        The Clopper-Pearson bound on epsilon; and the epsilon that follows from the one on mu.
     """
-    present = with_canary[:, 0]
-    absent = without_canary[:, 0]
-    third = len(present) // 3
-    bounds = []
-    for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
+    third = len(with_canary) // 3
+
+    def mistakes_of_best_event(claimed: Claimed) -> Mistakes:
+        present = with_canary[:, 0]
+        absent = without_canary[:, 0]
         event = choose_event(present[:third], absent[:third], claimed, confidence, "scores")
-        mistakes = event.mistakes(present[third:], absent[third:])
-        for estimate in estimates(mistakes, config.delta, confidence):
-            if estimate.measure != claimed.measure:
-                continue
-            epsilon = estimate.found
-            if estimate.measure == "mu":
-                epsilon = epsilon_of_mu(estimate.found, config.delta)
-            bounds.append(LowerBound(estimate.estimator, adversary, epsilon, estimate.strength))
-    return bounds
+        return event.mistakes(present[third:], absent[third:])
+
+    mistakes = mistakes_of_best_event(Claimed("epsilon", config.epsilon, config.delta))
+    epsilon = epsilon_bound(mistakes, config.delta, confidence)
+    mu = mu_bound(mistakes_of_best_event(Claimed("mu", 0.0)), confidence)
+    return (
+        LowerBound("Clopper-Pearson", adversary, epsilon),
+        LowerBound("Gaussian DP", adversary, epsilon_of_mu(mu, config.delta)),
+    )
 
 
 def _step_bound(
@@ -834,7 +835,7 @@ def _step_bound(
     if share_right > 0.5:  # Phi(mu_step / 2) is at least this, and mu = mu_step sqrt(steps)
         mu = 2 * float(ndtri(share_right)) * math.sqrt(steps)
     epsilon = epsilon_of_mu(mu, trainer.config.delta)
-    return LowerBound("Gaussian DP", STEPS, epsilon, Strength.CONFIDENT)
+    return LowerBound("Gaussian DP", STEPS, epsilon)
 
 
 def _one_run_bounds(
@@ -859,30 +860,29 @@ def _one_run_bounds(
         guesses_out = guesses // 2
         right = right_guesses(scores, coins[0, 0], guesses - guesses_out, guesses_out)
         epsilon = one_run_epsilon(right, guesses, count, config.delta, confidence, bound)
-        bounds.append(LowerBound(bound, ONE_RUN, epsilon, Strength.CONFIDENT, count))
+        bounds.append(LowerBound(bound, f"{ONE_RUN}, {count} canaries", epsilon))
     return bounds
 
 
 def judge_training(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[LowerBound]
 ) -> Finding:
-    """Compare the claim with the largest rigorous lower bound, and return the finding.
+    """Compare the claim with the largest lower bound, and return the finding.
 
     Args:
         trainer: the run's training, with its claim.
         canary: the canary of many trainings.
         effort: how many trainings there were.
-        bounds: all lower bounds, at least one of them rigorous.
+        bounds: all lower bounds, at least one.
     """
     config = trainer.config
-    rigorous = [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
-    best = max(rigorous, key=lambda bound: bound.found)
+    best = max(bounds, key=lambda bound: bound.found)
     violated = best.found > config.epsilon
     noticed_mu = Claimed("mu", trainer.plan.mu).noticed(
-        effort.counted, effort.confidence, len(rigorous)
+        effort.counted, effort.confidence, len(bounds)
     )
     noticed = None if noticed_mu is None else gaussian_epsilon(noticed_mu, config.delta)
-    one_run = sorted({bound.seen for bound in rigorous if bound.canaries})
+    one_run = {bound.adversary for bound in bounds if bound.adversary.startswith(ONE_RUN)}
     efforts = [
         f"{effort.trials} trainings with the canary, and as many without it",
         f"{effort.step_runs} trainings in which a coin decides in each step whether the "
@@ -894,7 +894,7 @@ def judge_training(
         claim=trainer.claim,
         attack=(
             f"an attacker guesses whether training used canaries: {canary.description}. The "
-            f"{len(rigorous)} rigorous bounds share the error probability"
+            f"{len(bounds)} bounds share the error probability"
         ),
         effort="; ".join(efforts),
         outcome=Outcome.VIOLATED if violated else Outcome.NOT_CONTRADICTED,
@@ -912,12 +912,12 @@ def judge_training(
 
 
 def _verdict_sentence(best: LowerBound, config: NoiseConfig, confidence: float) -> str:
-    """Return a sentence with the largest rigorous bound and whether it contradicts the claim.
+    """Return a sentence with the largest bound and whether it contradicts the claim.
 
     Args:
         best: the bound.
         config: the claimed epsilon and delta.
-        confidence: the probability with which all rigorous bounds hold together.
+        confidence: the probability with which all bounds hold together.
     """
     if not best.found:
         return (
@@ -930,7 +930,7 @@ def _verdict_sentence(best: LowerBound, config: NoiseConfig, confidence: float) 
     return (
         f"epsilon at delta = {config.delta:g} is at least {lower_bound}, with "
         f"{percentage:.12g} % confidence (method: {best.method}; the attacker sees: "
-        f"{best.seen}); {verdict}"
+        f"{best.adversary}); {verdict}"
     )
 
 
@@ -961,9 +961,7 @@ NOTES = (
     "epsilon at delta itself",
     "the step-by-step bound is computed for one step and then composed by agt's accountant. So "
     "it detects errors in noise and clipping, but not errors in the composition",
-    "only rigorous bounds can contradict a claim, and all rigorous bounds of one claim hold at "
-    "the same time. 'Katz-log' is an asymptotic bound and 'Bayesian' a credible bound, so "
-    "neither can contradict a claim",
+    "all bounds hold at the same time, with the stated confidence",
 )
 
 
@@ -1018,12 +1016,8 @@ class DpSgdAudit(AuditKind):
 
 
 def _bounds_table(bounds: Sequence[LowerBound], claimed_epsilon: float) -> pd.DataFrame:
-    """Return the table of all bounds: first rigorous, then other ones, each from the largest on."""
-    rigorous_first = sorted(
-        bounds, key=lambda bound: (bound.strength is not Strength.CONFIDENT, -bound.found)
-    )
-    rows = [
-        (bound.method, bound.seen, bound.strength.value, bound.found) for bound in rigorous_first
-    ]
+    """Return the table of all bounds, the largest first; the claim is in the last column's name."""
+    largest_first = sorted(bounds, key=lambda bound: -bound.found)
+    rows = [(bound.method, bound.adversary, bound.found) for bound in largest_first]
     claimed = f"claimed {claimed_epsilon:g}"
-    return pd.DataFrame(rows, columns=["lower bound on epsilon", "who sees", "it is", claimed])
+    return pd.DataFrame(rows, columns=["lower bound on epsilon", "who sees", claimed])

@@ -10,10 +10,10 @@ from agt_cli.command_settings.predict import check_mechanism, mechanism_facts
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 MECHANISM_EXAMPLE = "mechanism=randomized_response mechanism.eps=1"
 MECHANISM_AUDIT = "agt_audit.mechanism.MechanismAudit"
-WITHOUT_RUN = frozenset(
-    (MECHANISM_AUDIT, "agt_audit.selftest.Selftest", "agt_audit.weights.WeightsAudit")
-)
-"""The classes of agt's own audits that can do without a run."""
+MECHANISM_AUDITS = {MECHANISM_AUDIT: "mechanism", "agt_audit.weights.WeightsAudit": "weights"}
+"""Classes of audits that attack a mechanism by itself, without a run -> the audits' names."""
+WITHOUT_RUN = frozenset((*MECHANISM_AUDITS, "agt_audit.selftest.Selftest"))
+"""The classes of agt's own audits that need no run."""
 
 
 def check_audit(config: Mapping[str, Any]) -> None:
@@ -33,6 +33,8 @@ def check_audit(config: Mapping[str, Any]) -> None:
     is_own = class_name.startswith("agt_audit.")  # a user's class checks its settings itself
     if is_own and class_name not in WITHOUT_RUN and config.get("run") is None:
         raise ConfigError(RUN_MISSING)
+    if class_name in MECHANISM_AUDITS:
+        check_no_run(config, MECHANISM_AUDITS[class_name])
     if class_name != MECHANISM_AUDIT:
         return
     mechanism = config.get("mechanism")
@@ -44,6 +46,21 @@ def check_audit(config: Mapping[str, Any]) -> None:
     if facts.releases == "weights":
         raise weights_not_audited(facts.name)
     check_mechanism(mechanism, validate(TotalConfig, config.get("total"), "total"))
+
+
+def check_no_run(config: Mapping[str, Any], kind: str) -> None:
+    """Raise ConfigError if a run is given to an audit that attacks a mechanism by itself.
+
+    Args:
+        config: the composed settings.
+        kind: the name of the audit.
+    """
+    run = config.get("run")
+    if run is not None:
+        raise ConfigError(
+            f"run={run}: `agt audit {kind}` attacks a mechanism by itself. Leave run=... out, or "
+            f"type `agt audit replay run={run} mechanism=...`, which attacks a release from the run"
+        )
 
 
 def mechanism_missing(example: str) -> ConfigError:

@@ -1,63 +1,32 @@
 """From an attack's mistakes to a lower bound on the privacy loss, and to findings about a claim.
 
 A false alarm is a trial without the record that the attack calls "in"; a miss is a trial with the
-record that it calls "out". Four estimates are computed from their counts:
-
-| estimate        | of      | what it means                                                        |
-|-----------------|---------|----------------------------------------------------------------------|
-| Clopper-Pearson | epsilon | confident: exceeds the truth at most as often as was asked for       |
-| Katz-log        | epsilon | asymptotic: so in the limit of many trials                           |
-| Bayesian        | epsilon | credible: a quantile under Jeffreys' prior; no confidence bound      |
-| Gaussian DP     | mu      | confident, of the mu of a mechanism that is mu-GDP; contradicts such |
-|                 |         | a claim only                                                         |
+record that it calls "out". Their counts give a lower bound on epsilon, or on mu of a mechanism that
+is mu-GDP. Both bounds are rigorous: each rate is replaced by its Clopper-Pearson upper limit.
 
 Formal guarantees
-    * With the confidence asked for, a confident bound is at most the true epsilon or mu, at any
-      number of trials (Lemma 1 of docs/proofs/attack_bounds.md).
+    * With the confidence asked for, a bound is at most the true epsilon or mu, at any number of
+      trials (Lemma 1 of docs/proofs/attack_bounds.md).
     * That holds for events that do not depend on the trials that are counted: an event is chosen
       on other trials (``choose_event``), or the error probability is shared among all events that
       were looked at (``events``; Lemma 2 of docs/proofs/attack_bounds.md).
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import betaincc, betainccinv, betaincinv, expit, logit, ndtr, ndtri
+from scipy.special import betainccinv, betaincinv, expit, logit, ndtr, ndtri
 
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect, midpoint, whole_midpoint
-from agt_cli.report.findings import (
-    Estimate,
-    Finding,
-    Outcome,
-    Strength,
-    format_bound,
-    format_lower_bound,
-)
+from agt_cli.report.findings import Finding, Outcome, format_bound, format_lower_bound
 
-# parts of the integral over the posterior of beta; with more of them, epsilon changes by less than
-# 0.002, also at confidence 0.999999
-NODES = 256
 MOST_TRIALS = 10**15  # the largest number of trials that is searched for or recommended
 MAX_THRESHOLDS = 200  # thresholds among which an event is chosen
 MAX_HALVINGS = 64  # events about multiples of 2^-h are tried for h below it
-SHOWN_DELTA = 1e-5  # the delta of the epsilon that is reported in addition to a claimed mu
-RELIABILITY = {
-    Strength.CONFIDENT: (
-        "This bound is rigorous: it comes from the false alarms and misses of the same trials"
-    ),
-    Strength.ASYMPTOTIC: (
-        "This bound is valid only as the number of trials goes to infinity, so it cannot "
-        "contradict the claim"
-    ),
-    Strength.CREDIBLE: (
-        "This is a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
-    ),
-}
-_NORMAL_TAIL = 8.0  # standard deviations; a normal number is farther out with less than 10^-14
 _MAX_LOSS = 100.0  # the largest epsilon, or mu, that bisections search for
 
 Measure = Literal["epsilon", "mu"]
@@ -159,86 +128,6 @@ def mu_bound(mistakes: Mistakes, confidence: float, events: int = 1) -> float:
     return max(0.0, float(-ndtri(alpha) - ndtri(beta)))
 
 
-def katz_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """Return the Katz-log lower bound on epsilon, at least 0, which is asymptotic.
-
-    Of its two inequalities, one with a count of 0 is replaced by that of Clopper and Pearson.
-    Arguments as of ``epsilon_bound``.
-    """
-    error = (1 - confidence) / events
-    alpha, beta = _limits(mistakes, error)
-    false_positives = (mistakes.alarms, mistakes.trials_without)
-    true_positives = (mistakes.trials_with - mistakes.misses, mistakes.trials_with)
-    false_negatives = (mistakes.misses, mistakes.trials_with)
-    true_negatives = (mistakes.trials_without - mistakes.alarms, mistakes.trials_without)
-    # Lemma 3 of docs/proofs/attack_bounds.md: two inequalities, each at half the error
-    bound_from_positives = _katz(
-        true_positives,
-        false_positives,
-        delta,
-        error / 2,
-        if_a_count_is_0=_epsilon(alpha, beta, delta),
-    )
-    bound_from_negatives = _katz(
-        true_negatives,
-        false_negatives,
-        delta,
-        error / 2,
-        if_a_count_is_0=_epsilon(beta, alpha, delta),
-    )
-    return max(0.0, bound_from_positives, bound_from_negatives)
-
-
-def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """Return the number that epsilon exceeds with posterior probability ``confidence``.
-
-    It is at least 0 and at most 100. The prior of both rates is Jeffreys'. It is a credible bound,
-    not a confidence bound. Arguments as of ``epsilon_bound``.
-    """
-    error = (1 - confidence) / events
-    # Lemma 4 of docs/proofs/attack_bounds.md: an integral over beta, as a sum over ``NODES`` parts
-    edges = np.linspace(-_NORMAL_TAIL, _NORMAL_TAIL, NODES + 1)
-    part_probability = np.diff(ndtr(edges))
-    part_quantile = ndtr((edges[1:] + edges[:-1]) / 2)
-    beta = betaincinv(
-        0.5 + mistakes.misses, 0.5 + mistakes.trials_with - mistakes.misses, part_quantile
-    )
-    alarms = 0.5 + mistakes.alarms
-    no_alarms = 0.5 + mistakes.trials_without - mistakes.alarms
-
-    def is_bound(epsilon: float) -> bool:
-        """Return whether the true epsilon is at most ``epsilon`` with probability <= error."""
-        from_first = math.exp(-epsilon) * (1 - delta - beta)
-        from_second = 1 - delta - math.exp(epsilon) * beta
-        least_alpha = np.clip(np.maximum(from_first, from_second), 0, 1)
-        probability = float(betaincc(alarms, no_alarms, least_alpha) @ part_probability)
-        return probability <= error
-
-    if not is_bound(0.0):
-        return 0.0
-    return bisect(is_bound, 0.0, _MAX_LOSS, midpoint)[0]
-
-
-def estimates(
-    mistakes: Mistakes, delta: float, confidence: float, events: int = 1
-) -> tuple[Estimate, ...]:
-    """Return the four estimates of the table above, in its order.
-
-    Each has its strength: the first and the last are rigorous. ``delta`` does not matter for mu.
-    Arguments as of ``epsilon_bound``.
-    """
-    rigorous = epsilon_bound(mistakes, delta, confidence, events)
-    asymptotic = katz_bound(mistakes, delta, confidence, events)
-    credible = posterior_bound(mistakes, delta, confidence, events)
-    mu = mu_bound(mistakes, confidence, events)
-    return (
-        Estimate("Clopper-Pearson", "epsilon", rigorous, Strength.CONFIDENT),
-        Estimate("Katz-log", "epsilon", asymptotic, Strength.ASYMPTOTIC),
-        Estimate("Bayesian (Jeffreys)", "epsilon", credible, Strength.CREDIBLE),
-        Estimate("Gaussian DP", "mu", mu, Strength.CONFIDENT),
-    )
-
-
 def _limits(mistakes: Mistakes, error: float) -> tuple[float, float]:
     """Return (alpha, beta): upper limits of the rates of false alarms and of misses.
 
@@ -256,39 +145,6 @@ def _epsilon(alpha: float, beta: float, delta: float) -> float:
     if 1 - delta - beta <= 0 or alpha <= 0:
         return 0.0
     return math.log((1 - delta - beta) / alpha)
-
-
-def _katz(
-    hits: tuple[int, int],
-    alarms: tuple[int, int],
-    delta: float,
-    error: float,
-    if_a_count_is_0: float,
-) -> float:
-    """Return the Katz-log lower bound on ln((p1 - delta) / p2) of two independent rates.
-
-    Args:
-        hits: (n1, N1), events and trials of the side with the rate p1.
-        alarms: (n2, N2), events and trials of the side with the rate p2.
-        delta: what is subtracted from p1.
-        error: the probability with which the bound is too large, in the limit of many trials.
-        if_a_count_is_0: is returned if n1 or n2 is 0, where the bound is not defined.
-
-    Returns:
-        The bound; 0 if the rate n1/N1 is at most ``delta``.
-    """
-    hit_count, hit_trials = hits
-    alarm_count, alarm_trials = alarms
-    if not hit_count or not alarm_count:
-        return if_a_count_is_0
-    p1 = hit_count / hit_trials
-    p2 = alarm_count / alarm_trials
-    if p1 <= delta:
-        return 0.0
-    variance_of_hits = p1 * (1 - p1) / (hit_trials * (p1 - delta) ** 2)
-    variance_of_alarms = (1 - p2) / (alarm_trials * p2)
-    deviation = math.sqrt(variance_of_hits + variance_of_alarms)
-    return math.log((p1 - delta) / p2) + float(ndtri(error)) * deviation
 
 
 # -- claims
@@ -453,41 +309,6 @@ class TestedClaim:
         }
         about = (self.subject, self.claim, self.attack, self.effort)
         return Finding(*about, outcome, meaning, **fields)  # type: ignore[arg-type]
-
-    def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
-        """Return the verdict (``judge``), and a finding for each other estimate of the same counts.
-
-        If there are too few trials for a verdict, it is the only finding.
-        """
-        verdict = self.judge(mistakes)
-        if verdict.found is None:
-            return (verdict,)
-        return (verdict, *self._other_estimates(mistakes))
-
-    def _other_estimates(self, mistakes: Mistakes) -> Iterator[Finding]:
-        """Yield a finding for each of the ``estimates`` except the bound of the verdict.
-
-        They are reported without a verdict of their own.
-        """
-        delta = SHOWN_DELTA if self.claimed.measure == "mu" else self.claimed.delta
-        for estimate in estimates(mistakes, delta, self.confidence, self.events):
-            in_claimed_measure = estimate.measure == self.claimed.measure
-            if in_claimed_measure and estimate.strength is Strength.CONFIDENT:
-                continue  # the verdict has this bound
-            is_epsilon = estimate.measure == "epsilon"
-            quantity = f"epsilon at delta {delta:g}" if is_epsilon and delta else estimate.measure
-            bound = format_lower_bound(estimate.found)
-            reliability = RELIABILITY[estimate.strength]
-            yield self.finding(
-                Outcome.REPORTED,
-                f"{estimate.estimator}: {quantity} is at least {bound}. {reliability}",
-                measure=estimate.measure,
-                found=estimate.found,
-                strength=estimate.strength,
-                estimator=estimate.estimator,
-                claimed=self.claimed.value if in_claimed_measure else None,
-                delta=delta if is_epsilon else None,
-            )
 
     def judge(self, mistakes: Mistakes) -> Finding:
         """Return the verdict: a comparison of the claim with the rigorous lower bound.

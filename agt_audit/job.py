@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from agt.errors import ConfigError, DataMissing
-from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig
+from agt.errors import ConfigError
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.release import ReleaseTerms
 from agt.settings import TotalConfig, validate
 from agt_audit.early_checks import MECHANISM_EXAMPLE, RUN_MISSING, mechanism_missing
 from agt_cli.report.console import Console
-from agt_cli.report.findings import VERSION, Audit, Finding, Outcome
+from agt_cli.report.findings import VERSION, Audit, Finding
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -120,27 +120,6 @@ class AuditInputs:
                 "this run"
             )
         return trained
-
-    def open_with_data(self, record: RunRecord, console: Console, instead: str) -> OpenedRun:
-        """Open the run of an audit that trains models on neighbouring datasets (``check_run``).
-
-        Args:
-            record: the audit's run folder.
-            console: for progress.
-            instead: a clause that says what can be audited without the records, for the message
-                of DataMissing.
-
-        Raises:
-            DataMissing: the records are missing.
-            ConfigError: the records were changed, or as of ``check_run``.
-        """
-        try:
-            return self.check_run().open(record, console)
-        except DataMissing as error:
-            raise DataMissing(
-                f"{error}\nThis audit needs the data of run={self.run}, because it trains models "
-                f"on neighbouring datasets. Without the data, {instead}"
-            ) from None
 
 
 @dataclass(frozen=True)
@@ -254,28 +233,3 @@ def counted_progress(
     """
     with console.progress(label, unit) as report:
         yield lambda done: report(done, count, done, count)
-
-
-def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:
-    """Return an untested finding: no pair of inputs was found on which to attack a mechanism.
-
-    Args:
-        mechanism: the mechanism that is audited.
-        neighbours: how many neighbouring datasets were tried, at most.
-        sought: what pairs were searched for, as a noun phrase.
-    """
-    return Finding(
-        subject=mechanism.name,
-        claim=str(mechanism.guarantee),
-        attack=f"a search for {sought}",
-        effort=(
-            f"at most {neighbours} neighbouring datasets were tried. The queries lie between test "
-            "records of different labels"
-        ),
-        outcome=Outcome.UNTESTED,
-        meaning=(
-            f"a search for {sought} found none, so nothing was tested. Raise audit.neighbours, "
-            "or use a run with more test records of each label"
-        ),
-        measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",
-    )

@@ -1,11 +1,9 @@
 """agt audit mechanism: whether labels or numbers that a mechanism releases distinguish two
 neighbouring datasets better than its guarantee allows.
 
-A mechanism's input for one query is the label and its evidence (stable distance, step of the grid,
-or gap between votes). A ``NeighbourPair`` is its input on two neighbouring datasets. With a run,
-pairs are searched: queries lie on segments between two records of different labels, where the
-answers of the two models change at different places. No guarantee depends on the search: it only
-decides how much an audit can detect. Without a run, all pairs that neighbours can have are made up.
+No run is used. A mechanism's input for one query is the label and its evidence (stable distance,
+step of the grid, or gap between votes). A ``NeighbourPair`` is its input on two neighbouring
+datasets, and all pairs that neighbours can have are made up.
 
 Formal guarantees
     * ``exact_loss`` tests P(S) <= e^eps P'(S) + delta for every set S of labels in both directions,
@@ -19,51 +17,38 @@ Formal guarantees
 docs/reference.md section 8.
 """
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate, combinations, pairwise
-from typing import Annotated, Any, ClassVar, cast
+from itertools import combinations, pairwise
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from scipy.special import ndtri, ndtri_exp
+from scipy.special import ndtri
 
 from agt.errors import ConfigError
-from agt.mechanisms.budget import Cost, Lot
-from agt.mechanisms.claims import Claim
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
-from agt.mechanisms.guarantees import GaussianDP, Guarantee
-from agt.mechanisms.labelling import AnyLabelling, Labelling
-from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
+from agt.mechanisms.guarantees import GaussianDP
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism, mechanism_kind
-from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
-from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
+from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.numeric import UP, Randomness, printed_decimal
-from agt.release import NumberRelease, judge_labelling
 from agt.settings import Accounting, Counting, check_choice, schema
-from agt_audit.early_checks import weights_not_audited
+from agt_audit.early_checks import check_no_run, weights_not_audited
 from agt_audit.estimates import Claimed
-from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
-from agt_audit.numbers import audit_made_up_sums, audit_sums, search_sums
-from agt_audit.pairs import neighbouring_pairs_of
+from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.numbers import audit_made_up_sums
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, exact_finding
+from agt_cli.report.findings import Finding
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import OpenedRun
-
-COST_TOLERANCE = 1e-9  # relative difference of a cost in decimals from the same cost in floats
-MU_TOLERANCE = 1e-7  # relative; the accountant rounds mu up
-MU_ERROR = 1e-10  # absolute error of mu in double precision
-LOT_SIZES = (1, 8, 100)  # numbers of answers whose costs are computed again
 
 
 @dataclass(frozen=True)
@@ -98,11 +83,6 @@ class NeighbourPair:
         "no data were used: the audit made up two inputs that differ as much as those of "
         "neighbouring datasets can"
     )
-
-    @property
-    def moved(self) -> int:
-        """The absolute difference of the evidence on the two datasets."""
-        return abs(self.first.evidence - self.second.evidence)
 
     def __str__(self) -> str:
         return f"{self.first} against {self.second}"
@@ -140,80 +120,6 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
     return Exact(max(losses), exceeds)
 
 
-def is_wrong_cost(cost: Cost, *lots: tuple[Guarantee, int]) -> bool:
-    """Return whether a ledger's cost of some answers differs from the cost by the audit's formulas.
-
-    n answers that are (eps, delta)-DP cost n eps and n delta, and ``square_of_responses`` as their
-    square. n answers that are mu-GDP cost infinite eps, and n mu^2 as their square.
-
-    Args:
-        cost: the cost that the ledger charges for all answers together.
-        lots: (the guarantee of each answer, how many answers), for answers of each guarantee.
-    """
-    pure = 0.0
-    leak = 0.0
-    square = 0.0
-    for guarantee, size in lots:
-        eps = getattr(guarantee, "eps", math.inf)
-        mu = getattr(guarantee, "mu", None)
-        pure += size * eps
-        leak += size * getattr(guarantee, "delta", 0.0)
-        square += square_of_responses(eps, size) if mu is None else size * mu**2
-    same_pure = np.isclose(float(cost.pure), pure, rtol=COST_TOLERANCE, atol=0)
-    same_leak = np.isclose(float(cost.leak), leak, rtol=COST_TOLERANCE, atol=0)
-    same_mu = math.isclose(
-        math.sqrt(cost.square), math.sqrt(square), rel_tol=MU_TOLERANCE, abs_tol=MU_ERROR
-    )
-    return not (same_pure and same_leak and same_mu)
-
-
-def square_of_responses(eps: float, size: int) -> float:
-    """Return the least mu^2 for which some randomized responses together are mu-GDP.
-
-    It is that of the most powerful test among "at least j of the answers are true"; mu has an error
-    of ``MU_ERROR``. Binomial tails are summed in ``Decimal``, with 60 digits, and without code of
-    the accountant.
-
-    Args:
-        eps: the epsilon of each response.
-        size: how many responses, 1 to 1,000, which the accountant composes as one block.
-    """
-    with localcontext(prec=60):
-        odds = Decimal(eps).exp()
-        # probabilities of the numbers of true answers, up to one factor; the largest number first
-        terms = [math.comb(size, truths) * odds**truths for truths in range(size, -1, -1)]
-        *at_least, total = accumulate(terms)
-        *at_most, _ = accumulate(reversed(terms))
-        log_upper = [float((tail / total).ln()) for tail in at_least]
-        log_lower = [float((tail / total).ln()) for tail in reversed(at_most)]
-    # Two complementary tails add up to 1. The smaller one gives the accurate quantile, because the
-    # other one may be rounded to 1.
-    points = []
-    for upper, lower in zip(ndtri_exp(log_upper), ndtri_exp(log_lower), strict=True):
-        points.append(float(min(upper, 0) - min(lower, 0)))
-    mu = max(point + opposite for point, opposite in zip(points, reversed(points), strict=True))
-    return mu**2
-
-
-def audit_debits(mechanism: Mechanism) -> Finding:
-    """Return the finding about whether a ledger charges the cost that the audit computes itself."""
-    guarantee = mechanism.guarantee
-    numbers = ", ".join(map(str, LOT_SIZES))
-    wrong = sum(is_wrong_cost(Lot(guarantee, size).cost, (guarantee, size)) for size in LOT_SIZES)
-    return exact_finding(
-        f"{mechanism.name}: the privacy cost that is charged to a ledger",
-        "for each answer, a ledger is charged the privacy cost that the answer's guarantee "
-        f"states: {guarantee}",
-        f"the privacy costs of {numbers} answers were computed again with the auditor's own "
-        "formulas",
-        "nothing was drawn",
-        "differences",
-        float(wrong),
-        f"{wrong} of {len(LOT_SIZES)} privacy costs differ from those that the auditor computed",
-        "this audit detects a privacy cost with a relative error of 1e-6",
-    )
-
-
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
     """Yield the pairs of inputs that two neighbouring datasets can have, up to symmetry.
 
@@ -238,22 +144,9 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
         yield NeighbourPair(Side(1, above), Side(1, below))
 
 
-def check_audited(mechanism: object) -> None:
-    """Raise ConfigError if a mechanism adds noise to the vote counts of more than two classes.
-
-    Such a mechanism has no table of probabilities that could be compared.
-    """
-    if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
-        raise ConfigError(
-            f"mechanism={mechanism.name}: this audit cannot test noise on the votes of "
-            f"{mechanism.classes} classes, because it compares probabilities from a table. Give "
-            "a run with two classes, or leave run=... out"
-        )
-
-
 def audit_pair(
     mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int
-) -> tuple[Finding, ...]:
+) -> tuple[Finding, Finding]:
     """Audit a mechanism at one pair: by its stated probabilities, and by draws.
 
     Args:
@@ -263,7 +156,7 @@ def audit_pair(
         farthest: the public number that no evidence exceeds.
 
     Returns:
-        The finding of the exact loss, then the findings from draws (``attacked``).
+        The finding of the exact loss, and the one from draws (``attacked``).
     """
     table = table_finding(
         mechanism,
@@ -274,45 +167,45 @@ def audit_pair(
     draw_first = partial(_draw_labels, mechanism, pair.first, farthest, plan.source)
     draw_second = partial(_draw_labels, mechanism, pair.second, farthest, plan.source)
     claim = tested(subject_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
-    return (table, *attacked((draw_first, draw_second), claim, plan, mechanism.classes))
+    return table, attacked((draw_first, draw_second), claim, plan, "labels")
 
 
 def audit_quantile(
-    mechanism: CertifiedQuantile,
-    distances: tuple[np.ndarray, np.ndarray],
-    farthest: int,
-    plan: TrialPlan,
-    where: str,
-) -> tuple[Finding, ...]:
-    """Audit the release of a quantile of stable distances on two neighbouring datasets.
+    mechanism: CertifiedQuantile, quantiles: tuple[int, int], farthest: int, plan: TrialPlan
+) -> tuple[Finding, Finding]:
+    """Audit the release of a quantile of stable distances on two made-up neighbouring datasets.
+
+    Each dataset has a single query, whose stable distance is the quantile.
 
     Args:
         mechanism: the mechanism that releases the quantile.
-        distances: [n] the queries' stable distances on one dataset, and [n] on the other.
+        quantiles: the exact quantile on one dataset, and on the other.
         farthest: the public number that no distance exceeds.
         plan: how many quantiles to draw, and how.
-        where: a sentence that says which datasets these are.
 
     Returns:
-        The finding of the exact loss, then the findings from draws (``attacked``).
+        The finding of the exact loss, and the one from draws (``attacked``).
     """
     guarantee = mechanism.guarantee
 
-    def draw(side: np.ndarray, count: int) -> np.ndarray:
+    def draw(quantile: int, count: int) -> np.ndarray:
+        distances = np.array([quantile])
         released = [
-            release_quantile(side, mechanism.fraction, farthest, guarantee, plan.source)
+            release_quantile(distances, mechanism.fraction, farthest, guarantee, plan.source)
             for _ in range(count)
         ]
         return np.array(released)
 
-    first, second = distances
-    quantile = certified_quantile(first, mechanism.fraction)
-    other_quantile = certified_quantile(second, mechanism.fraction)
-    moved = abs(quantile - other_quantile)
+    first, second = quantiles
+    moved = abs(first - second)
     subject = f"certified_quantile with eps={mechanism.eps:g}"
+    where = (
+        "no data were used: the audit made up two inputs whose certified quantiles (of the "
+        f"queries' stable distances) differ by {moved}"
+    )
     sides = (
-        f"the certified quantile (of the queries' stable distances) is {quantile} on one dataset "
-        f"and {other_quantile} on its neighbour"
+        f"the certified quantile (of the queries' stable distances) is {first} on one dataset "
+        f"and {second} on its neighbour"
     )
     # the noise covers a quantile that moves by 1, and its loss grows in proportion
     law = Exact(mechanism.eps * moved, moved > 1).finding(
@@ -323,7 +216,7 @@ def audit_quantile(
     )
     claim = tested(subject, guarantee, sides, where, plan)
     draws = (partial(draw, first), partial(draw, second))
-    return (law, *attacked(draws, claim, plan, None))
+    return law, attacked(draws, claim, plan, "released numbers")
 
 
 def audit_made_up_pairs(
@@ -341,8 +234,7 @@ def audit_made_up_pairs(
             which labels are drawn.
 
     Returns:
-        The findings: of the largest exact loss, of the draws, and of the costs that a ledger
-        charges. And (pair, loss) for every pair.
+        The findings: of the largest exact loss, and of the draws. And (pair, loss) for every pair.
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
     pairs = [pair for pair, _ in losses]
@@ -358,11 +250,8 @@ def audit_made_up_pairs(
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
     drawn_pairs = (differing,) if best == differing else (differing, best)
     shared = plan.shared_among(len(drawn_pairs))
-    drawn: list[Finding] = []
-    for pair in drawn_pairs:
-        _, *from_draws = audit_pair(mechanism, pair, shared, values[-1])
-        drawn += from_draws
-    return (table, *drawn, audit_debits(mechanism)), losses
+    drawn = [audit_pair(mechanism, pair, shared, values[-1])[1] for pair in drawn_pairs]
+    return (table, *drawn), losses
 
 
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
@@ -458,47 +347,13 @@ def _normal_quantile(p: Fraction) -> float:
     return -float(ndtri(float(1 - p)))
 
 
-def search(
-    labelling: Labelling,
-    score: Callable[[NeighbourPair], float],
-    anchors: np.ndarray,
-    count: int,
-    lines: int,
-    seed: int,
-) -> NeighbourPair | None:
-    """Search neighbouring datasets and queries for the pair of inputs with the largest score.
-
-    Args:
-        labelling: releases of the run's model by the mechanism.
-        score: computes the score of a pair.
-        anchors: [n, ...] features of records; queries are searched on lines between them.
-        count: how many neighbouring datasets to train on.
-        lines: on how many lines queries are searched, as of ``LabellingPair.chosen_queries``.
-        seed: of the choice of neighbours and lines.
-
-    Returns:
-        The pair; None: no query was found.
-    """
-    found = []
-    searched = neighbouring_pairs_of(labelling, anchors, count, lines, np.random.default_rng(seed))
-    for sides, queries, where in searched:
-        distinct = np.unique(sides.evidence(queries), axis=1).T.tolist()
-        for label, evidence, other_label, other_evidence in distinct:
-            sides_of_query = (Side(label, evidence), Side(other_label, other_evidence))
-            found.append(NeighbourPair(*sides_of_query, where))
-    return max(found, key=score, default=None)
-
-
 # -- the audit
 # --------------------------------------------------------------------------------------------------
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
-WITHOUT_RUN = (
-    "you can audit the mechanism by itself: type `agt audit mechanism mechanism=NAME "
-    "mechanism.eps=EPS`, without run=..."
-)
+Losses = Sequence[tuple[object, Exact]]
+"""Pairs of made-up inputs, each with its exact privacy loss."""
 MAX_PAIRS_SHOWN = 1000
-LINES_PER_SEGMENT = 8  # lines on which queries are searched, for each of audit.segments
 
 
 class Attack(ABC):
@@ -507,15 +362,7 @@ class Attack(ABC):
     Args:
         mechanism: the mechanism that is audited.
         audit: the settings of the audit.
-
-    Attributes:
-        sought: what is searched on neighbouring datasets of a run, as a noun phrase.
     """
-
-    sought: ClassVar[str] = (
-        "a query for which two neighbouring datasets give different evidence (stable distance or "
-        "votes)"
-    )
 
     def __init__(self, mechanism: Any, audit: "MechanismAudit") -> None:
         self.mechanism = mechanism
@@ -523,35 +370,22 @@ class Attack(ABC):
 
     @abstractmethod
     def check_values(self) -> None:
-        """Check ``audit.values`` and ``audit.farthest``, which are used only without a run.
+        """Check ``audit.values`` and ``audit.farthest``.
 
         Raises:
             ConfigError: one of them has no effect, or no possible value, for this mechanism.
         """
 
     @abstractmethod
-    def of_run(
-        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Search a pair of inputs on neighbouring datasets of a run, and attack releases of it.
+    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
+        """Attack the mechanism on made-up inputs.
 
         Args:
-            opened: the run.
-            given: the settings that all kinds of audit share.
             plan: how many releases to draw, and how.
 
         Returns:
-            The claim of a release from the run, and the findings; None in place of the findings:
-            no pair was found on which the inputs differ.
+            The findings; and (pair, loss) for each pair whose exact loss was computed.
         """
-
-    @abstractmethod
-    def without_data(self, plan: TrialPlan) -> Audited:
-        """Attack the mechanism on made-up inputs, without a run."""
-
-    def labelling(self, opened: OpenedRun, given: AuditInputs) -> AnyLabelling:
-        """Return releases of the run's answers by the mechanism, with their claim."""
-        return judge_labelling(opened.model, self.mechanism, given.release_terms(opened))
 
 
 class LabelAttack(Attack):
@@ -565,32 +399,12 @@ class LabelAttack(Attack):
                 "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS instead"
             )
 
-    def of_run(
-        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the pair of inputs with the largest ``expected_bound``; as of ``Attack``."""
-        check_audited(self.mechanism)
-        labelling = cast(Labelling, self.labelling(opened, given))
-        pair = search(
-            labelling,
-            partial(expected_bound, labelling.mechanism, plan=plan),
-            opened.queries.features,
-            self.audit.neighbours,
-            LINES_PER_SEGMENT * self.audit.segments,
-            given.seed,
-        )
-        if pair is None:
-            return labelling.claim, None
-        max_distance = opened.model.max_distance
-        return labelling.claim, audit_pair(labelling.mechanism, pair, plan, max_distance)
-
-    def without_data(self, plan: TrialPlan) -> Audited:
+    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
         """Attack all pairs of inputs that neighbouring datasets can have."""
         values: Sequence[int] = range(self.audit.farthest + 1)
         if self.audit.values is not None:
             values = sorted({0, *self.audit.values})
-        findings, losses = audit_made_up_pairs(self.mechanism, values, plan)
-        return _audited_without_run(self.mechanism, findings, losses)
+        return audit_made_up_pairs(self.mechanism, values, plan)
 
 
 class QuantileAttack(Attack):
@@ -604,59 +418,15 @@ class QuantileAttack(Attack):
                 "makes up two quantiles that differ by 1. Leave audit.values=... out"
             )
 
-    def of_run(
-        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the release of a file with a single query; as of ``Attack``.
-
-        The quantile is then the stable distance of this query.
-        """
-        mechanism = self.mechanism
-        model = opened.model
-        anchors = opened.queries.features
-        terms = given.release_terms(opened)
-        claim = NumberRelease.judged(model, anchors, mechanism, terms).claim
-        # the search needs a mechanism of labels, and any one with the same evidence will do
-        labelling = Labelling.judged(
-            model,
-            RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes),
-            conditions=opened.conditions,
-            accounting="rigorous" if claim.proved else "paper",
-            counting=terms.counting,
-        )
-        pair = search(
-            labelling,
-            lambda pair: pair.moved,
-            anchors,
-            self.audit.neighbours,
-            LINES_PER_SEGMENT * self.audit.segments,
-            given.seed,
-        )
-        if pair is None or not pair.moved:
-            return claim, None
-        distances = (np.array([pair.first.evidence]), np.array([pair.second.evidence]))
-        return claim, audit_quantile(mechanism, distances, model.max_distance, plan, pair.where)
-
-    def without_data(self, plan: TrialPlan) -> Audited:
-        """Attack two quantiles that differ by 1."""
+    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
+        """Attack two quantiles that differ by 1, the most that neighbouring datasets allow."""
         middle = self.audit.farthest // 2
-        distances = (np.array([middle]), np.array([middle + 1]))
-        where = (
-            "no data were used: the audit made up two inputs whose certified quantiles (of "
-            "the queries' stable distances) differ by 1, the most that neighbouring "
-            "datasets allow"
-        )
         farthest = max(self.audit.farthest, 1)
-        findings = audit_quantile(self.mechanism, distances, farthest, plan, where)
-        return Audited(self.mechanism.name, None, findings)
+        return audit_quantile(self.mechanism, (middle, middle + 1), farthest, plan), []
 
 
 class NumberAttack(Attack):
     """The attack on mechanisms that release a number for each query."""
-
-    sought: ClassVar[str] = (
-        "a query for which two neighbouring datasets give different sums of the members' answers"
-    )
 
     def check_values(self) -> None:
         """Raise ConfigError if ``audit.values`` is given, or ``audit.farthest`` is 0 members."""
@@ -666,24 +436,9 @@ class NumberAttack(Attack):
                 "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS (1 or more)"
             )
 
-    def of_run(
-        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the query and the neighbour whose sums differ most; as of ``Attack``."""
-        labelling = cast(NumberLabelling, self.labelling(opened, given))
-        audit = self.audit
-        anchors = opened.queries.features
-        lines = LINES_PER_SEGMENT * audit.segments
-        found = search_sums(labelling, anchors, audit.neighbours, lines, given.seed)
-        if found is None:
-            return labelling.claim, None
-        return labelling.claim, audit_sums(labelling.mechanism, found, plan)
-
-    def without_data(self, plan: TrialPlan) -> Audited:
+    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
         """Attack made-up sums that differ as much as one edit allows."""
-        findings, losses = audit_made_up_sums(self.mechanism, self.audit.farthest, plan)
-        findings = (*findings, audit_debits(self.mechanism))
-        return _audited_without_run(self.mechanism, findings, losses)
+        return audit_made_up_sums(self.mechanism, self.audit.farthest, plan)
 
 
 ATTACKS: Mapping[type, type[Attack]] = {
@@ -700,34 +455,19 @@ def attack_of(mechanism: AnyMechanism, audit: "MechanismAudit") -> Attack:
     return attack_class(mechanism, audit)
 
 
-def _audited_without_run(
-    mechanism: AnyMechanism, findings: tuple[Finding, ...], losses: Sequence[tuple[object, Exact]]
-) -> Audited:
-    """Return the results of an audit without a run, with a table of the first pairs and losses."""
-    rows = [
-        {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
-        for pair, loss in losses[:MAX_PAIRS_SHOWN]
-    ]
-    return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})
-
-
 @schema
 class MechanismAudit(AuditKind):
-    """Attacks one mechanism, with the data of a run or without.
+    """Attacks one mechanism by itself, without a run.
 
     Attributes:
         trials: how many releases of each side are counted.
-        neighbours: with a run: how many neighbouring datasets to train on.
-        segments: with a run: on how many segments between records queries are searched.
-        farthest: without a run: the largest evidence; for mechanisms that count members' answers,
-            the number of members.
-        values: without a run: the values that evidence can have, as in a grid with gaps; None:
-            every integer from 0 to ``farthest``.
+        farthest: the largest evidence; for mechanisms that count members' answers, the number of
+            members.
+        values: the values that evidence can have, as in a grid with gaps; None: every integer from
+            0 to ``farthest``.
     """
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
-    neighbours: Annotated[int, Field(ge=1)] = 4
-    segments: Annotated[int, Field(ge=1)] = 8
     farthest: Natural = 100
     values: tuple[Natural, ...] | None = None
 
@@ -737,47 +477,34 @@ class MechanismAudit(AuditKind):
         """Check the mechanism and its budget, and the settings that depend on it.
 
         Raises:
-            ConfigError: the mechanism cannot be audited here or has no budget, or a setting is
-                wrong or has no effect; the error names the key.
+            ConfigError: a run is given, the mechanism cannot be audited here or has no budget, or a
+                setting is wrong or has no effect; the error names the key.
         """
+        check_no_run(given.config, self.name)
         node = given.config.get("mechanism")
         if node is not None:
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
                 raise weights_not_audited(kind.name)
-        mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
-        if given.run is None:
-            attack_of(mechanism.mechanism(2, 1), self).check_values()
-            return
-        if self.values is not None:
-            raise ConfigError(
-                "audit.values=... cannot be given with run=..., because the run itself has a "
-                "list of possible distances. Leave audit.values=... out"
-            )
-        given.check_run()
+        self._attack(given).check_values()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Attack the mechanism: on neighbouring datasets of the run, or on made-up inputs.
+        """Attack the mechanism on made-up inputs; its table ``pairs`` has the exact losses."""
+        attack = self._attack(given)
+        findings, losses = attack.carry_out(TrialPlan(self.trials, given.confidence))
+        rows = [
+            {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
+            for pair, loss in losses[:MAX_PAIRS_SHOWN]
+        ]
+        tables = {"pairs": pd.DataFrame(rows)}
+        return Audited(attack.mechanism.name, None, findings, tables=tables)
+
+    def _attack(self, given: AuditInputs) -> Attack:
+        """Return the attack on the given mechanism, with two classes and the budget of one query.
 
         Raises:
-            DataMissing: the run's data is missing.
-            ConfigError: the data was changed.
+            ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
         """
-        plan = TrialPlan(self.trials, given.confidence)
-        if given.run is None:
-            return attack_of(given.mechanism().mechanism(2, 1), self).without_data(plan)
-        opened = given.open_with_data(record, console, WITHOUT_RUN)
-        classes = opened.dataset.target.class_count
-        mechanism = given.mechanism().mechanism(classes, len(opened.queries))
-        attack = attack_of(mechanism, self)
-        claim, findings = attack.of_run(opened, given, plan)
-        if findings is None:
-            findings = (no_pair_found(mechanism, self.neighbours, attack.sought),)
-        notes = (
-            claim.text,
-            f"models were trained on at most {self.neighbours} of all possible neighbouring "
-            "datasets",
-        )
-        return Audited.of(opened.trained.finished, findings, notes)
+        return attack_of(given.mechanism().mechanism(2, 1), self)

@@ -2,7 +2,7 @@
 whether a record was in its training data.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, cast
@@ -34,7 +34,6 @@ from agt_audit.membership_attack import (
     loss_scores,
     spread_of,
 )
-from agt_audit.membership_classes import draw_advantage_by_class
 from agt_audit.page import short
 from agt_audit.roc import Roc, fewest
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, Shadows, class_logits, trained_shadows
@@ -147,7 +146,7 @@ class Membership(AuditKind):
 
         Returns:
             A finding for each attack by scores and one for certified labels; the tables of
-            attacks, of bins of stable distances, and of the most exposed records.
+            attacks, of bins of stable distances, of classes, and of the most exposed records.
 
         Raises:
             ConfigError: the run's data is missing or was changed.
@@ -174,15 +173,12 @@ class Membership(AuditKind):
         tables = {
             "membership": attacked.attacks_table(),
             "by_stable_distance": attacked.distances_table(),
+            "by_class": advantages_by_class(
+                attacked.rocs, pool.records.labels, opened.dataset.classes
+            ),
             EXPOSED: attacked.exposed_table().head(self.exposed),
         }
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.evaluation)
-        legend = {
-            attack: (SHORT_NAMES[attack], LINE_STYLES[attack]["color"]) for attack in attacked.rocs
-        }
-        captions |= draw_advantage_by_class(
-            record, attacked.rocs, pool.records.labels, opened.dataset.classes, legend
-        )
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         if shadows:
             metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused}
@@ -563,6 +559,36 @@ class AttackedModel:
                 )
         if self.evaluation is not None:
             yield from EXPOSED_COLUMN_NOTES
+
+
+def advantages_by_class(
+    rocs: Mapping[str, Roc], labels: np.ndarray, classes: Sequence[str]
+) -> pd.DataFrame:
+    """Return a table of each attack's advantage, TPR - FPR, on the records of each class.
+
+    An attack uses one threshold for all classes: that with the largest advantage on all records.
+
+    Args:
+        rocs: name of an attack -> its scores of the same n records.
+        labels: [n] indices of classes.
+        classes: the names of the classes.
+
+    Returns:
+        A table with the columns class, attack, members, others and advantage. It has no row for
+        a class without members or without non-members.
+    """
+    rows = []
+    for attack, roc in rocs.items():
+        is_called_member = roc.scores >= roc.best
+        for label, name in enumerate(classes):
+            members = (labels == label) & roc.member
+            others = (labels == label) & ~roc.member
+            if not members.any() or not others.any():
+                continue
+            advantage = is_called_member[members].mean() - is_called_member[others].mean()
+            counts = {"members": int(members.sum()), "others": int(others.sum())}
+            rows.append({"class": name, "attack": attack, **counts, "advantage": float(advantage)})
+    return pd.DataFrame(rows)
 
 
 def _bin_text(low: float, high: float) -> str:

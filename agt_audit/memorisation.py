@@ -35,7 +35,6 @@ from pydantic import Field
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.memorised_images import draw_most_memorised
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
@@ -272,10 +271,6 @@ class Memorisation(AuditKind):
         captions = draw_histogram(
             record, learnt.value[members], distance[members] >= 1, opened.dataset.name
         )
-        if opened.stored.encoder is None:
-            captions |= draw_most_memorised(
-                record, opened.dataset, pool.records.features[members], learnt.value[members]
-            )
         notes: tuple[str, ...] = NOTES
         if shadows.failed:
             failed = len(shadows.failed)

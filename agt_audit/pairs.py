@@ -7,9 +7,9 @@ audit can detect.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -293,29 +293,6 @@ def points_between_labels(
     end = points[second]
     _, change = bisected(model.predict, begin, end)
     return on_line(begin, end, change)
-
-
-def neighbouring_pairs_of(
-    labelling: AnyLabelling, anchors: np.ndarray, count: int, lines: int, rng: np.random.Generator
-) -> Iterator[tuple[AnyPair, np.ndarray, str]]:
-    """Train on neighbouring datasets of a run, and search queries at which answers differ.
-
-    Args:
-        labelling: releases of the run's model.
-        anchors: [n, ...] features of records, between and around which points are searched.
-        count: how many neighbouring datasets to train on.
-        lines: as of ``chosen_queries``.
-        rng: draws lines and points.
-
-    Yields:
-        The run's and a neighbour's releases; [m, ...] the queries, as of ``chosen_queries``; and a
-        sentence that says which datasets these are.
-    """
-    points = points_between_labels(labelling.model, anchors, count, rng)
-    for where, other in neighbours(labelling.model, points, count):
-        neighbouring: Any = replace(labelling, model=cast(Any, other))
-        pair = pair_of(labelling, neighbouring)
-        yield pair, pair.chosen_queries(anchors, rng, lines), where
 
 
 def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:

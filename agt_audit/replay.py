@@ -46,6 +46,7 @@ from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, bu
 from agt.mechanisms.output import Output
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
+from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import (
     Draw,
@@ -65,7 +66,6 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import NeighbourPair, Side, exact_loss
 from agt_audit.pairs import neighbours, pair_of, points_between_labels
 from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandomness
-from agt_audit.weights import trained_head
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, exact_finding
 from agt_cli.report.record import RunRecord
@@ -600,11 +600,23 @@ class Replay(AuditKind):
             classes = opened.dataset.target.class_count
             mechanism = given.mechanism().mechanism(classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
-                model = trained_head(cast(WeightsMechanism, mechanism), model)
+                model = _trained_head(cast(WeightsMechanism, mechanism), model)
         queries = opened.queries.features[: self.queries]
         release = ReplayedRelease(model, queries, mechanism, given.release_terms(opened))
         findings = list(release.findings(self.neighbours, np.random.default_rng(given.seed)))
         return Audited.of(opened.trained.finished, findings, NOTES)
+
+
+def _trained_head(mechanism: WeightsMechanism, model: Model) -> LinearModel:
+    """Return the head whose weights a mechanism releases.
+
+    It is the model itself; or, if the model has no such weights (as votes have none), a head that
+    is trained here on the model's records.
+    """
+    head = mechanism.releasable_head(model)
+    if head is model:
+        return head
+    return head.retrained(head.problem.dataset.train)
 
 
 NOTES = (

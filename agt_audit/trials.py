@@ -7,7 +7,7 @@ import numpy as np
 
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import Randomness, SystemRandomness, next_up
-from agt_audit.estimates import Claimed, TestedClaim, choose_event
+from agt_audit.estimates import Claimed, Outputs, TestedClaim, choose_event
 from agt_cli.report.findings import Finding, Outcome, Strength, format_lower_bound
 
 Draws = Callable[[int], np.ndarray]
@@ -129,9 +129,9 @@ def tested(
 
 
 def attacked(
-    draws: tuple[Draws, Draws], claim: TestedClaim, plan: TrialPlan, classes: int | None
-) -> tuple[Finding, ...]:
-    """Release from both sides, count an event, and compare the bound with the claim.
+    draws: tuple[Draws, Draws], claim: TestedClaim, plan: TrialPlan, outputs: Outputs
+) -> Finding:
+    """Release from both sides, count an event, and return the verdict about the claim.
 
     The event is chosen on as many releases as are counted, and counted on other ones.
 
@@ -139,19 +139,12 @@ def attacked(
         draws: releases of the first side, and of the second side.
         claim: the claim, as of ``tested``; its attack and effort are extended.
         plan: how many releases to count.
-        classes: how many classes released labels have; None: outputs are numbers.
-
-    Returns:
-        The verdict and the findings of further estimates, as of ``TestedClaim.findings``.
+        outputs: what is released, which decides which events are tried.
     """
     trials = plan.trials
     draw_first, draw_second = draws
     event = choose_event(
-        draw_first(trials),
-        draw_second(trials),
-        claim.claimed,
-        plan.confidence,
-        outputs="released numbers" if classes is None else "labels",
+        draw_first(trials), draw_second(trials), claim.claimed, plan.confidence, outputs
     )
     # other releases than those that chose the event
     mistakes = event.mistakes(draw_first(trials), draw_second(trials))
@@ -160,4 +153,4 @@ def attacked(
         f"{trials:,} releases from each, and counted the event on other releases: {event.clause}"
     )
     effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
-    return replace(claim, attack=attack, effort=effort).findings(mistakes)
+    return replace(claim, attack=attack, effort=effort).judge(mistakes)

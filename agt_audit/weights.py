@@ -1,9 +1,9 @@
 """agt audit weights: whether released weights distinguish two neighbouring datasets better than
 their guarantee allows.
 
-A mechanism either adds Gaussian noise to trained weights, or trains with a random linear term
-(objective perturbation). The attacker knows the weights, or the training problems, of both
-datasets.
+No run is used: weights and training problems are made up. A mechanism either adds Gaussian noise to
+trained weights, or trains with a random linear term (objective perturbation). The attacker knows
+the weights, or the training problems, of both datasets.
 
 Formal guarantees
     * Added noise: no test distinguishes theta + N(0, sigma^2 I) and theta' + N(0, sigma^2 I) better
@@ -23,10 +23,10 @@ Formal guarantees
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 from pydantic import Field
@@ -39,20 +39,16 @@ from agt.mechanisms.objective import (
     ObjectiveNoises,
     ObjectivePerturbation,
     ProblemConstants,
-    build_problem,
     draw_perturbed_minimiser,
 )
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
-from agt.models.linear import LinearModel
-from agt.models.model import Model
 from agt.numeric import UP, Randomness, bisect, midpoint
-from agt.release import WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
+from agt_audit.early_checks import check_no_run
 from agt_audit.estimates import tail_event
-from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress, no_pair_found
-from agt_audit.pairs import neighbours, points_between_labels
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, format_lower_bound
@@ -64,8 +60,10 @@ GRID_ERROR = 1e-4  # relative; above the error of sums over the grid
 # class is labelled more wrongly, so its gradient is larger
 LINE_RECORDS = (0, 3, 30)
 MAX_DETERMINANTS = 64  # coordinates up to which a score includes the determinants
-OnDone = Callable[[int], None]
-"""Is called with the number of releases that were drawn so far."""
+MADE_UP = (
+    "no data were used: the audit compares two weight vectors that are as far apart as the "
+    "sensitivity allows"
+)
 
 
 # -- noise on weights
@@ -74,23 +72,18 @@ OnDone = Callable[[int], None]
 
 @dataclass(frozen=True)
 class WeightPair:
-    """The weights of two models of neighbouring datasets.
+    """Made-up weights of two models of neighbouring datasets.
 
     Attributes:
         first: the weights on one dataset, float64.
         second: the weights on the other, of the same shape; they differ from the first.
         sensitivity: that for which the noise is scaled: the largest l2 distance by which one
             unit may move the weights.
-        where: a sentence that says which datasets these are; by default, that they are made up.
     """
 
     first: np.ndarray
     second: np.ndarray
     sensitivity: float
-    where: str = (
-        "no data were used: the audit compares two weight vectors that are as far apart as the "
-        "sensitivity allows"
-    )
 
     @property
     def distance(self) -> float:
@@ -114,20 +107,18 @@ def audit_weights(
     mechanism: ReleaseWeights,
     heads: WeightPair,
     plan: TrialPlan,
-    on_done: OnDone = lambda done: None,
     release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
-) -> tuple[Finding, ...]:
+) -> tuple[Finding, Finding, Finding]:
     """Audit releases of two models' weights with added noise.
 
     Args:
         mechanism: the mechanism, with its claim.
         heads: the weights of both models.
         plan: how many releases to draw of each side, and how.
-        on_done: called after each of the ``2 plan.trials`` releases.
         release: draws released weights from (weights, sensitivity, guarantee, randomness).
 
     Returns:
-        The finding of the exact mu of this pair; those of an attack on the releases; and the one
+        The finding of the exact mu of this pair; the one of an attack on the releases; and the one
         about the size of their noise.
     """
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
@@ -142,9 +133,8 @@ def audit_weights(
         for trial in range(plan.trials):
             released = release(theta, heads.sensitivity, mechanism.guarantee, plan.source)
             scores[trial] = float(((released - middle) * direction).sum()) / sigma
-            index = drawn_before + trial
-            squares[index] = float(((released - theta) ** 2).sum()) / claimed_sigma**2
-            on_done(index + 1)
+            noise_square = float(((released - theta) ** 2).sum())
+            squares[drawn_before + trial] = noise_square / claimed_sigma**2
         return scores
 
     first_scores = draw_scores(heads.first, 0)
@@ -157,12 +147,12 @@ def audit_weights(
     )
     effort = (
         f"{plan.trials:,} releases of {heads.first.size:,} weights were drawn from each of the "
-        f"two models; {heads.where}"
+        f"two models; {MADE_UP}"
     )
-    drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
+    drawn = tested(subject, mechanism.guarantee, how, effort, plan).judge(mistakes)
     coordinates = squares.size * middle.size
-    size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, heads.where)
-    return (_exact_finding(mechanism, heads, subject), *drawn, size)
+    size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, MADE_UP)
+    return _exact_finding(mechanism, heads, subject), drawn, size
 
 
 def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -> Finding:
@@ -177,7 +167,7 @@ def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -
         mechanism.guarantee,
         "the distance between the weights of the two models, divided by the standard deviation "
         "of the noise, was compared with the claimed value",
-        heads.where,
+        MADE_UP,
         f"this audit detects noise that is sized for less than {share:.3g} times the claimed "
         "sensitivity",
     )
@@ -222,59 +212,6 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
         ),
         estimator="chi-squared",
     )
-
-
-@dataclass(frozen=True)
-class TrainedPair:
-    """A run's head and the head of a neighbouring dataset.
-
-    Attributes:
-        model: the run's head.
-        other: the neighbour's head.
-        heads: the weights of both.
-    """
-
-    model: LinearModel
-    other: LinearModel
-    heads: WeightPair
-
-
-def train_farthest_neighbour(
-    model: LinearModel, anchors: np.ndarray, count: int, seed: int
-) -> TrainedPair | None:
-    """Train on some neighbouring datasets, and return the one whose weights differ most.
-
-    Args:
-        model: the run's head.
-        anchors: [n, ...] features of records, between which added records are placed.
-        count: how many neighbouring datasets to train on.
-        seed: of the choice of these datasets.
-
-    Returns:
-        The run's head with the neighbour's; None: no neighbour has other weights than the run.
-    """
-    points = points_between_labels(model, anchors, count, np.random.default_rng(seed))
-    own_weight = model.trained.weight.numpy()
-    best: TrainedPair | None = None
-    for where, other in neighbours(model, points, count):
-        head = other.linear_head
-        assert head is not None
-        heads = WeightPair(own_weight, head.trained.weight.numpy(), model.l2_sensitivity, where)
-        if heads.distance and (best is None or heads.distance > best.heads.distance):
-            best = TrainedPair(model, head, heads)
-    return best
-
-
-def trained_head(mechanism: WeightsMechanism, model: Model) -> LinearModel:
-    """Return the head whose weights a mechanism releases.
-
-    It is the model itself; or, if the model has no such weights (as votes have none), a head that
-    is trained here on the model's records.
-    """
-    head = mechanism.releasable_head(model)
-    if head is model:
-        return head
-    return head.retrained(head.problem.dataset.train)
 
 
 # -- objective perturbation
@@ -323,21 +260,6 @@ class ProblemPair:
         )
         return cls(without_unit, with_unit, shape, where)
 
-    @classmethod
-    def of_run(
-        cls, model: LinearModel, other: LinearModel, weight_decay: float | None, where: str
-    ) -> "ProblemPair":
-        """Return the problems of a run's head and of a neighbour's.
-
-        Args:
-            model: the run's head.
-            other: the neighbour's head.
-            weight_decay: the mechanism's setting; None: the run's own.
-            where: a sentence that says which datasets these are.
-        """
-        shape = ProblemConstants.from_head(model, weight_decay)
-        return cls(build_problem(model, shape), build_problem(other, shape), shape, where)
-
     def score(self, theta: np.ndarray, tilt: float) -> float:
         """Return the log-likelihood ratio of a released minimiser, of the second side to the first.
 
@@ -362,8 +284,7 @@ def audit_objective(
     problems: ProblemPair,
     noises: ObjectiveNoises,
     plan: TrialPlan,
-    on_done: OnDone = lambda done: None,
-) -> tuple[Finding, ...]:
+) -> tuple[Finding, Finding]:
     """Audit releases by objective perturbation on two datasets.
 
     Args:
@@ -371,10 +292,9 @@ def audit_objective(
         problems: the problems of both sides.
         noises: the noise scales of the releases.
         plan: how many releases to draw of each side, and how.
-        on_done: called after each of the ``4 plan.trials`` releases.
 
     Returns:
-        The findings of an attack on the releases, and the one about the size of their linear terms.
+        The finding of an attack on the releases, and the one about the size of their linear terms.
     """
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     records = problems.shape.records
@@ -388,7 +308,6 @@ def audit_objective(
             theta = draw_perturbed_minimiser(side, noises, max_records, plan.source, start)
             scores[trial] = problems.score(theta, noises.tilt)
             squares.append(float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2)
-            on_done(len(squares))
         return scores
 
     how = (
@@ -397,10 +316,10 @@ def audit_objective(
     subject = objective_subject(guarantee)
     claim = tested(subject, guarantee, how, problems.where, plan)
     draws = (partial(draw_scores, problems.first), partial(draw_scores, problems.second))
-    findings = attacked(draws, claim, plan, None)
+    drawn = attacked(draws, claim, plan, "released numbers")
     coordinates = len(squares) * problems.shape.width
     size = noise_size(subject, sum(squares), coordinates, plan.confidence, problems.where)
-    return (*findings, size)
+    return drawn, size
 
 
 def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: ObjectiveNoises) -> Finding:
@@ -486,101 +405,61 @@ def objective_subject(guarantee: ApproximateDP) -> str:
 # --------------------------------------------------------------------------------------------------
 
 RELEASE = "mechanism=release_weights mechanism.mu=1"
-WEIGHTS_WITHOUT_RUN = (
-    "you can audit the noise by itself: type `agt audit weights mechanism=release_weights "
-    "mechanism.mu=MU`, without run=..."
-)
-STRENGTH = 10.0  # the default of Lambda in an audit without a run
+STRENGTH = 10.0  # the default of Lambda
 
 
-@dataclass(frozen=True)
-class AddedNoiseAttack:
-    """The attack on mechanisms that add noise to trained weights.
-
-    Attributes:
-        mechanism: the mechanism.
-        releases_per_trial: how many releases of both sides there are for each of the plan's trials.
-    """
-
-    mechanism: ReleaseWeights
-    releases_per_trial: ClassVar[int] = 2
-
-    def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
-        """Return the findings of ``audit_weights`` about a run and its neighbour."""
-        return audit_weights(self.mechanism, pair.heads, plan, on_done)
-
-    def without_run(self, width: int, plan: TrialPlan) -> Audited:
-        """Attack two made-up models with ``width`` weights, whose distance is the sensitivity."""
-        findings = audit_weights(self.mechanism, WeightPair.without_data(width), plan)
-        return Audited(self.mechanism.name, None, findings)
+def attack_added_noise(mechanism: ReleaseWeights, width: int, plan: TrialPlan) -> Audited:
+    """Attack two made-up models with ``width`` weights, whose distance is the sensitivity."""
+    findings = audit_weights(mechanism, WeightPair.without_data(width), plan)
+    return Audited(mechanism.name, None, findings)
 
 
-@dataclass(frozen=True)
-class LinearTermAttack:
-    """The attack on objective perturbation, which trains with a random linear term.
-
-    Attributes:
-        mechanism: the mechanism.
-        releases_per_trial: how many releases of both sides there are for each of the plan's trials;
-            half of them choose the event.
-    """
-
-    mechanism: ObjectivePerturbation
-    releases_per_trial: ClassVar[int] = 4
-
-    def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
-        """Return the findings of ``audit_objective`` about a run and its neighbour."""
-        mechanism = self.mechanism
-        where = pair.heads.where
-        problems = ProblemPair.of_run(pair.model, pair.other, mechanism.weight_decay, where)
-        noises = mechanism.noise_scales(pair.model)
-        return audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
-
-    def without_run(self, width: int, plan: TrialPlan) -> Audited:
-        """Attack made-up problems with ``width`` weights, whose records lie on one line."""
-        guarantee = self.mechanism.guarantee
-        shape = ProblemConstants(self.mechanism.weight_decay or STRENGTH, 1.0, 1, width)
-        noises = ObjectiveNoises.from_budget(shape, guarantee.eps, guarantee.delta)
-        problems = worst_on_line(shape, noises, guarantee)
-        exact = audit_line(guarantee, problems, noises)
-        drawn = audit_objective(guarantee, problems, noises, plan)
-        note = (
-            "no run and no data were used: the records are made up. The regularisation strength "
-            f"is Lambda = {shape.strength:g} (set by mechanism.weight_decay, for gradient sums "
-            "that are divided by B = 1). Gradients are clamped at C = 1"
-        )
-        return Audited(self.mechanism.name, None, (exact, *drawn), (note,))
+def attack_linear_term(mechanism: ObjectivePerturbation, width: int, plan: TrialPlan) -> Audited:
+    """Attack made-up problems with ``width`` weights, whose records lie on one line."""
+    guarantee = mechanism.guarantee
+    shape = ProblemConstants(mechanism.weight_decay or STRENGTH, 1.0, 1, width)
+    noises = ObjectiveNoises.from_budget(shape, guarantee.eps, guarantee.delta)
+    problems = worst_on_line(shape, noises, guarantee)
+    exact = audit_line(guarantee, problems, noises)
+    drawn = audit_objective(guarantee, problems, noises, plan)
+    note = (
+        "no run and no data were used: the records are made up. The regularisation strength is "
+        f"Lambda = {shape.strength:g} (set by mechanism.weight_decay, for gradient sums that are "
+        "divided by B = 1). Gradients are clamped at C = 1"
+    )
+    return Audited(mechanism.name, None, (exact, *drawn), (note,))
 
 
-ATTACKS = {NoiseLaw.ADDED_GAUSSIAN: AddedNoiseAttack, NoiseLaw.LINEAR_TERM: LinearTermAttack}
-"""The law of a mechanism's noise -> the attack on its releases."""
+ATTACKS: Mapping[NoiseLaw, Callable[[Any, int, TrialPlan], Audited]] = {
+    NoiseLaw.ADDED_GAUSSIAN: attack_added_noise,
+    NoiseLaw.LINEAR_TERM: attack_linear_term,
+}
+"""The law of a mechanism's noise -> (mechanism, number of weights, plan) -> the audit's results."""
 
 
 @schema
 class WeightsAudit(AuditKind):
-    """Attacks released weights, of a run or made up.
+    """Attacks a mechanism that releases weights, by itself, without a run.
 
     Attributes:
         trials: how many releases of each side are counted. Each draws exact noise for every weight,
             which takes about 40 microseconds.
-        neighbours: with a run: how many neighbouring datasets to train on.
-        width: without a run: how many weights there are.
+        width: how many weights there are.
     """
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 2000
-    neighbours: Annotated[int, Field(ge=1)] = 4
     width: Annotated[int, Field(ge=1, le=100_000)] = 4
 
     name: ClassVar[str] = "weights"
-    needs_classes: ClassVar[bool] = True
 
     def check(self, given: AuditInputs) -> None:
-        """Check that a mechanism is given whose weights can be attacked here.
+        """Check that a mechanism is given whose weights can be attacked here, and no run.
 
         Raises:
-            ConfigError: it releases no weights, its law of noise is not in ``ATTACKS``, or it has
-                no budget; or the run cannot be audited. The error names the key.
+            ConfigError: a run is given; or the mechanism releases no weights, its law of noise is
+                not in ``ATTACKS``, or it has no budget. The error names the key.
         """
+        check_no_run(given.config, self.name)
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
@@ -588,39 +467,10 @@ class WeightsAudit(AuditKind):
                 "mechanism. Use `agt audit replay`, or give mechanism=release_weights or "
                 "mechanism=objective_perturbation"
             )
-        if given.run is not None:
-            given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Attack releases of the run and of a neighbour, or of made-up weights.
-
-        Raises:
-            DataMissing: the run's data is missing.
-            ConfigError: the data was changed.
-        """
+        """Attack releases of made-up weights."""
         # ``check`` refused everything else
         mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))
-        attack = ATTACKS[mechanism.noise_law](mechanism)
-        plan = TrialPlan(self.trials, given.confidence)
-        if given.run is None:
-            return attack.without_run(self.width, plan)
-        opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
-        terms = given.release_terms(opened)
-        claim = WeightsRelease.judged(opened.model, mechanism, terms).claim
-        releases = attack.releases_per_trial * plan.trials
-        label = "releases on both sides"
-        with counted_progress(console, label, "release", releases) as report:
-            head = trained_head(mechanism, opened.model)
-            anchors = opened.queries.features
-            pair = train_farthest_neighbour(head, anchors, self.neighbours, given.seed)
-            if pair is None:
-                sought = "a neighbouring dataset whose model has other weights than the run"
-                findings: tuple[Finding, ...] = (no_pair_found(mechanism, self.neighbours, sought),)
-            else:
-                findings = attack.attack(pair, plan, report)
-        notes = (
-            claim.text,
-            f"models were trained on at most {self.neighbours} of all possible neighbouring "
-            "datasets",
-        )
-        return Audited.of(opened.trained.finished, findings, notes)
+        attack = ATTACKS[mechanism.noise_law]
+        return attack(mechanism, self.width, TrialPlan(self.trials, given.confidence))

@@ -126,6 +126,11 @@ _LEFT_OUT = (
     "audit certificate run=latest audit.units=NUMBER"
 )
 
+_PAIRS_OF_A_RUN = (
+    "this setting was removed, because agt audit mechanism attacks a mechanism by itself. Leave it "
+    "and run=... out, or type agt audit replay run=latest mechanism=..."
+)
+
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -148,6 +153,7 @@ OLD_SPELLINGS = {
     "audit audit.trainer=": _TRAINER,
     "audit audit.choosing=": _CHOOSING,
     "audit audit.left_out=": _LEFT_OUT,
+    "audit audit.segments=": _PAIRS_OF_A_RUN,
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,
@@ -469,7 +475,7 @@ COMMANDS: dict[str, Command] = {
         (
             "agt audit certificate run=latest              # trains on neighbouring datasets, "
             "and tests whether every bound holds",
-            "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
+            "agt audit prediction run=latest mechanism=randomized_response mechanism.eps=1",
             "agt audit selftest                            # tests whether the audits detect "
             "faults that are planted on purpose",
             "agt audit certificate --help                  # shows the settings of this audit",

@@ -18,16 +18,10 @@ from torch import Tensor
 
 from agt.numeric import gaussian_epsilon, gaussian_mu
 from agt.settings import Count, Positive
-from agt_audit.estimates import (
-    Mistakes,
-    epsilon_bound,
-    katz_bound,
-    mu_bound,
-    posterior_bound,
-    upper_limit,
-)
+from agt_audit.estimates import Mistakes, epsilon_bound, mu_bound, upper_limit
 from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 
+from .audit_estimates import katz_bound, posterior_bound
 from .baselines import LOSSES, Bench, DpSgd, one_hot
 from .certified import Delta
 from .figures import Draw, lines

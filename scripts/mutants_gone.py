@@ -19,6 +19,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = "tests/mutants.yaml"
 WENT_WITH = {
+    "audit-cost-of-gaussian-answers": "agt audit mechanism: what answers cost",
+    "audit-numbers-published": "agt audit mechanism: the numbers of a run",
     "audit-single-label": "agt audit prediction: the rules of the ledger",
     "published-as-the-page-says": "agt verify of the sentences of report.md",
     "slack-uncharged": "features.map=fourier, features known up to rounding",
@@ -28,6 +30,10 @@ WENT_WITH = {
 }
 """Name of a mutant, or a pattern of names (``tube-*``) -> the feature that was removed."""
 KILLERS_WENT = {
+    "test_an_audit_as_it_is_called_works_out_what_answers_cost": (
+        "agt audit mechanism: what answers cost"
+    ),
+    "test_without_a_run_by_its_own_settings": "agt audit mechanism: what answers cost",
     "test_a_vector_that_is_none_or_a_matrix_without_numbers_stops_the_run": "certificate=tube",
     "test_features_that_are_not_known_to_the_last_bit_are_in_the_bound": (
         "features known up to rounding"

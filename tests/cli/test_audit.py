@@ -205,6 +205,11 @@ REMOVED = {
         "audit.poisons=0",
     ): "agt audit prediction no longer makes a poisoning attack",
     (
+        "mechanism",
+        *("mechanism=randomized_response", "mechanism.eps=1"),
+        "audit.segments=3",
+    ): "agt audit replay run=latest",
+    (
         "prediction",
         "run=latest",
         "audit.retrainings=9",
@@ -253,8 +258,7 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
     for kind, given in {
         **dict.fromkeys(("certificate", "membership", "memorisation", "dpsgd", "toy"), ()),
-        **dict.fromkeys(("mechanism", "prediction"), answers),
-        "weights": ("mechanism=release_weights", "mechanism.mu=1"),
+        **dict.fromkeys(("prediction", "replay"), answers),
     }.items():
         said = audited("audit", kind, "run=latest", *given).ended(2)
         assert "40 people" in said.err, kind
@@ -306,8 +310,9 @@ REFUSED = {
     ("unlearning", "audit.releases=10"): "audit.releases",
     ("unlearning", "audit.records=1000"): "audit.records=1000",
     ("unlearning", "audit.methods=[forget]"): "audit.methods",
-    ("mechanism", *ANSWERS, "inputs=a.csv"): "inputs=",
-    ("mechanism", *ANSWERS, "audit.values=[0,5]"): "audit.values",
+    ("prediction", *ANSWERS, "inputs=-"): "inputs=",
+    ("mechanism", *ANSWERS): "agt audit replay run=",
+    ("weights", "mechanism=release_weights", "mechanism.mu=1"): "agt audit replay run=",
     ("mechanism", "run=null"): "mechanism: name the mechanism to audit",
     ("mechanism", "run=null", "mechanism=release_weights", "mechanism.mu=1"): "agt audit weights",
     (

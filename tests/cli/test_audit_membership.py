@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from agt_audit import shadows
-from agt_audit.membership import EXPOSED, area_finding, draw_curves
-from agt_audit.membership_classes import advantages_by_class
+from agt_audit.membership import EXPOSED, advantages_by_class, area_finding, draw_curves
 from agt_audit.roc import Roc
 from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord

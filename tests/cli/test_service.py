@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 import pytest
+from ledger_costs import is_wrong_cost
 from safetensors.numpy import load_file
 
 from agt.errors import Busy
@@ -26,7 +27,6 @@ from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP
 from agt.models.box import BoxModel
-from agt_audit.mechanism import is_wrong_cost
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt, Said

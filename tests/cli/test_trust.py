@@ -60,9 +60,9 @@ LINES = {
         "mechanism=randomized_response",
         "mechanism.eps=1",
     ),
-    "audit mechanism": (
+    "audit replay": (
         "audit",
-        "mechanism",
+        "replay",
         "run=train/box",
         "mechanism=randomized_response",
         "mechanism.eps=1",

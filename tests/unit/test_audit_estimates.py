@@ -25,15 +25,12 @@ from agt_audit.estimates import (
     choose_event,
     epsilon_bound,
     gaussian_advantage,
-    katz_bound,
     label_event,
     lower_limit,
     mu_bound,
     posterior,
-    posterior_bound,
     upper_limit,
 )
-from agt_cli.report.findings import Strength
 
 N = 60
 RATES = ((0.1, 0.1), (0.02, 0.4), (0.4, 0.02), (0.3, 0.3), (0.0, 0.5))
@@ -74,12 +71,6 @@ class TestCoverage:
         beta = float(ndtr(-1 - estimates.ndtri(alpha)))
         assert exceeds(partial(mu_bound, confidence=0.9), 1.0, alpha, beta) <= 0.1
 
-    def test_katz_is_about_right_where_counts_are_large(self) -> None:
-        assert (
-            exceeds(partial(katz_bound, delta=0.0, confidence=0.9), math.log(0.7 / 0.3), 0.3, 0.3)
-            < 0.13
-        )
-
 
 class TestNumbers:
     def test_limits_are_clopper_and_pearsons(self) -> None:
@@ -94,44 +85,14 @@ class TestNumbers:
                 beta_law.ppf(0.05, events, 11 - events)
             )
 
-    def test_katz_of_counts(self) -> None:
-        """ln(n1/n2) - z sqrt(1/n1 + 1/n2 - 2/N), n1 true positives and n2 false ones, as Katz
-        has it.
-        """
-        z = -float(estimates.ndtri(0.025))
-        expected = math.log(700 / 100) - z * math.sqrt(1 / 700 + 1 / 100 - 2 / 1000)
-        assert katz_bound(Mistakes(100, 1000, 300, 1000), 0.0, 0.95) == pytest.approx(expected)
-
     def test_zero_counts(self) -> None:
-        """Never a false alarm: Katz-log has no variance there, and Clopper-Pearson takes its
-        place; all are finite.
-        """
-        mistakes = Mistakes(0, 1000, 300, 1000)
-        assert katz_bound(mistakes, 0.0, 0.95) == epsilon_bound(mistakes, 0.0, 0.95) > 0
-        assert 0 < posterior_bound(Mistakes(0, 1000, 0, 1000), 0.0, 0.95) < 10
         assert epsilon_bound(Mistakes(1000, 1000, 1000, 1000), 0.0, 0.95) == 0
         assert mu_bound(Mistakes(1000, 1000, 1000, 1000), 0.95) == 0
 
-    def test_posterior_by_sampling(self) -> None:
-        rng, mistakes = np.random.default_rng(0), Mistakes(20, 1000, 300, 900)
-        alpha, beta = rng.beta(20.5, 980.5, 200_000), rng.beta(300.5, 600.5, 200_000)
-        for delta in (0.0, 0.1):
-            eps = np.maximum(np.log((1 - delta - beta) / alpha), np.log((1 - delta - alpha) / beta))
-            assert posterior_bound(mistakes, delta, 0.95) == pytest.approx(
-                np.quantile(eps, 0.05), abs=0.01
-            )
-
-    def test_all_four_and_what_they_mean(self) -> None:
-        found = estimates.estimates(Mistakes(9, 10_000, 5265, 10_000), 0.0, 0.95)
-        assert [each.strength for each in found] == [
-            Strength.CONFIDENT,
-            Strength.ASYMPTOTIC,
-            Strength.CREDIBLE,
-            Strength.CONFIDENT,
-        ]
-        assert found[0].found == pytest.approx(
-            5.604, abs=0.001
-        )  # reference.md section 8: about 5.6
+    def test_bound_of_counts(self) -> None:
+        """reference.md section 8: about 5.6."""
+        found = epsilon_bound(Mistakes(9, 10_000, 5265, 10_000), 0.0, 0.95)
+        assert found == pytest.approx(5.604, abs=0.001)
 
 
 class TestTrials:
@@ -183,19 +144,16 @@ class TestEvents:
 
 
 def test_a_verdict_in_the_claims_own_measure() -> None:
-    """A bound on mu says nothing of a claimed epsilon, and stands beside it without one."""
+    """It is the bound on epsilon for a claimed epsilon, and the bound on mu for a claimed mu."""
     attacked = TestedClaim("m", "1-DP", "a", "e", Claimed("epsilon", 1.0), 0.95)
     needed = attacked.claimed.needed(0.95)
     few = Mistakes(1, 2, 1, 2)
     assert re.search(rf"\b{needed}\b.*audit\.trials", attacked.judge(few).meaning)
     assert f"audit.trials={4 * needed} or more" in replace(attacked, together=4).judge(few).meaning
-    verdict, *others = attacked.findings(Mistakes(100, 1000, 100, 1000))
-    assert verdict.found == epsilon_bound(Mistakes(100, 1000, 100, 1000), 0.0, 0.95)
-    assert [(other.measure, other.claimed) for other in others] == [
-        ("epsilon", 1.0),
-        ("epsilon", 1.0),
-        ("mu", None),
-    ]
+    counts = Mistakes(100, 1000, 100, 1000)
+    assert attacked.judge(counts).found == epsilon_bound(counts, 0.0, 0.95)
+    of_mu = replace(attacked, claimed=Claimed("mu", 1.0)).judge(counts)
+    assert (of_mu.measure, of_mu.found) == ("mu", mu_bound(counts, 0.95))
 
 
 # -- what a loss means ---

@@ -1,14 +1,21 @@
 """What the lectures' kinds show agrees with what the lectures print, and with formulas."""
 
+import math
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from agt_cli._experiments.audit_estimates import katz_bound, posterior_bound
 from agt_cli._experiments.baselines import Bench
 from agt_cli._experiments.kinds import Kind
+from scipy.special import ndtri
 from synthetic import make_records, make_training
 from torch import nn
+from unit.test_audit_estimates import exceeds
 
+from agt_audit.estimates import Mistakes, epsilon_bound
 from agt_cli._experiments import lectures
 
 
@@ -88,3 +95,34 @@ def test_clipped_gradients_are_the_records_own_and_no_longer_than_the_clip() -> 
     assert np.allclose(whole[0], expected, atol=1e-6)
     clipped = lectures.clipped_gradients(bench, clip=0.1)
     assert np.linalg.norm(clipped, axis=1).max() <= 0.1 * (1 + 1e-5)
+
+
+def test_katz_is_about_right_where_counts_are_large() -> None:
+    bound = partial(katz_bound, delta=0.0, confidence=0.9)
+    assert exceeds(bound, math.log(0.7 / 0.3), 0.3, 0.3) < 0.13
+
+
+def test_katz_of_counts() -> None:
+    """ln(n1/n2) - z sqrt(1/n1 + 1/n2 - 2/N), n1 true positives and n2 false ones, as Katz."""
+    z = -float(ndtri(0.025))
+    expected = math.log(700 / 100) - z * math.sqrt(1 / 700 + 1 / 100 - 2 / 1000)
+    assert katz_bound(Mistakes(100, 1000, 300, 1000), 0.0, 0.95) == pytest.approx(expected)
+
+
+def test_zero_counts() -> None:
+    """Katz-log has no variance there, and Clopper-Pearson takes its place; all are finite."""
+    mistakes = Mistakes(0, 1000, 300, 1000)
+    expected = epsilon_bound(mistakes, 0.0, 0.95)
+    assert katz_bound(mistakes, 0.0, 0.95) == pytest.approx(expected)
+    assert expected > 0
+    assert 0 < posterior_bound(Mistakes(0, 1000, 0, 1000), 0.0, 0.95) < 10
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_posterior_by_sampling(delta: float) -> None:
+    rng = np.random.default_rng(0)
+    alpha = rng.beta(20.5, 980.5, 200_000)
+    beta = rng.beta(300.5, 600.5, 200_000)
+    eps = np.maximum(np.log((1 - delta - beta) / alpha), np.log((1 - delta - alpha) / beta))
+    bound = posterior_bound(Mistakes(20, 1000, 300, 900), delta, 0.95)
+    assert bound == pytest.approx(np.quantile(eps, 0.05), abs=0.01)

@@ -20,7 +20,7 @@ def lemmas_of(page: Path) -> list[tuple[str, str]]:
 def references() -> set[tuple[str, str]]:
     """Return (page, number) of each lemma that code names, wherever a line is broken."""
     named = set()
-    for folder in ("agt", "agt_cli", "agt_audit"):
+    for folder in ("agt", "agt_cli", "agt_audit", "experiments"):
         for path in (HOME / folder).rglob("*.py"):
             text = re.sub(r"\s+(?:# )?", " ", path.read_text())
             named |= {(page, number) for number, page in REFERENCE.findall(text)}
