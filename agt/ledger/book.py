@@ -584,6 +584,11 @@ class Book:
         self.checkpoint = entry
 
     @property
+    def is_declared_lost(self) -> bool:
+        """Whether an entry declares that a head file of this ledger was lost."""
+        return any(move.lost for move in self.moved)
+
+    @property
     def head(self) -> str:
         """The path of the head file that an entry named last; empty if none ever did."""
         return self.heads[-1][1] if self.heads else ""

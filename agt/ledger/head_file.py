@@ -1,5 +1,8 @@
 """The head file: a second file that records the number and the hash of a ledger's last entry.
 
+The owner may keep one, preferably on another disk. Beside it, agt keeps one on each account that
+uses the ledger to pay (``HeadFile.of_account``), which all copies of the ledger share there.
+
 A ledger that has fewer entries than its head file says was replaced by an older copy. The head file
 never has more entries than the ledger was given (Lemma 2 of docs/proofs/ledger.md), and its count
 only grows (Lemma 3 of docs/proofs/ledger.md). The file holds two lines of text, each in a block of
@@ -15,15 +18,16 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from threading import get_ident
 
 from agt.errors import AgtError, ConfigError
 from agt.ledger.chain import Head
 from agt.ledger.locks import acquire_lock
-from agt.store.atomic import write_atomic
+from agt.store.atomic import sync_folder, write_atomic
 from agt.store.reading import Broken
 
 BLOCK_BYTES = 4096  # a power cut damages at most the block that is being written
@@ -38,15 +42,23 @@ class HeadFile:
     Attributes:
         path: the path of the head file.
         ledger: the hash of the ledger's first entry.
+        of_account: whether agt keeps the file for this account, instead of the owner.
     """
 
     path: Path
     ledger: str
+    of_account: bool = False
 
     @property
     def name(self) -> str:
         """A phrase for the file in messages."""
-        return f"the head file {self.path} (which keeps a copy of the ledger's last entry)"
+        owner = "this account's head file" if self.of_account else "the head file"
+        return f"{owner} {self.path} (which keeps a copy of the ledger's last entry)"
+
+    @property
+    def _setting(self) -> str:
+        """How messages about the file begin: with the setting that says where it is."""
+        return f"XDG_STATE_HOME: {self.path}" if self.of_account else f"head={self.path}"
 
     def create(self, head: Head) -> None:
         """Create the file with a head, which both blocks contain.
@@ -61,6 +73,46 @@ class HeadFile:
                 "file. If an interrupted agt ledger init left this file there, delete it"
             )
         write_atomic(self.path, 2 * self._block(head))
+
+    def create_unless_exists(self, head: Head) -> None:
+        """Create the file with a head, as ``create`` does; do nothing if the file exists already.
+
+        Of several processes that do this at the same moment, one creates the file, and the others
+        leave it as it is.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self.path.exists():
+            return
+        complete_file = self.path.with_name(f"{self.path.name}.new{os.getpid()}-{get_ident()}")
+        try:
+            write_atomic(complete_file, 2 * self._block(head))
+            # A link, because a rename would replace the file of another process, which may have
+            # recorded a debit in it since.
+            with suppress(FileExistsError):
+                os.link(complete_file, self.path)
+        finally:
+            complete_file.unlink(missing_ok=True)
+        sync_folder(self.path.parent)
+
+    def restart(self, head: Head, seconds: float) -> None:
+        """Record a head in both blocks, also if it has fewer entries than the present one.
+
+        If the process is killed in between, the present head stays.
+
+        Args:
+            head: the head.
+            seconds: how long to wait for the lock.
+
+        Raises:
+            Busy, Broken, AgtError: as ``locked``.
+        """
+        with self._open(os.O_RDWR) as handle:
+            acquire_lock(handle, seconds, self._setting)
+            _, block = self._read_current(handle)
+            self._write(handle, head, 1 - block)
+            self._write(handle, head, block)
 
     def read(self) -> Head:
         """Return the head that the file records.
@@ -95,7 +147,7 @@ class HeadFile:
             AgtError: the file cannot be opened; or, from the function, cannot be written.
         """
         with self._open(os.O_RDWR) as handle:
-            acquire_lock(handle, seconds, f"head={self.path}")
+            acquire_lock(handle, seconds, self._setting)
             head, block = self._read_current(handle)
             # The other block is overwritten, so that the current head stays if the write fails.
             other_block = 1 - block
@@ -125,7 +177,7 @@ class HeadFile:
         except OSError as error:
             reason = error.strerror or error
             raise AgtError(
-                f"head={self.path}: the head file (which keeps a copy of the ledger's last entry) "
+                f"{self._setting}: this head file (which keeps a copy of the ledger's last entry) "
                 f"cannot be written ({reason}), but the debit is already in the ledger. So the "
                 "debit counts as spent, although nothing is released for it. Make the head file "
                 "writable before the next release"
@@ -182,6 +234,11 @@ class HeadFile:
                 )
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:
+            if self.of_account:
+                raise Broken(
+                    f"{self.name} was removed while the ledger was open, so agt cannot tell the "
+                    "ledger from an older copy of itself: restore this file"
+                ) from None
             raise Broken(
                 f"the ledger's head file {self.path} (which keeps a copy of the ledger's last "
                 "entry) is missing, so agt cannot tell the ledger from an older copy of itself. "
@@ -193,7 +250,7 @@ class HeadFile:
             consequence = "" if flags == os.O_RDONLY else ". Nothing was spent"
             access = "read" if flags == os.O_RDONLY else "written"
             raise AgtError(
-                f"head={self.path}: this head file (which keeps a copy of the ledger's last "
+                f"{self._setting}: this head file (which keeps a copy of the ledger's last "
                 f"entry) cannot be {access} ({reason}){consequence}. Make it readable and writable"
             ) from error
         try:

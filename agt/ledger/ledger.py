@@ -8,9 +8,10 @@ It is one SQLite file. What it guarantees is proved in docs/proofs/ledger.md.
 """
 
 import os
+import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from math import inf
@@ -270,6 +271,7 @@ class Ledger:
         self._given_head = head
         self._head_lost = head_lost
         self._as_copy = as_copy
+        self._account_head: HeadFile | None = None  # set by ``use_account_head``
         # Set by ``_read_and_check``: what the entries add up to.
         self._book: Book
         # Set with ``_book``, if it was resumed from a checkpoint: the checkpoint of the first item
@@ -812,14 +814,20 @@ class Ledger:
         """Run a block as one transaction of the file, and yield a function that appends entries.
 
         Before the block, all entries of other processes are read, head files are locked, and a
-        checkpoint is appended if one is due. After the block, the entries are committed to the
-        disk, and then added to the book and to the head files. After an error nothing is appended.
+        checkpoint is appended if one is due. After the block, the entries are added to the book,
+        which checks them, committed to the disk, and then added to the head files. After an error
+        nothing is appended.
+
+        The lock of a head file is held from before its comparison until the new head is in it. So
+        of two copies of a ledger with one head file, the second to append sees the entry of the
+        first, which it lacks (Lemma 10 of docs/proofs/ledger.md).
 
         Raises:
             Broken: the ledger was altered while it was open, or lacks entries that a head file has.
             AgtError: the file cannot be written; or, after the commit, a head file.
         """
         appended = list[Entry]()
+        is_book_ahead = False
 
         def append(kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
             """Append an entry after the last one, and return it."""
@@ -830,20 +838,42 @@ class Ledger:
             return entry
 
         with self._store.exclusive_access(), ExitStack() as locks:
-            with self._store.transaction():
-                self._check_last_entry_unchanged()
-                self._read_new_entries()
-                replace_heads = [
-                    self._lock_head_file(file, locks) for file in self._required_head_files()
-                ]
-                if self._is_checkpoint_due():
-                    append("checkpoint", self._make_checkpoint_body(), self._book.spent)
-                yield append
+            try:
+                with self._store.transaction():
+                    self._check_last_entry_unchanged()
+                    self._read_new_entries()
+                    head_files = self._required_head_files()
+                    # It is locked last, everywhere, so that no two processes wait for each other.
+                    if self._account_head is not None:
+                        head_files.append(self._account_head)
+                    replace_heads = [self._lock_head_file(file, locks) for file in head_files]
+                    if self._is_checkpoint_due():
+                        append("checkpoint", self._make_checkpoint_body(), self._book.spent)
+                    yield append
+                    # Before the commit, so that no entry is stored that nobody could read.
+                    is_book_ahead = True
+                    for entry in appended:
+                        self._book.apply(entry)
+                is_book_ahead = False
+            finally:
+                if is_book_ahead:
+                    self._reread_book()
             # Only now, after the commit, so that no head file is ever ahead of the ledger.
             for entry in appended:
-                self._book.apply(entry)
                 for replace_head in replace_heads:
                     replace_head(entry.head)
+
+    def _reread_book(self) -> None:
+        """Read the book again, because it has entries that may not have been committed.
+
+        If that fails as well, the next transaction finds that the book's last entry is not in the
+        file, and raises AlteredLedger.
+        """
+        with suppress(Broken, sqlite3.Error):
+            book = self._read_trusted_book(self._last_trusted_entry())
+            for entry in read_chain(self._store.texts(book.last.number), book.last):
+                book.apply(entry)
+            self._book = book
 
     def _is_checkpoint_due(self) -> bool:
         """Return whether there are ``CHECKPOINT_INTERVAL`` entries since the newest checkpoint."""
@@ -923,8 +953,41 @@ class Ledger:
             Broken: the chain does not contain the entry that the file records.
         """
         head, replace_head = locks.enter_context(file.locked(self._store.seconds))
-        self._check_contains(head, file.name)
+        self._check_contains(head, file.name, file.of_account)
         return replace_head
+
+    def check_account_head(self, file: HeadFile) -> None:
+        """Raise CheckError if this ledger lacks the last entry that this account's head file has.
+
+        Args:
+            file: the account's head file of this ledger, which exists.
+        """
+        with self._store.exclusive_access():
+            self._read_new_entries()
+            self._check_contains(file.read(), file.name, of_account=True)
+
+    def use_account_head(self, file: HeadFile) -> None:
+        """Compare every later entry with this account's head file, and record it there.
+
+        The file is created with the ledger's last entry if it does not exist. Where an entry
+        declares that a head file of this ledger was lost, a ledger that lacks the last entry in
+        the account's head file takes its place, so that the copy that has this entry is refused
+        from then on.
+
+        Args:
+            file: the account's head file of this ledger.
+
+        Raises:
+            OSError: the file cannot be created.
+            CheckError: the file is damaged.
+        """
+        with self._store.exclusive_access():
+            self._read_new_entries()
+            last = self._book.last.head
+            file.create_unless_exists(last)
+            if self._book.is_declared_lost and not self._contains(file.read()):
+                file.restart(last, self._store.seconds)
+            self._account_head = file
 
     def _check_last_entry_unchanged(self) -> None:
         """Raise AlteredLedger unless the file still contains ``_book.last`` as it was read."""
@@ -946,20 +1009,30 @@ class Ledger:
         if self._store.last_answer() != self._book.answered:
             raise AlteredLedger(_ANSWERS_MISCOUNTED)
 
-    def _check_contains(self, head: Head, source: str) -> None:
+    def _contains(self, head: Head) -> bool:
+        """Return whether the chain contains the entry whose whole hash a head records."""
+        return hash_of(self._store.text(head.count) or "") == head.hash
+
+    def _check_contains(self, head: Head, source: str, of_account: bool = False) -> None:
         """Raise Broken unless the chain contains the entry that a head records.
 
         Args:
             head: the head.
             source: a phrase for messages that says where the head was found; for a head file its
                 ``name``.
+            of_account: whether the head was found in this account's head file.
         """
         last = self._book.last.number
         if head.count > last:
             named_sources = {HeadFile(Path(path), "").name for _, path in self._book.heads}
             remedy = "Restore the newest copy of the ledger"
             # ``move_head`` creates a new file before the entry that names it is committed.
-            if source not in named_sources and head.count == last + 1:
+            if of_account:
+                remedy += (
+                    ". If it is lost, declare that with agt ledger admit head=FILE lost=true; the "
+                    "ledger and its claims record this permanently"
+                )
+            elif source not in named_sources and head.count == last + 1:
                 remedy = (
                     "If the command agt ledger admit head=... was interrupted right after it "
                     "created this head file, nothing was spent since then: delete the head file, "
@@ -986,7 +1059,7 @@ class Ledger:
         """
         with self._store.exclusive_access():
             self._read_new_entries()
-            if hash_of(self._store.text(last.count) or "") == last.hash:
+            if self._contains(last):
                 return
         raise CheckError(
             f"ledger={self.path}: {copy} is a copy of this ledger, but has entries that this "

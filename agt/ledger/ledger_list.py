@@ -1,7 +1,9 @@
 """The lists of ledgers, and of their head files, that this user has used on this machine.
 
 With them agt notices that another ledger was put in the place of one that it used before, or a copy
-from before the ledger had a head file.
+from before the ledger had a head file. Beside the lists, agt keeps a head file of its own for each
+ledger that paid on this account, so that of several copies of a ledger one pays there (Lemma 10 of
+docs/proofs/ledger.md).
 """
 
 import json
@@ -12,7 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from agt.errors import AgtError, CheckError
+from agt.ledger.book import Book
 from agt.ledger.chain import Head
+from agt.ledger.head_file import HeadFile
 from agt.ledger.ledger import (
     Ledger,
     MatchingTable,
@@ -26,6 +30,7 @@ from agt.ledger.tables import AdmittedTable
 LEDGERS_FOLDER = "ledgers"  # the folder in which the command line keeps ledgers
 LEDGERS_FILE = "ledgers"
 HEADS_FILE = "ledger_heads"
+ACCOUNT_HEADS_FOLDER = "account_heads"
 SECONDS_ELSEWHERE = 5.0  # how long to wait for processes that use a ledger of another folder
 
 
@@ -128,9 +133,10 @@ def listed_head(first_entry: str) -> str:
 def check_as_listed(ledger: Ledger) -> None:
     """Raise CheckError if a ledger is not the one that was listed at its path, or an older copy.
 
-    Other listed copies of this ledger are compared with it, as a head file would be: each must be
-    an older state of it. So of two copies only one can be opened to pay once the other has paid.
-    Nothing locks them together: two copies that are opened at the same moment could both pay.
+    The ledger is compared with the account's head file (``account_head``), which has the last entry
+    that any copy of it appended on this account. Other listed copies are compared with it as well,
+    because another account, or an earlier version of agt, may have used them: each must be an
+    older state of this ledger.
 
     The entries of a ledger name every head file that it ever had. So a ledger that does not name
     its listed head file is a copy from before that file was added, or was altered (Lemma 9 of
@@ -143,10 +149,11 @@ def check_as_listed(ledger: Ledger) -> None:
     check_same_ledger(ledger.path, book.first_entry, book.declared)
     for copy, last_entry in _listed_copies(ledger.path, book.first_entry).items():
         ledger.check_copy(copy, last_entry)
+    if book.is_declared_lost:
+        return
     head = listed_head(book.first_entry)
     is_named = any(path == head for _, path in book.heads)
-    is_declared_lost = any(move.lost for move in book.moved)
-    if head and not is_named and not is_declared_lost:
+    if head and not is_named:
         raise CheckError(
             f"ledger={ledger.path}: this ledger had the head file {head} (which keeps a copy of "
             "its last entry) when it was last used on this account, but its entries do not name "
@@ -155,6 +162,23 @@ def check_as_listed(ledger: Ledger) -> None:
             "and the head file, too, declare that with agt ledger admit head=FILE lost=true; the "
             "ledger and its claims record this permanently"
         )
+    with suppress(RuntimeError):  # the user has no home folder
+        file = account_head(book)
+        if os.path.exists(file.path):
+            ledger.check_account_head(file)
+
+
+def account_head(book: Book) -> HeadFile:
+    """Return the head file that agt keeps for all copies of a ledger on this account.
+
+    Args:
+        book: what the entries of the ledger add up to.
+
+    Raises:
+        RuntimeError: the user has no home folder.
+    """
+    folder = _list_file(ACCOUNT_HEADS_FOLDER)
+    return HeadFile(folder / f"{book.opening.hash}.head", book.opening.hash, of_account=True)
 
 
 def _listed_copies(path: Path, first_entry: str) -> dict[Path, Head]:
@@ -181,6 +205,8 @@ def _listed_copies(path: Path, first_entry: str) -> dict[Path, Head]:
 def put_on_list(ledger: Ledger) -> str | None:
     """Add a ledger and its head file to the list, unless they are listed already.
 
+    From then on, the ledger appends nothing without the account's head file (``account_head``).
+
     The caller creates a ledger first, then lists it, and debits it last. So a process that is
     killed in between leaves a ledger that is not listed and has spent nothing. If it were listed
     first, the list could contain a ledger that was never created, and no other could be created at
@@ -202,11 +228,12 @@ def put_on_list(ledger: Ledger) -> str | None:
         _add_to_list(LEDGERS_FILE, {os.path.realpath(ledger.path): book.first_entry})
         if book.head:
             _add_to_list(HEADS_FILE, {book.first_entry: book.head})
+        ledger.use_account_head(account_head(book))
     except (OSError, RuntimeError) as error:
         return (
             f"the list of the ledgers that were used on this account cannot be written ({error}), "
-            "so agt would not notice if another ledger replaced this one: make the folder of "
-            "this list writable"
+            "so agt would not notice if another ledger or an older copy replaced this one, or if "
+            "another copy is used at the same time: make the folder of this list writable"
         )
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agt.errors import Busy
+from agt.errors import AgtError, Busy
 
 
 def acquire_lock(
@@ -25,6 +25,7 @@ def acquire_lock(
 
     Raises:
         Busy: another process held the lock for all of this time.
+        AgtError: the file system has no locks.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -42,6 +43,11 @@ def acquire_lock(
                     "command fuser -v lists such processes)"
                 ) from None
             time.sleep(0.001)
+        except OSError as error:  # such as ENOLCK of a network file system
+            raise AgtError(
+                f"{name}: this file cannot be locked ({error.strerror}), so nothing was written: "
+                "keep it on a local disk, whose file system has locks"
+            ) from error
 
 
 @contextmanager

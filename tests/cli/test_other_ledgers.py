@@ -306,12 +306,17 @@ def test_a_ledger_of_another_folder_that_cannot_be_read_stops_no_release(
 def test_two_copies_of_a_ledger_do_not_both_spend_its_budget(
     agt: Agt, listed: Path, tmp_path: Path
 ) -> None:
-    """A copy that is only older is no harm; one that was used stops the other."""
+    """One that is older pays again only if an entry declares the loss of the newer one."""
     Path("copy").mkdir()
     shutil.copy("ledgers/people.ledger", "copy/people.ledger")
     predict(agt, listed, "ledger=people", "mechanism.eps=0.02").ended(0)
     predict(agt, listed, "ledger=copy/people.ledger", "mechanism.eps=0.03").ended(3, "people")
     Path("ledgers").rename("archive")
+    copy = ("ledger", "admit", "copy/people.ledger", "head=copy.head")
+    for refused in (copy, ("ledger", "show", "copy/people.ledger")):
+        agt(*refused).ended(3, "account_heads")
+    predict(agt, listed, "ledger=copy/people.ledger", "mechanism.eps=0.03").ended(3, "lost=true")
+    agt(*copy, "lost=true").ended(0)
     predict(agt, listed, "ledger=copy/people.ledger", "mechanism.eps=0.03").ended(0)
     Path("archive").rename("ledgers")
     predict(agt, listed, "ledger=people", "mechanism.eps=0.04").ended(3, "copy/people.ledger")
