@@ -829,7 +829,7 @@ def _check_header(path: Path, form: CsvFormat) -> None:
             f"{path}: line 1 {problem_clause} {len(positions)} columns (number {columns}): give "
             "each column its own name in line 1, or give header=false if line 1 is the first record"
         )
-    _check_one_line_of_names(path, form, bool(numbers))
+    _check_one_line_of_names(path, form, is_doubtful=bool(numbers or empty))
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or repeated:
         first_names = ", ".join(repr(name) for name in names[:4])
@@ -837,7 +837,7 @@ def _check_header(path: Path, form: CsvFormat) -> None:
         raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
 
 
-def _check_one_line_of_names(path: Path, form: CsvFormat, has_numbers: bool) -> None:
+def _check_one_line_of_names(path: Path, form: CsvFormat, is_doubtful: bool) -> None:
     """Raise DataError if line 2 of a csv gives names, too, because line 1 is a title, or because
     line 2 has the units of the columns.
 
@@ -847,7 +847,7 @@ def _check_one_line_of_names(path: Path, form: CsvFormat, has_numbers: bool) -> 
 
     Args:
         form: how the csv is cut into cells.
-        has_numbers: whether line 1 has numbers.
+        is_doubtful: whether line 1 has numbers, or cells without anything.
     """
     rows = form.first_rows(path, _HEADER_LINES)
     filled = [row for row in rows[2:] if row]
@@ -865,7 +865,7 @@ def _check_one_line_of_names(path: Path, form: CsvFormat, has_numbers: bool) -> 
         re.match(_NUMBER_WITH_COMMA_PATTERN, name) or name.casefold() in _MISSING_WORDS
         for name in named
     )
-    if is_named and len(named) + has_numbers > 1:
+    if is_named and len(named) + is_doubtful > 1:
         title = form.separator.join(first)
         names = form.separator.join(second)
         raise DataError(
@@ -1234,7 +1234,7 @@ def _data_warnings(
         column.name for column in inspection.features if column.kind == "date" and not column.public
     )
     if dates:
-        yield DataWarning("dates_may_go_on", values=dates)
+        yield DataWarning("dates_may_go_on", dates[0], dates)
     codes = tuple(column.name for column in inspection.features if column.remark == CODES_REMARK)
     if codes:
         yield DataWarning("may_be_codes", values=codes)
