@@ -317,6 +317,17 @@ def test_a_range_in_a_file_of_answers_may_be_of_a_date(agt: Agt, tmp_path: Path)
     assert str(dataset(tmp_path)["numeric"]["since"][1]) == "2040-12-31"
 
 
+def test_with_one_range_declared_the_others_keep_a_claim_back(agt: Agt, tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv")
+    table.insert(0, "height", np.random.default_rng(1).integers(150, 200, 300))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = (*ANSWERS, "public=[lists,classes,size]", "ranges={age: [0,120]}", "--json")
+    run = agt("start", "t.csv", *words).ended(0).json["run"]
+    conditions = json.loads((tmp_path / run / "conditions.json").read_text())
+    (e,) = [entry for entry in conditions if entry["letter"] == "e"]
+    assert e["standing"] == "not held"
+
+
 def test_a_proposed_range_of_dates_is_not_declared(agt: Agt, tmp_path: Path) -> None:
     table = plain(tmp_path / "t.csv")
     table["since"] = pd.date_range("2020-01-01", periods=300).strftime("%Y-%m-%d")

@@ -993,3 +993,14 @@ def test_a_format_of_a_label_of_numbers_is_no_column_s(tmp_path: Path) -> None:
     formats = 'formats:\n  cost: {thousands: ","}\n  age: {unit: "y"}\n'
     file.write_text(f"label: cost\n{numeric}{formats}", encoding="utf-8")
     assert [*Columns.of(file).formats] == ["age"]
+
+
+def test_only_a_declared_range_is_public(tmp_path: Path) -> None:
+    days = [f"2020-{1 + row % 12:02}-01" for row in range(ROWS)]
+    columns = table(age=[20 + row % 40 for row in range(ROWS)], since=days)
+    proposed = look(tmp_path, columns)
+    assert {column(proposed, name).public for name in ("age", "since")} == {False}
+    assert from_data(proposed) == ("age", "since", "classes")
+    declared = look(tmp_path, columns, ranges={"age": (0.0, 120.0), "since": (0.0, 30_000.0)})
+    assert column(declared, "age").numeric == (0, 120)
+    assert from_data(declared) == ("classes",)
