@@ -150,7 +150,7 @@ def _id_question(inspection: Inspection) -> Question:
             f". '{column.name}' looks like row numbers: naming it needs id_permanent=true, which "
             "declares that each person keeps the number whoever joins or leaves"
         )
-    if inspection.has_many_repeated_rows:
+    if inspection.repeated:
         answer += f". {repeated_rows(inspection)}"
     repeated = [
         f"'{column.name}' ({column.distinct:,} values, up to {column.most_rows:,} rows each)"

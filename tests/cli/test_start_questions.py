@@ -270,7 +270,7 @@ def test_equal_rows_are_counted_before_anything_is_trained(
     inspection = inspect_table(tmp_path / "t.csv", label="churn")
     assert inspection.repeated == repeated
     table.assign(height=np.linspace(150, 200, 300)).to_csv(tmp_path / "t.csv", index=False)
-    assert not inspect_table(tmp_path / "t.csv", label="churn").has_many_repeated_rows
+    assert not inspect_table(tmp_path / "t.csv", label="churn").repeated
 
 
 def test_what_private_answers_lack_is_said_before_training(agt: Agt, tmp_path: Path) -> None:
