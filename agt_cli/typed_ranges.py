@@ -6,6 +6,7 @@ Nothing here loads NumPy, so that a mistake is answered at once.
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 
 from agt.errors import ConfigError
 
@@ -57,9 +58,10 @@ def read_column_range(value: object) -> tuple[float | str, ...]:
     """
     ends = _ends(value)
     if isinstance(ends, Sequence) and len(ends) == 2:
-        dates = [end for end in ends if isinstance(end, str) and re.match(r"\d{4}-\d", end)]
-        if len(dates) == 2:
-            return tuple(dates)
+        # YAML reads 2024-12-31 as a date.
+        texts = [str(end) for end in ends if isinstance(end, str | date)]
+        if len(texts) == 2 and all(re.match(r"\d{4}-\d", text) for text in texts):
+            return tuple(texts)
         with suppress(TypeError, ValueError, OverflowError):
             return tuple(float(end) for end in ends)
     raise ValueError(

@@ -52,8 +52,8 @@ _SENTENCES: dict[DataWarningCode, str] = {
     "dates_may_go_on": (
         "the proposed range of the dates in {values} ends with the last year in the file. A later "
         "date in a query counts as this end, and agt predict refuses a file of queries with many "
-        "dates outside: if queries can have later dates, write a later public end into the dataset "
-        "file, and train again"
+        "dates outside: if queries can have later dates, declare a public range that contains "
+        "them, 'ranges={{{column}: [FIRST,LAST]}}'"
     ),
     "may_be_codes": (
         "agt treats {values} as ordered numbers, although there are only a few different whole "

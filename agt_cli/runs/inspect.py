@@ -197,6 +197,7 @@ _TOKENS_ABOUT_A_LABEL = {
     "method",
     "time",
 }
+_COLUMNS_COMPARED_FIRST = 3  # of equal rows
 _HEADER_LINES = 50  # that show what line 1 and line 2 are
 _SUSPICIOUS_SHARE = 0.95  # share of the rows whose label a column must give away to be suspicious
 _MAX_BINS = 64  # the largest number of bins of a column of numbers, for that
@@ -361,7 +362,9 @@ class Inspection:
             ``columns`` are about the others.
         label_markers: values of the label that mean that the label is missing.
         label_reason: a clause on why this column is taken as the label; empty: the owner named it.
-        repeated: how many rows are equal to an earlier row in the label and in every feature.
+        repeated: how many rows are equal to an earlier row in the label and in every feature, if
+            they are so many (``REPEATED_SHARE``) that accuracy says little about new records where
+            no column names records; else 0.
     """
 
     path: Path
@@ -428,13 +431,6 @@ class Inspection:
             and column.name != self.label
             and 1 < column.distinct < self.rows - column.missing
         ]
-
-    @property
-    def has_many_repeated_rows(self) -> bool:
-        """Whether accuracy says little if no column tells records apart
-        (``LabelledFile``'s notes).
-        """
-        return self.repeated > REPEATED_SHARE * self.rows
 
     @property
     def possible_row_numbers(self) -> list[Column]:
@@ -573,7 +569,7 @@ def inspect_table(
     if label is not None:
         used.append(label)
     if used:
-        repeated = _count_repeated_rows([values_by_column[name].cells for name in used])
+        repeated = _count_repeated_rows([values_by_column[name] for name in used])
         inspection = replace(inspection, repeated=repeated)
     has_only_words = not any(
         values.is_numeric or values.is_date for values in values_by_column.values()
@@ -829,7 +825,7 @@ def _check_header(path: Path, form: CsvFormat) -> None:
             f"{path}: line 1 {problem_clause} {len(positions)} columns (number {columns}): give "
             "each column its own name in line 1, or give header=false if line 1 is the first record"
         )
-    _check_one_line_of_names(path, form, bool(numbers))
+    _check_one_line_of_names(path, form, is_doubtful=bool(numbers or empty))
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or repeated:
         first_names = ", ".join(repr(name) for name in names[:4])
@@ -837,7 +833,7 @@ def _check_header(path: Path, form: CsvFormat) -> None:
         raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
 
 
-def _check_one_line_of_names(path: Path, form: CsvFormat, has_numbers: bool) -> None:
+def _check_one_line_of_names(path: Path, form: CsvFormat, is_doubtful: bool) -> None:
     """Raise DataError if line 2 of a csv gives names, too, because line 1 is a title, or because
     line 2 has the units of the columns.
 
@@ -847,7 +843,7 @@ def _check_one_line_of_names(path: Path, form: CsvFormat, has_numbers: bool) -> 
 
     Args:
         form: how the csv is cut into cells.
-        has_numbers: whether line 1 has numbers.
+        is_doubtful: whether line 1 has numbers, or cells without anything.
     """
     rows = form.first_rows(path, _HEADER_LINES)
     filled = [row for row in rows[2:] if row]
@@ -865,7 +861,7 @@ def _check_one_line_of_names(path: Path, form: CsvFormat, has_numbers: bool) -> 
         re.match(_NUMBER_WITH_COMMA_PATTERN, name) or name.casefold() in _MISSING_WORDS
         for name in named
     )
-    if is_named and len(named) + has_numbers > 1:
+    if is_named and len(named) + is_doubtful > 1:
         title = form.separator.join(first)
         names = form.separator.join(second)
         raise DataError(
@@ -1031,15 +1027,25 @@ def _propose_columns(
     return proposals
 
 
-def _count_repeated_rows(columns: Sequence[pa.Array]) -> int:
-    """Return how many rows are equal to an earlier row in all of some columns.
+def _count_repeated_rows(columns: Sequence[_ColumnValues]) -> int:
+    """Return how many rows are equal to an earlier row in all of some columns, if they are many;
+    else 0.
 
     Args:
-        columns: at least one, of as many rows each.
+        columns: at least one.
     """
-    table = pa.table(dict(zip(map(str, range(len(columns))), columns, strict=True)))
-    distinct = table.group_by(table.column_names).aggregate([])
-    return int(table.num_rows - distinct.num_rows)
+    by_distinct = sorted(columns, key=lambda values: -len(values.distinct))
+    repeated = 0
+    # Rows that a few columns tell apart are told apart by all of them. So of most tables a few
+    # columns show that not many rows are equal.
+    for count in (_COLUMNS_COMPARED_FIRST, len(columns)):
+        cells = {str(place): values.cells for place, values in enumerate(by_distinct[:count])}
+        table = pa.table(cells)
+        distinct = table.group_by(table.column_names).aggregate([])
+        repeated = table.num_rows - distinct.num_rows
+        if repeated <= REPEATED_SHARE * table.num_rows:
+            return 0
+    return int(repeated)
 
 
 def _dropped_column(name: str) -> Column:
@@ -1234,7 +1240,7 @@ def _data_warnings(
         column.name for column in inspection.features if column.kind == "date" and not column.public
     )
     if dates:
-        yield DataWarning("dates_may_go_on", values=dates)
+        yield DataWarning("dates_may_go_on", dates[0], dates)
     codes = tuple(column.name for column in inspection.features if column.remark == CODES_REMARK)
     if codes:
         yield DataWarning("may_be_codes", values=codes)

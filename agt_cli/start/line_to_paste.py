@@ -26,6 +26,10 @@ def check_answered(answered: Answered, console: Console) -> None:
             placeholders[key] = question.answers
     if shown is answered and not placeholders:
         return
+    if shown.settings.drop is None and shown.inspection.label_predictors:
+        question = questions(shown.inspection)["drop"]
+        _say_question("drop", question, console)
+        shown = shown.with_answer("drop", question.default)
     if answered.settings.label is None:
         placeholders |= _placeholders_after_label(shown.inspection, console)
     if "id" in placeholders:

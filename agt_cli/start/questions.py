@@ -150,7 +150,7 @@ def _id_question(inspection: Inspection) -> Question:
             f". '{column.name}' looks like row numbers: naming it needs id_permanent=true, which "
             "declares that each person keeps the number whoever joins or leaves"
         )
-    if inspection.has_many_repeated_rows:
+    if inspection.repeated:
         answer += f". {repeated_rows(inspection)}"
     repeated = [
         f"'{column.name}' ({column.distinct:,} values, up to {column.most_rows:,} rows each)"
@@ -184,13 +184,14 @@ def _unit_rows_question(inspection: Inspection) -> Question:
 
 def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
     parts = _grouped(inspection)
+    example = f"ranges,{list(parts)[-2]}"
     lines = [
         "What is public, that is, would be the same with other people in the table? A limit of "
         "120 for ages is; the largest income is not. From your rows, rounded:",
         *(f"  {name}: {what}" for name, what in parts.items()),
         *(f"  {line}" for line in left_out_remarks(inspection, id_permanent)),
         "Answer yes (all, the choice of columns, and that each row was made from its own record "
-        f"alone); or, without private answers for now, no or names, such as ranges,{list(parts)[-2]}",
+        f"alone); or, without private answers for now, no or names, such as {example}",
     ]
     return Question("\n".join(lines), f"yes, no or some of [{','.join(parts)}]", "no")
 

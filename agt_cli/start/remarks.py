@@ -169,8 +169,10 @@ def early_remarks(answered: Answered) -> Iterator[str]:
             f"{private}. So this run has none, and names the commands that measure the rest with "
             "noise. If all is public, stop (Ctrl-C) and give public=yes."
         )
-    if settings.id == NONE and inspection.has_many_repeated_rows and "id" not in answered.asked:
+    if settings.id == NONE and inspection.repeated and "id" not in answered.asked:
         yield f"id=none: {repeated_rows(inspection)}."
+    if settings.drop is None:
+        yield from filter(None, [leak_remark(settings, inspection)])
 
 
 def repeated_rows(inspection: Inspection) -> str:

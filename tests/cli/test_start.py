@@ -449,7 +449,8 @@ def test_the_first_list_of_answers_is_complete(agt: Agt, tmp_path: Path) -> None
         assert f"{key}=" in refused.err, key
     answers = [word for word in ANSWERS if not word.startswith("id=")]
     refused = agt("start", "t.csv", *answers, "id=code").ended(2)
-    assert refused.err.rstrip().endswith("unit_rows=NUMBER id_permanent=false eps=2")
+    assert refused.err.rstrip().endswith("unit_rows=NUMBER id_permanent=false eps=2 drop=none")
+    assert "'refund' alone predicts nearly every label" in refused.err
     given = (*answers, "id=code", "id_permanent=true", "unit_rows=2", "purpose=certificates")
     agt("start", "t.csv", *given, "-q").ended(0)
 
@@ -707,6 +708,7 @@ def test_a_column_that_tells_the_label_comes_with_the_command_that_drops_it(
     shop(tmp_path / "t.csv", 300)
     said = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json
     (remark,) = [remark for remark in said["remarks"] if "'refund'" in remark]
+    assert remark in agt("start", "t.csv", *ANSWERS).err, "before it is trained"
     _, *words = shlex.split(remark[remark.index("agt start") :])
     agt(*words, "-q").ended(0)
     text = (tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8")

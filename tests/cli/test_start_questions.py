@@ -242,6 +242,183 @@ def test_what_start_wrote_is_replaced_by_other_answers_unless_it_was_edited(
     assert "[0, 120]" in file.read_text(encoding="utf-8")
 
 
+def test_row_numbers_are_named_where_columns_are_listed_and_ids_asked(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    table.insert(0, "code", [f"P{number:05d}" for number in range(300)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    refused = agt("start", "t.csv").ended(2)
+    (listed,) = re.findall("(?m)^  code: .*", refused.err)
+    assert "row numbers?" in listed
+    (asked,) = re.findall("(?m)^id: .*", refused.err)
+    assert "'code'" in asked
+    assert "id_permanent=true" in asked
+    assert "row numbers" not in re.findall("(?m)^  age: .*", refused.err)[0]
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["asked", "answered"])
+def test_equal_rows_are_counted_before_anything_is_trained(
+    agt: Agt, tmp_path: Path, answered: bool
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    pd.concat([table] * 3).to_csv(tmp_path / "t.csv", index=False)
+    repeated = 900 - len(table.drop_duplicates())
+    said = agt("start", "t.csv", *(ANSWERS if answered else ()), "-q")
+    before, *_ = said.err.partition("Before you trust")
+    assert f"{repeated} of 900 rows are equal to an earlier row" in before
+    inspection = inspect_table(tmp_path / "t.csv", label="churn")
+    assert inspection.repeated == repeated
+    table.assign(height=np.linspace(150, 200, 300)).to_csv(tmp_path / "t.csv", index=False)
+    assert not inspect_table(tmp_path / "t.csv", label="churn").repeated
+
+
+def test_what_private_answers_lack_is_said_before_training(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    said = agt("start", "t.csv", *ANSWERS, "public=[ranges,size]", "-q").ended(0)
+    (remark,) = [line for line in said.err.splitlines() if "public=yes" in line]
+    assert "leaves out lists, classes" in remark
+    said = agt("start", "t.csv", *ANSWERS, "public=no", "purpose=certificates", "-q").ended(0)
+    assert "public=yes" not in said.err
+
+
+def test_a_range_that_its_owner_knows_is_an_answer(agt: Agt, tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv")
+    table.insert(0, "body height", np.random.default_rng(1).integers(150, 200, 300))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = [word for word in ANSWERS if not word.startswith("public=")]
+    public = "public=[lists,classes,size]"
+    told = agt("start", "t.csv", *given, public, "ranges={age: [0,120]}", "--json").ended(0).json
+    node = dataset(tmp_path)
+    assert node["numeric"]["age"] == [0, 120]
+    assert node["from_data"] == ["body height"], "nobody said its range"
+    assert "age" not in node["proposed_from_rows"]
+    assert told["not_public"] == ["ranges"]
+    assert "ranges={age: [0, 120]}" in shlex.split(told["commands"][0])
+    ranges = "ranges={age: [0,120], body height: [100,250]}"
+    told = agt("start", "t.csv", *given, public, ranges, "--json").ended(0).json
+    assert dataset(tmp_path)["from_data"] == told["not_public"] == []
+    assert dataset(tmp_path)["proposed_from_rows"] == ["town", "classes", "declared_size"]
+    words = shlex.split(told["commands"][0])[1:]
+    agt(*words, "-q").ended(0)
+
+
+def test_a_range_in_a_file_of_answers_may_be_of_a_date(agt: Agt, tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv")
+    table["größe"] = table["age"] + 100
+    table["since"] = pd.date_range("2020-01-01", periods=300).strftime("%d.%m.%Y")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    lines = [*(word.replace("=", ": ", 1) for word in ANSWERS), "ranges:"]
+    lines += ["  größe: [50, 250]", "  since: [2000-01-01, 2040-12-31]"]
+    (tmp_path / "a.yaml").write_text("\n".join(lines), encoding="utf-8")
+    said = agt("start", "t.csv", "label=churn", "answers=a.yaml", "-q").ended(0)
+    assert "later date" not in said.err
+    assert dataset(tmp_path)["numeric"]["größe"] == [50, 250]
+    assert str(dataset(tmp_path)["numeric"]["since"][1]) == "2040-12-31"
+
+
+def test_with_one_range_declared_the_others_keep_a_claim_back(agt: Agt, tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv")
+    table.insert(0, "height", np.random.default_rng(1).integers(150, 200, 300))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = (*ANSWERS, "public=[lists,classes,size]", "ranges={age: [0,120]}", "--json")
+    run = agt("start", "t.csv", *words).ended(0).json["run"]
+    conditions = json.loads((tmp_path / run / "conditions.json").read_text())
+    (e,) = [entry for entry in conditions if entry["letter"] == "e"]
+    assert e["standing"] == "not held"
+
+
+def test_a_proposed_range_of_dates_is_not_declared(agt: Agt, tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv")
+    table["since"] = pd.date_range("2020-01-01", periods=300).strftime("%Y-%m-%d")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    agt("data", "inspect", "t.csv", "label=churn", "-q").ended(0)
+    assert "since" in dataset(tmp_path)["from_data"]
+    ranges = "ranges={since: [2000-01-01, 2040-12-31]}"
+    agt("data", "inspect", "t.csv", "label=churn", ranges, "force=true", "-q").ended(0)
+    assert dataset(tmp_path)["from_data"] == ["age", "town", "classes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ranges={Age: [0,120]}",), "did you mean 'age'"),
+        (("ranges={town: [0,1]}",), "town"),
+        (("ranges={churn: [0,1]}",), "range=[LOW,HIGH]"),
+        (("ranges={age: [120,0]}",), "must increase"),
+        (("ranges={age: [120]}",), "two numbers"),
+        (("ranges={age: [200,300]}",), "no value of this column"),
+        (("ranges=[0,120]",), "ranges={age: [15, 50]}"),
+        (("age=[0,120]",), "ranges={age: [0,120]}"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused_before_anything_is_written(
+    agt: Agt, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    plain(tmp_path / "t.csv")
+    assert said in agt("start", "t.csv", *ANSWERS, *words).err
+    assert not (tmp_path / "conf").exists()
+
+
+def test_values_outside_of_a_declared_range_are_said_before_training(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    outside = int((table["age"] > 50).sum())
+    said = agt("start", "t.csv", *ANSWERS, "ranges={age: [0,50]}", "-q").ended(0)
+    assert f"[0, 50] that you declared in {outside} rows" in said.err
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [("3", "size=300?"), ("30000", "size=300?"), ("3,000", "size=3000"), ("3.100", "3100 if")],
+)
+def test_a_mistyped_size_is_answered_by_the_likely_one(
+    agt: Agt, tmp_path: Path, size: str, said: str
+) -> None:
+    plain(tmp_path / "t.csv")
+    assert said in agt("start", "t.csv", *ANSWERS, f"size={size}").ended(2).err
+    assert not (tmp_path / "conf").exists()
+
+
+def test_on_how_many_rows_and_features_was_trained_is_said(agt: Agt, tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    told = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json
+    metrics = json.loads((tmp_path / told["run"] / "metrics.json").read_text())
+    assert told["training_rows"] == metrics["n_train"]
+    inspected = agt("data", "inspect", "t.csv", "name=other", "--json").ended(0).json
+    assert told["features"] == inspected["features"]
+    said = agt("start", "t.csv", *ANSWERS).ended(0)
+    assert f"Trained on {told['training_rows']} rows of {told['features']} features" in said.out
+
+
+def test_an_edited_file_is_refused_before_the_table_is_read(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(tmp_path / "t.csv")
+    agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    with (tmp_path / FILE).open("a", encoding="utf-8") as file:
+        file.write("# an edit\n")
+
+    def read(*args: object, **settings: object) -> None:
+        pytest.fail("the table was read")
+
+    monkeypatch.setattr("agt_cli.runs.inspect_settings.inspect_table", read)
+    agt("start", "t.csv", *ANSWERS).ended(2, "may contain your declarations")
+
+
+def test_the_line_answers_what_another_label_than_the_proposed_one_needs(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    table.loc[:5, "town"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = line_to_paste(agt("start", "t.csv").ended(2))
+    assert "label=churn" in words
+    given = {"label=churn": "label=town"}
+    agt(*(given.get(word, word) for word in words), "-q").ended(0)
+
+
 def test_a_second_label_gets_a_dataset_file_of_its_own(agt: Agt, tmp_path: Path) -> None:
     plain(tmp_path / "t.csv")
     agt("start", "t.csv", *ANSWERS, "-q").ended(0)

@@ -244,6 +244,7 @@ def test_that_queries_may_have_later_dates_is_said(tmp_path: Path) -> None:
     opened = [f"2023-{1 + row % 12:02}-01" for row in range(ROWS)]
     (doubt,) = doubts(tmp_path, {"age": AGE, "opened": opened, "y": LABEL})
     assert (doubt.code, doubt.values) == ("dates_may_go_on", ("opened",))
+    assert "'ranges={opened: [FIRST,LAST]}'" in doubt.sentence
 
 
 def test_points_that_may_stand_between_thousands_are_asked_about(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from agt.data.csv_format import CsvFormat
 from agt.data.formats import NumberFormat
-from agt.data.table import Table
+from agt.data.table import Columns, Table
 from agt.data.target import NumericTarget
 from agt.errors import ConfigError, DataError
 from agt.facts import Standing
@@ -945,3 +945,62 @@ def test_a_dropped_column_must_be_there(tmp_path: Path) -> None:
         inspect_table(path, drop=["agee"])
     with pytest.raises(ConfigError):
         inspect_table(path, drop=["age", "y"])
+
+
+ROW_OF_NUMBERS = "17,yes\n" * 20
+
+
+@pytest.mark.parametrize(
+    ("above", "said"),
+    [
+        ("\n\n", "the first 2 lines are blank"),
+        (" ,\n", "line 1 is blank"),
+        ("Customers\n", "remove 1 line above line 2"),
+        ("Customers,2020\n", "if line 1 ('Customers,2020') is a title, remove line 1"),
+        ("Customers,\n", "if line 1 ('Customers,') is a title, remove line 1"),
+    ],
+)
+def test_what_stands_above_a_table_is_named_with_what_to_remove(
+    tmp_path: Path, above: str, said: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{above}age,churn\n{ROW_OF_NUMBERS}", encoding="utf-8")
+    with pytest.raises(DataError) as refused:
+        inspect_table(path, label="churn")
+    assert said in str(refused.value)
+
+
+def test_a_line_of_units_below_the_names_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "17,180,yes\n18,170,no\n" * 10
+    path.write_text(f"age,height,churn\nyears,cm,\n{rows}", encoding="utf-8")
+    with pytest.raises(DataError, match="line 2 gives units"):
+        inspect_table(path, label="churn")
+    path.write_text(f"age,height,churn\n?,170,yes\n{rows}", encoding="utf-8")
+    assert inspect_table(path, label="churn").rows == 21, "a first record with a gap"
+
+
+def test_a_label_without_any_value_is_said_to_be_missing_in_every_row(tmp_path: Path) -> None:
+    columns = table(age=[*range(ROWS)], score=[""] * ROWS)
+    for missing_label in ("error", "drop"):
+        with pytest.raises(DataError, match=f"no value in any of the {ROWS} rows"):
+            look(tmp_path, columns, label="score", missing_label=missing_label)
+
+
+def test_a_format_of_a_label_of_numbers_is_no_column_s(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    numeric = "numeric:\n  age: [0, 120]\n"
+    formats = 'formats:\n  cost: {thousands: ","}\n  age: {unit: "y"}\n'
+    file.write_text(f"label: cost\n{numeric}{formats}", encoding="utf-8")
+    assert [*Columns.of(file).formats] == ["age"]
+
+
+def test_only_a_declared_range_is_public(tmp_path: Path) -> None:
+    days = [f"2020-{1 + row % 12:02}-01" for row in range(ROWS)]
+    columns = table(age=[20 + row % 40 for row in range(ROWS)], since=days)
+    proposed = look(tmp_path, columns)
+    assert {column(proposed, name).public for name in ("age", "since")} == {False}
+    assert from_data(proposed) == ("age", "since", "classes")
+    declared = look(tmp_path, columns, ranges={"age": (0.0, 120.0), "since": (0.0, 30_000.0)})
+    assert column(declared, "age").numeric == (0, 120)
+    assert from_data(declared) == ("classes",)
