@@ -79,12 +79,15 @@ def check_output_folder(name: str) -> None:
 
 
 def check_table_of_dataset(node: object) -> None:
-    """Raise DataMissing or DataError where the file of a table that is trained on is not there.
+    """Raise DataMissing or DataError where the file of agt's own data is not there.
 
     Args:
-        node: the value of the key ``dataset``, composed.
+        node: the value of the key ``dataset``, composed. If a command makes the file (``obtain``),
+            whoever reads the data names the command.
     """
-    if not isinstance(node, Mapping) or node.get("_target_") != TABLE:
+    if not isinstance(node, Mapping) or node.get("_target_") not in OWN_SETTINGS:
+        return
+    if node.get("obtain") is not None:
         return
     if isinstance(node.get("path"), str) and isinstance(node.get("data_dir"), str):
         _check_table(Path(node["path"]), Path(node["data_dir"]), "dataset.path or data_dir")
