@@ -106,12 +106,12 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         from agt_cli.command_settings.certify import check_certify
 
         check_certify(config).check_target(has_numbers)
+    if command == "plan":
+        check_planned_mechanisms(config.get("mechanisms"), run, has_numbers)
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-        # If labels are numbers, the mechanism itself refuses, and says which one to use.
-        if not has_numbers:
-            check_mechanism_of_run(config.get("mechanism"), run)
-            check_recorded_conditions(config, run)
+        check_mechanism_of_run(config.get("mechanism"), run, has_numbers)
+        check_recorded_conditions(config, run)
 
 
 def answers_with_numbers(run: Run) -> bool | None:
@@ -164,15 +164,21 @@ def check_queries(path: Path, run: Run) -> None:
         check_vectors(path, "x", "inputs")
 
 
-def check_mechanism_of_run(node: object, run: Run) -> None:
+def check_mechanism_of_run(node: object, run: Run, has_numbers: bool | None) -> None:
     """Raise ConfigError if a run has settings from which a mechanism cannot release.
 
     Args:
         node: the value of the key ``mechanism``.
         run: the training run. Its files are read without comparing their hashes.
+        has_numbers: whether its labels are numbers; None: not known.
     """
     # Imported only for releases, because it loads pydantic.
-    from agt.release_settings import no_linear_head, no_votes
+    from agt.release_settings import (
+        classes_for_numbers,
+        no_linear_head,
+        no_votes,
+        numbers_for_classes,
+    )
     from agt_cli.command_settings.predict import mechanism_facts
 
     facts = mechanism_facts(node)
@@ -180,14 +186,35 @@ def check_mechanism_of_run(node: object, run: Run) -> None:
     ensemble = run.config.get("ensemble")
     if facts is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
         return
+    if has_numbers is not None and facts.releases == "labels" and facts.of_numbers != has_numbers:
+        raise classes_for_numbers(facts.name) if has_numbers else numbers_for_classes()
     members = ensemble.get("members")
     is_ensemble = isinstance(members, int) and members > 1
     is_network = certificate.get("name") == NETWORK_CERTIFICATE
     has_no_head = is_network or (is_ensemble and not facts.reads_records)
-    if facts.releases == "weights" and has_no_head:
+    # If labels are numbers, the mechanism itself says which models it takes.
+    if facts.releases == "weights" and has_no_head and not has_numbers:
         raise no_linear_head(facts.name, facts.reads_records)
     if facts.needs == "votes" and members == 1:
         raise no_votes(facts.name)
+
+
+def check_planned_mechanisms(names: object, run: Run, has_numbers: bool | None) -> None:
+    """Raise ConfigError if a run cannot use a mechanism that agt plan is to compare.
+
+    Args:
+        names: the value of the key ``mechanisms``, which was checked; None: all that can be used.
+        run: the training run. Its files are read without comparing their hashes.
+        has_numbers: whether its labels are numbers; None: not known.
+    """
+    if not isinstance(names, list):
+        return
+    # Imported only for releases, because it loads pydantic.
+    from agt.release_settings import MECHANISM_FACTS
+
+    for target, facts in MECHANISM_FACTS.items():
+        if facts.name in names:
+            check_mechanism_of_run({"_target_": target}, run, has_numbers)
 
 
 def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
