@@ -50,6 +50,7 @@ from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.release import WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
+from agt_audit.early_checks import WEIGHTS_EXAMPLE
 from agt_audit.estimates import tail_event
 from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress, no_pair_found
 from agt_audit.pairs import neighbours, points_between_labels
@@ -485,7 +486,6 @@ def objective_subject(guarantee: ApproximateDP) -> str:
 # -- the audit
 # --------------------------------------------------------------------------------------------------
 
-RELEASE = "mechanism=release_weights mechanism.mu=1"
 WEIGHTS_WITHOUT_RUN = (
     "you can audit the noise by itself: type `agt audit weights mechanism=release_weights "
     "mechanism.mu=MU`, without run=..."
@@ -581,7 +581,7 @@ class WeightsAudit(AuditKind):
             ConfigError: it releases no weights, its law of noise is not in ``ATTACKS``, or it has
                 no budget; or the run cannot be audited. The error names the key.
         """
-        config = given.mechanism(RELEASE)
+        config = given.mechanism(WEIGHTS_EXAMPLE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
                 f"mechanism={config.kind.name}: `agt audit weights` cannot draw releases of this "

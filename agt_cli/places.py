@@ -49,7 +49,7 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         check_release(Path(settings["release"]))
         # a run says where else its queries may lie
         if settings.get("inputs", STANDARD_INPUT) != STANDARD_INPUT:
-            locate(Path(settings["inputs"]), Path("data"), "inputs")
+            check_kind_of_queries(locate(Path(settings["inputs"]), Path("data"), "inputs"))
     if "answers" in settings and command == "start":
         check_answers(Path(settings["answers"]))
     if "ledger" in settings and command in COMMANDS_WITH_LEDGER:
@@ -262,10 +262,8 @@ def check_inputs(path: Path, run: Run) -> None:
         return
     is_own = current_name(str(dataset.get("_target_"))) in OWN_SETTINGS
     if path.exists():
-        if is_own and path.is_file():
-            check_suffix(path, "inputs")
-        elif is_own and path.is_dir():
-            check_has_arrays(path, "inputs")
+        if is_own:
+            check_kind_of_queries(path)
         return
     if "data_dir" not in dataset:
         if is_own:
@@ -277,6 +275,18 @@ def check_inputs(path: Path, run: Run) -> None:
     if isinstance(recorded, Mapping) and Path(str(recorded.get("path"))).exists():
         data_dir = Path(str(recorded["path"]))
     locate(path, data_dir, "inputs")
+
+
+def check_kind_of_queries(path: Path) -> None:
+    """Raise DataMissing or DataError unless agt reads a file or a folder, by the names in it.
+
+    Args:
+        path: the file or the folder of queries, which exists.
+    """
+    if path.is_dir():
+        check_has_arrays(path, "inputs")
+    elif path.is_file():
+        check_suffix(path, "inputs")
 
 
 def check_requested(folder: Path) -> None:
