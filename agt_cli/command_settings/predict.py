@@ -115,7 +115,8 @@ def check_portable_answers(config: Mapping[str, Any]) -> None:
     """
     folder = config["release"]
     given = [key for key in ("run", "seed", "ledger") if config.get(key) is not None]
-    given += [f"total.{key}" for key, value in (config.get("total") or {}).items() if value]
+    total = validate(TotalConfig, config.get("total"), "total")
+    given += [f"total.{key}" for key, value in vars(total).items() if value]
     mechanism = config.get("mechanism") or {}
     given += [f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"]
     if given:
