@@ -40,6 +40,7 @@ class MechanismFacts:
         needs: what it reads of the model, which decides what it requires of it.
         budget: the settings that state its own budget, by name.
         reads_records: True: it computes new weights from the training records.
+        of_numbers: True: its labels are numbers; False: they are classes.
     """
 
     name: str
@@ -47,6 +48,7 @@ class MechanismFacts:
     needs: Need = "distance"
     budget: tuple[str, ...] = ("eps",)
     reads_records: bool = False
+    of_numbers: bool = False
 
     @property
     def pure(self) -> bool:
@@ -61,6 +63,9 @@ MECHANISM_FACTS = {
     "agt.mechanisms.argmax.NoisyArgmax": MechanismFacts("noisy_argmax", needs="votes"),
     "agt.mechanisms.argmax.GaussianArgmax": MechanismFacts(
         "gaussian_argmax", budget=("mu",), needs="votes"
+    ),
+    "agt.mechanisms.laplace_mean.LaplaceMean": MechanismFacts(
+        "laplace_mean", needs="votes", of_numbers=True
     ),
     "agt.mechanisms.published.SmoothCauchy": MechanismFacts("smooth_cauchy"),
     "agt.mechanisms.published.SmoothLaplace": MechanismFacts("smooth_laplace", budget=_WITH_DELTA),
@@ -211,6 +216,28 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
             "train with {config:model=linear} and {certificates}",
             mechanism=Setting(f"mechanism={name}"),
             certificates=certificates,
+        )
+    )
+
+
+def classes_for_numbers(name: str) -> ConfigError:
+    """Return the refusal of a mechanism that releases classes, where labels are numbers.
+
+    Args:
+        name: of the mechanism.
+    """
+    return ConfigError(
+        f"mechanism={name} releases classes, but the labels are numbers: use mechanism=laplace_mean"
+    )
+
+
+def numbers_for_classes() -> ConfigError:
+    """Return the refusal of the mechanism that releases numbers, where labels are classes."""
+    return ConfigError(
+        Message(
+            "{config:mechanism=laplace_mean} releases numbers, but this model answers with "
+            "classes: train with {config:dataset.target}=numeric and certificate=votes, or use a "
+            "mechanism of classes, such as {config:mechanism=randomized_response}"
         )
     )
 

@@ -9,9 +9,17 @@ from agt_cli.command_settings.predict import check_mechanism, mechanism_facts
 
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 MECHANISM_EXAMPLE = "mechanism=randomized_response mechanism.eps=1"
+WEIGHTS_EXAMPLE = "mechanism=release_weights mechanism.mu=1"
 MECHANISM_AUDIT = "agt_audit.mechanism.MechanismAudit"
-MECHANISM_AUDITS = {MECHANISM_AUDIT: "mechanism", "agt_audit.weights.WeightsAudit": "weights"}
+WEIGHTS_AUDIT = "agt_audit.weights.WeightsAudit"
+MECHANISM_AUDITS = {MECHANISM_AUDIT: "mechanism", WEIGHTS_AUDIT: "weights"}
 """Classes of audits that attack a mechanism by itself, without a run -> the audits' names."""
+EXAMPLES = {
+    MECHANISM_AUDIT: MECHANISM_EXAMPLE,
+    "agt_audit.prediction.PredictionAudit": MECHANISM_EXAMPLE,
+    WEIGHTS_AUDIT: WEIGHTS_EXAMPLE,
+}
+"""The classes of audits that need a mechanism -> settings that name one."""
 WITHOUT_RUN = frozenset((*MECHANISM_AUDITS, "agt_audit.selftest.Selftest"))
 """The classes of agt's own audits that need no run."""
 
@@ -35,15 +43,15 @@ def check_audit(config: Mapping[str, Any]) -> None:
         raise ConfigError(RUN_MISSING)
     if class_name in MECHANISM_AUDITS:
         check_no_run(config, MECHANISM_AUDITS[class_name])
-    if class_name != MECHANISM_AUDIT:
+    if class_name not in EXAMPLES:
         return
     mechanism = config.get("mechanism")
     if mechanism is None:
-        raise mechanism_missing(MECHANISM_EXAMPLE)
+        raise mechanism_missing(EXAMPLES[class_name])
     facts = mechanism_facts(mechanism)
     if facts is None:  # a user's own mechanism
         return
-    if facts.releases == "weights":
+    if class_name == MECHANISM_AUDIT and facts.releases == "weights":
         raise weights_not_audited(facts.name)
     check_mechanism(mechanism, validate(TotalConfig, config.get("total"), "total"))
 

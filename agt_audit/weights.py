@@ -46,7 +46,7 @@ from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
-from agt_audit.early_checks import check_no_run
+from agt_audit.early_checks import WEIGHTS_EXAMPLE, check_no_run
 from agt_audit.estimates import tail_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
@@ -404,7 +404,6 @@ def objective_subject(guarantee: ApproximateDP) -> str:
 # -- the audit
 # --------------------------------------------------------------------------------------------------
 
-RELEASE = "mechanism=release_weights mechanism.mu=1"
 STRENGTH = 10.0  # the default of Lambda
 
 
@@ -460,7 +459,7 @@ class WeightsAudit(AuditKind):
                 not in ``ATTACKS``, or it has no budget. The error names the key.
         """
         check_no_run(given.config, self.name)
-        config = given.mechanism(RELEASE)
+        config = given.mechanism(WEIGHTS_EXAMPLE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
                 f"mechanism={config.kind.name}: `agt audit weights` cannot draw releases of this "

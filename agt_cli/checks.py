@@ -15,7 +15,7 @@ from agt.store.folder import Folder
 from agt.relations import RELATIONS
 from agt.targets import OWN_SETTINGS, current_name
 from agt_cli.configuration import read_digest_setting
-from agt_cli.ledger_files import NO_LEDGER, existing_ledger
+from agt_cli.ledger_files import NO_LEDGER, existing_ledger, nothing_to_pay
 from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import (
     EMBEDDINGS,
@@ -28,6 +28,8 @@ from agt_cli.places import (
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.found import resolve_latest
 
+TRUST_SETTING = "trust"
+
 
 def check_settings(command: str, config: Mapping[str, Any]) -> None:
     """Raise ConfigError if a setting of a command is wrong whatever the data are.
@@ -38,13 +40,36 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
     """
     # ``resolve_latest`` refuses an empty ``run``, with a message that says what to give.
     check_not_empty({key: value for key, value in config.items() if key != "run"})
+    trusted_names(config)  # called because it raises if they are no list
     if command in CHECKS:
         module, _, name = CHECKS[command].rpartition(".")
         getattr(import_module(module), name)(config)
     if command in ("train", "measure"):
         check_named_ledger(config.get("ledger"))
+    trains = command == "train" and config.get("resume") is None
+    if trains and config.get("ledger") is not None:
+        # Imported only for ledgers, because it loads pydantic.
+        from agt.training.settings import read_noise_config
+
+        if read_noise_config(config.get("noise")) is None:
+            raise nothing_to_pay(config["ledger"])
     if config.get("run") is not None or command == "predict":
         check_named_run(command, config)
+
+
+def trusted_names(config: Mapping[str, Any]) -> list[str]:
+    """Return the names of code that ``TRUST_SETTING`` lists.
+
+    Raises:
+        ConfigError: its value is not a list.
+    """
+    trusted = config.get(TRUST_SETTING) or []
+    if not isinstance(trusted, list):
+        raise ConfigError(
+            f"{TRUST_SETTING}={trusted}: this is not a list: give a list of the full Python names "
+            f"of the code that you trust, for example {TRUST_SETTING}=[my_net.Net]"
+        )
+    return [str(name) for name in trusted]
 
 
 def check_named_ledger(name: object) -> None:
@@ -74,14 +99,33 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         check_queries(Path(texts["inputs"]), Run.at(Path(named)))
     if command == "unlearn" and config.get("ids") is None:
         check_requested(Path(named))
+    run = Run.at(Path(named))
+    has_numbers = answers_with_numbers(run)
+    if command == "certify" and has_numbers is not None:
+        # Imported only for this command, because it loads pydantic.
+        from agt_cli.command_settings.certify import check_certify
+
+        check_certify(config).check_target(has_numbers)
+    if command == "plan":
+        check_planned_mechanisms(config.get("mechanisms"), run, has_numbers)
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-        run = Run.at(Path(named))
-        dataset = run.config.get("dataset")
-        # If labels are numbers, the mechanism itself refuses, and says which one to use.
-        if not isinstance(dataset, Mapping) or dataset.get("range") is None:
-            check_mechanism_of_run(config.get("mechanism"), run)
-            check_recorded_conditions(config, run)
+        check_mechanism_of_run(config.get("mechanism"), run, has_numbers)
+        check_recorded_conditions(config, run)
+
+
+def answers_with_numbers(run: Run) -> bool | None:
+    """Return whether a run's labels are numbers; None: its data are of the user's own kind.
+
+    Args:
+        run: the training run. Its files are read without comparing their hashes.
+    """
+    dataset = run.config.get("dataset")
+    if not isinstance(dataset, Mapping):
+        return None
+    if current_name(str(dataset.get("_target_"))) not in OWN_SETTINGS:
+        return None
+    return dataset.get("range") is not None
 
 
 def check_digest(folder: Path, digest: str | None) -> None:
@@ -109,26 +153,32 @@ def check_queries(path: Path, run: Run) -> None:
     if target not in OWN_SETTINGS:
         return
     # Imported only for queries in a file, because it loads pydantic and the settings of data.
-    from agt_cli.table_columns import check_columns_of_queries, check_vectors_of_queries
+    from agt_cli.table_columns import check_columns_of_queries, check_vectors
     from agt_cli.training_checks import read_own_part
 
     if target == TABLE:
         check_columns_of_queries(path, read_own_part(node, "dataset"))
     elif target == EMBEDDINGS:
-        check_vectors_of_queries(path, str(node.get("x", "x")), "dataset.x")
+        check_vectors(path, str(node.get("x", "x")), "dataset.x")
     else:
-        check_vectors_of_queries(path, "x", "inputs")
+        check_vectors(path, "x", "inputs")
 
 
-def check_mechanism_of_run(node: object, run: Run) -> None:
+def check_mechanism_of_run(node: object, run: Run, has_numbers: bool | None) -> None:
     """Raise ConfigError if a run has settings from which a mechanism cannot release.
 
     Args:
         node: the value of the key ``mechanism``.
         run: the training run. Its files are read without comparing their hashes.
+        has_numbers: whether its labels are numbers; None: not known.
     """
     # Imported only for releases, because it loads pydantic.
-    from agt.release_settings import no_linear_head, no_votes
+    from agt.release_settings import (
+        classes_for_numbers,
+        no_linear_head,
+        no_votes,
+        numbers_for_classes,
+    )
     from agt_cli.command_settings.predict import mechanism_facts
 
     facts = mechanism_facts(node)
@@ -136,14 +186,35 @@ def check_mechanism_of_run(node: object, run: Run) -> None:
     ensemble = run.config.get("ensemble")
     if facts is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
         return
+    if has_numbers is not None and facts.releases == "labels" and facts.of_numbers != has_numbers:
+        raise classes_for_numbers(facts.name) if has_numbers else numbers_for_classes()
     members = ensemble.get("members")
     is_ensemble = isinstance(members, int) and members > 1
     is_network = certificate.get("name") == NETWORK_CERTIFICATE
     has_no_head = is_network or (is_ensemble and not facts.reads_records)
-    if facts.releases == "weights" and has_no_head:
+    # If labels are numbers, the mechanism itself says which models it takes.
+    if facts.releases == "weights" and has_no_head and not has_numbers:
         raise no_linear_head(facts.name, facts.reads_records)
     if facts.needs == "votes" and members == 1:
         raise no_votes(facts.name)
+
+
+def check_planned_mechanisms(names: object, run: Run, has_numbers: bool | None) -> None:
+    """Raise ConfigError if a run cannot use a mechanism that agt plan is to compare.
+
+    Args:
+        names: the value of the key ``mechanisms``, which was checked; None: all that can be used.
+        run: the training run. Its files are read without comparing their hashes.
+        has_numbers: whether its labels are numbers; None: not known.
+    """
+    if not isinstance(names, list):
+        return
+    # Imported only for releases, because it loads pydantic.
+    from agt.release_settings import MECHANISM_FACTS
+
+    for target, facts in MECHANISM_FACTS.items():
+        if facts.name in names:
+            check_mechanism_of_run({"_target_": target}, run, has_numbers)
 
 
 def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:

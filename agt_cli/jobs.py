@@ -31,7 +31,7 @@ from agt.store.manifest import MANIFEST_FILE as MANIFEST
 from agt.store.reading import file_sha256
 from agt.targets import targets_of, trusting
 from agt_cli import config_files, usage
-from agt_cli.checks import check_not_empty, check_settings
+from agt_cli.checks import TRUST_SETTING, check_not_empty, check_settings, trusted_names
 from agt_cli.process import current_team
 from agt_cli.report.console import Console
 from agt_cli.report.finished import manifest_digest
@@ -201,15 +201,9 @@ def trusted_code(settings: Mapping[str, Any]) -> set[str]:
     Raises:
         ConfigError: the value of ``TRUST_SETTING`` is not a list.
     """
-    trusted = settings.get(TRUST_SETTING) or []
-    if not isinstance(trusted, list):
-        raise ConfigError(
-            f"{TRUST_SETTING}={trusted}: this is not a list: give a list of the full Python names "
-            f"of the code that you trust, for example {TRUST_SETTING}=[my_net.Net]"
-        )
     return {
         ENCODED_HEAD,
-        *map(str, trusted),
+        *trusted_names(settings),
         *targets_of(settings),
         *targets_of([*_user_settings()]),
     }
@@ -240,7 +234,6 @@ PLACE_SETTINGS = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download",
 """Settings that only say where results and data lie."""
 ENCODED_HEAD = "agt_cli._experiments.encoder.EncodedHead"
 """A class that records of the papers' experiments name."""
-TRUST_SETTING = "trust"
 """The setting that names code which records may import. It is in no signature, because the records'
 own settings say which code they use.
 """

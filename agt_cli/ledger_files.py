@@ -65,3 +65,15 @@ def is_ledger(path: Path) -> bool:
     with suppress(Broken), open_plain(path) as file:
         return bool(file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC)
     return False
+
+
+def nothing_to_pay(ledger: object) -> ConfigError:
+    """Return the refusal of a ledger for a training without noise.
+
+    Args:
+        ledger: the value of the key ``ledger``.
+    """
+    return ConfigError(
+        f"ledger={ledger}: training without noise releases nothing, so the ledger has nothing to "
+        "pay for: leave ledger=... out"
+    )

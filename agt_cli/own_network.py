@@ -193,10 +193,16 @@ class OwnNetwork:
     @property
     def unknown_arguments(self) -> list[str]:
         """The arguments that are given and that the function does not take."""
+        known = self._named_arguments
+        return [] if known is None else sorted(self.arguments - {*known})
+
+    @property
+    def _named_arguments(self) -> list[str] | None:
+        """The arguments that the function takes by name; None: any, or it is not known."""
         statement = self._statement
         if not isinstance(statement, ast.FunctionDef) or statement.args.kwarg is not None:
-            return []
-        return sorted(self.arguments - {*_named_arguments(statement)})
+            return None
+        return [argument.arg for argument in (*statement.args.args, *statement.args.kwonlyargs)]
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with the name, the module and the function, a sentence each."""
@@ -261,8 +267,7 @@ class OwnNetwork:
                 f"agt uses otherwise, which it does not take ({unknown})"
             )
         elif unknown:
-            known = _named_arguments(self._definitions[self.function])
-            hint = nearest(self.unknown_arguments[0], known)
+            hint = nearest(self.unknown_arguments[0], self._named_arguments or ())
             yield f"{self.function}() does not take {unknown}{hint}"
         if self.missing_arguments:
             arguments = " and ".join(self.missing_arguments)
@@ -313,11 +318,6 @@ def _defined_names(statement: ast.stmt) -> Iterator[str]:
     elif isinstance(statement, ast.Import | ast.ImportFrom):
         for alias in statement.names:
             yield alias.asname or alias.name
-
-
-def _named_arguments(function: ast.FunctionDef) -> list[str]:
-    """Return the names of the arguments that a function takes by name."""
-    return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
 
 
 def _may_define_more(tree: ast.Module) -> bool:

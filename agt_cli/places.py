@@ -49,7 +49,7 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         check_release(Path(settings["release"]))
         # a run says where else its queries may lie
         if settings.get("inputs", STANDARD_INPUT) != STANDARD_INPUT:
-            locate(Path(settings["inputs"]), Path("data"), "inputs")
+            check_kind_of_queries(locate(Path(settings["inputs"]), Path("data"), "inputs"))
     if "answers" in settings and command == "start":
         check_answers(Path(settings["answers"]))
     if "ledger" in settings and command in COMMANDS_WITH_LEDGER:
@@ -79,12 +79,15 @@ def check_output_folder(name: str) -> None:
 
 
 def check_table_of_dataset(node: object) -> None:
-    """Raise DataMissing or DataError where the file of a table that is trained on is not there.
+    """Raise DataMissing or DataError where the file of agt's own data is not there.
 
     Args:
-        node: the value of the key ``dataset``, composed.
+        node: the value of the key ``dataset``, composed. If a command makes the file (``obtain``),
+            whoever reads the data names the command.
     """
-    if not isinstance(node, Mapping) or node.get("_target_") != TABLE:
+    if not isinstance(node, Mapping) or node.get("_target_") not in OWN_SETTINGS:
+        return
+    if node.get("obtain") is not None:
         return
     if isinstance(node.get("path"), str) and isinstance(node.get("data_dir"), str):
         _check_table(Path(node["path"]), Path(node["data_dir"]), "dataset.path or data_dir")
@@ -259,10 +262,8 @@ def check_inputs(path: Path, run: Run) -> None:
         return
     is_own = current_name(str(dataset.get("_target_"))) in OWN_SETTINGS
     if path.exists():
-        if is_own and path.is_file():
-            check_suffix(path, "inputs")
-        elif is_own and path.is_dir():
-            check_has_arrays(path, "inputs")
+        if is_own:
+            check_kind_of_queries(path)
         return
     if "data_dir" not in dataset:
         if is_own:
@@ -274,6 +275,18 @@ def check_inputs(path: Path, run: Run) -> None:
     if isinstance(recorded, Mapping) and Path(str(recorded.get("path"))).exists():
         data_dir = Path(str(recorded["path"]))
     locate(path, data_dir, "inputs")
+
+
+def check_kind_of_queries(path: Path) -> None:
+    """Raise DataMissing or DataError unless agt reads a file or a folder, by the names in it.
+
+    Args:
+        path: the file or the folder of queries, which exists.
+    """
+    if path.is_dir():
+        check_has_arrays(path, "inputs")
+    elif path.is_file():
+        check_suffix(path, "inputs")
 
 
 def check_requested(folder: Path) -> None:

@@ -6,7 +6,7 @@ Whoever reads the table compares them again. Nothing here loads NumPy or PyArrow
 from collections.abc import Sequence
 from pathlib import Path
 
-from agt.data.file_settings import TableSettings
+from agt.data.file_settings import EmbeddingsSettings, LabelledFileSettings, TableSettings
 from agt.data.header import (
     SEPARATORS,
     cells_of_line,
@@ -30,12 +30,22 @@ def check_columns_of_table(settings: TableSettings) -> None:
     lines = read_first_lines(path, settings.csv.encoding)
     if lines is None or not settings.csv.header:
         return
-    named = [("dataset.label", settings.label), *_features(settings)]
-    if settings.id is not None:
-        named.append(("dataset.id", settings.id))
     names = names_in_line(lines[0], settings.csv.separator)
+    named = [*_columns_of_rows(settings), *_features(settings)]
     if len(names) > 1:  # of a single column, reading the table says more
         _check_names(path, named, names, settings.csv.separator)
+
+
+def check_columns_of_embeddings(settings: EmbeddingsSettings) -> None:
+    """Raise DataError if a csv of vectors lacks a column, as far as its first line tells.
+
+    Nothing is raised if the file is not there.
+    """
+    path = next(
+        (place for place in possible_paths(settings.path, settings.data_dir) if place.exists()),
+        settings.path,
+    )
+    check_vectors(path, settings.x, "dataset.x", _columns_of_rows(settings))
 
 
 def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
@@ -54,21 +64,24 @@ def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
         _check_names(path, _features(settings), names, settings.csv.separator)
 
 
-def check_vectors_of_queries(path: Path, name: str, setting: str) -> None:
-    """Raise DataError if a csv of queries lacks the columns of their vectors.
+def check_vectors(
+    path: Path, name: str, setting: str, others: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Raise DataError if a csv lacks the columns of its vectors, or others.
 
     Args:
-        path: the file of queries.
+        path: the file.
         name: the column of lists, or the common beginning of numbered columns.
         setting: the setting that names it.
+        others: pairs of a setting and the column that it names.
     """
     lines = read_first_lines(path, "utf-8")
     if lines is None:
         return
     names = names_in_line(lines[0], ",")
-    # Of a single column, reading the file says more.
-    if len(names) > 1 and not numbered_columns(name, names):
-        _check_names(path, [(setting, name)], names, ",")
+    vectors = [] if numbered_columns(name, names) else [(setting, name)]
+    if len(names) > 1:  # of a single column, reading the file says more
+        _check_names(path, [*vectors, *others], names, ",")
 
 
 def check_named_columns(
@@ -96,6 +109,14 @@ def check_named_columns(
     is_header = all(name[0].isalpha() for name in names)
     if is_header and len(names) == len(cells_of_line(second, separator)):
         _check_names(path, named, names, separator)
+
+
+def _columns_of_rows(settings: LabelledFileSettings) -> list[tuple[str, str]]:
+    """Return pairs of a setting and its column, of each column that is no feature."""
+    named = [(key, getattr(settings, key)) for key in ("label", "id", "unit", "public")]
+    named.append((settings.SPLIT, getattr(settings, settings.SPLIT)))
+    named += [("subgroups", column) for column in settings.subgroups]
+    return [(f"dataset.{key}", column) for key, column in named if column is not None]
 
 
 def _features(settings: TableSettings) -> list[tuple[str, str]]:

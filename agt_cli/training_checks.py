@@ -157,13 +157,16 @@ def check_columns(dataset: object) -> None:
     Args:
         dataset: the settings of a dataset; None: those of a class of the user's own.
     """
-    from agt.data.file_settings import TableSettings
+    from agt.data.file_settings import EmbeddingsSettings, TableSettings
 
-    if isinstance(dataset, TableSettings):
-        # Imported only for tables, because it loads how csv files are read.
-        from agt_cli.table_columns import check_columns_of_table
+    if isinstance(dataset, TableSettings | EmbeddingsSettings):
+        # Imported only for files, because it loads how csv files are read.
+        from agt_cli.table_columns import check_columns_of_embeddings, check_columns_of_table
 
-        check_columns_of_table(dataset)
+        if isinstance(dataset, TableSettings):
+            check_columns_of_table(dataset)
+        else:
+            check_columns_of_embeddings(dataset)
 
 
 def check_feature_map(certificate: object) -> None:
@@ -191,19 +194,52 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     """
     check_keys(config, TRAINING_KEYS)
     check_feature_map(config.get("certificate"))
-    read_parts(config)
+    parts = read_parts(config)
     certificate = config.get("certificate")
     check_certificate_name(certificate)
     # Imported here, so that a mistake in the parts above is answered without it.
     from agt.certificates.settings import CERTIFICATES, no_hidden_layers, read_certificate
 
     kind = read_certificate(certificate, CERTIFICATES)
-    read_noise_config(config.get("noise"))
+    kind.check_training(
+        parts["training"], parts["ensemble"], read_noise_config(config.get("noise"))
+    )
+    check_label_free(config.get("dataset"), parts["relation"].name)
     dataset = read_own_part(config.get("dataset"), "dataset")
     model = read_own_part(config.get("model"), "model")
     if model is not None and not model.linear and not kind.takes_hidden_layers:
         raise no_hidden_layers(kind.name, model.hidden)
     return dataset
+
+
+def check_label_free(node: object, relation: str) -> None:
+    """Raise ConfigError if labels change, but one of agt's datasets makes ids of records from them.
+
+    Args:
+        node: the value of the key ``dataset``.
+        relation: the name of the neighbour relation.
+    """
+    if not isinstance(node, Mapping) or "label_free" not in node:
+        return
+    name = current_name(str(node.get("_target_")))
+    if name in OWN_SETTINGS:
+        module, _, class_name = OWN_SETTINGS[name].rpartition(".")
+        if not hasattr(getattr(import_module(module), class_name), "label_free"):
+            raise ids_from_labels(relation, name.rpartition(".")[2])
+
+
+def ids_from_labels(relation: str, source: str) -> ConfigError:
+    """Return the refusal of a source of data that makes ids of records from their labels.
+
+    Args:
+        relation: the name of the neighbour relation, whose edits change labels.
+        source: the name of the source's class.
+    """
+    return ConfigError(
+        f"relation={relation}: {source} makes the id of a record from the record and its label, so "
+        "a record whose label changes would move to another batch: use dataset=table, embeddings "
+        "or blobs"
+    )
 
 
 def check_tune(config: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -144,6 +144,7 @@ class EncodedHead(HeadConfig):
     """
 
     encoder: EncoderConfig | None = None
+    takes_encoder: ClassVar[bool] = True
 
 
 class BaseModel(nn.Module):

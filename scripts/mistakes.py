@@ -1,4 +1,4 @@
-"""How long agt takes to answer a typing mistake: 160 of them, a line each.
+"""How long agt takes to answer a typing mistake: about 200 of them, a line each.
 
     python scripts/mistakes.py                       all; about eight minutes on one core
     python scripts/mistakes.py --only train --repeat 1
@@ -180,6 +180,46 @@ MISTAKES = (
     "runs limit=ten",
     "runs outputs",
     "doctor verbose=true",
+    "reproduce blobs only=[x]",
+    "reproduce blobs data=original",
+    "reproduce blobs overrides=[relation=remove]",
+    "predict run=RUN mechanism=randomized_response mechanism.eps=1",
+    "predict run=RUN mechanism=release_weights total.eps=1 total.delta=1e-5",
+    "predict run=RUN mechanism=laplace_mean mechanism.eps=1",
+    "predict run=RUN mechanism.eps=1 reserve=5",
+    "predict run=RUN mechanism=noisy_statistics mechanism.mu=1 counting=index",
+    "predict run=RUN mechanism.eps=1 inputs=outputs",
+    "plan run=RUN mechanisms=[noisy_argmax]",
+    "plan run=RUN eps=0,5",
+    "plan run=RUN inputs=outputs",
+    "certify run=RUN inputs=clients.csv",
+    "certify run=RUN inputs=[a,b]",
+    "certify run=RUN tolerance=1",
+    "verify RUN head=abc",
+    "tune dataset=digits",
+    "tune dataset=digits tune.public=test tune.grid={training.lrr:[1,2]}",
+    "tune dataset=digits tune.public=test tune.grid={training.lr:[-1,2]}",
+    "tune dataset=digits tune.public=test tune.grid={trainng.lr:[1]}",
+    "train training.clip_derivative=1",
+    "train model=linear certificate=stability training.clip_elementwise=1",
+    "train model.hidden=64,32",
+    "train kgrid.values=1,5",
+    "train model._target_=my_net.make_net",
+    "train model=custom model._target_=my_net.make_net +model.wdth=3",
+    "train dataset=digits model=linear certificate=stability noise.epsilon=1",
+    "train dataset=digits model=linear certificate=stability training.momentum=0.5",
+    "train dataset=digits model=linear certificate=stability relation=flip",
+    "train dataset=digits model=linear certificate=stability ledger=none",
+    "train dataset=digits model=linear certificate=box training=recipe",
+    "train dataset=blobs noise.epsilon=1 ensemble.members=3",
+    "train dataset=table dataset.path=clients.csv dataset.label=bought dataset.unit=person "
+    "+dataset.numeric.age=[0,99]",
+    "train dataset=embeddings dataset.path=clients.csv dataset.label=bought",
+    "train dataset=mnist",
+    "train model.encoder=small_cnn",
+    "train trust=my_net.make_net",
+    "audit prediction run=RUN",
+    "audit weights mechanism=release_weights",
 )
 """Command lines without ``agt``; RUN is the folder of a finished run."""
 
@@ -244,6 +284,10 @@ def make_world(folder: Path) -> Path:
     (folder / "clients.csv").write_text("\n".join(["age,visits,bought", *rows]) + "\n")
     (folder / "my clients.csv").write_text("age,bought\n1,yes\n")
     (folder / "clients.xlsx").write_bytes(b"PK\x03\x04" + bytes(2000))
+    (folder / "my_net.py").write_text(
+        "from torch import nn\n\n\ndef make_net(width=2):\n"
+        "    return nn.Sequential(nn.Linear(width, 2))\n"
+    )
     train = ["train", "dataset=digits", "model=linear", "certificate=stability", "-q"]
     done = subprocess.run(
         [sys.executable, "-m", "agt_cli", *train], cwd=folder, capture_output=True, text=True

@@ -11,8 +11,14 @@ from pydantic import Field
 
 from agt.errors import ConfigError, UnsoundError, nearest
 from agt.messages import Message
-from agt.settings import RECIPE, Count, FeaturesConfig, Positive, schema, validate
-from agt.training.settings import RemovalConfig
+from agt.settings import RECIPE, Count, FeaturesConfig, Positive, TrainingConfig, schema, validate
+from agt.training.settings import (
+    EnsembleConfig,
+    NoiseConfig,
+    RemovalConfig,
+    check_no_momentum,
+    check_no_recipe_settings,
+)
 
 Strength = Annotated[float, Field(ge=1e-6, le=1e6)]
 
@@ -37,6 +43,32 @@ class CertificateConfig:
         """
         return node.get("name") == cls.name
 
+    def check_training(
+        self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
+    ) -> None:
+        """Raise ConfigError if training settings do not suit this kind, whatever the data are.
+
+        The base class is that of the closed forms.
+
+        Args:
+            training: how to train.
+            ensemble: how many members are trained.
+            noise: of the training steps; None: none is added.
+        """
+        check_no_momentum(training)
+        if noise is not None:
+            raise ConfigError(
+                Message(
+                    (
+                        "noise.epsilon: certificate={name} does not add noise to training steps. "
+                        "Leave out noise.epsilon, and release the weights with `agt predict` and "
+                        "{config:mechanism=release_weights}, which needs less noise, because it "
+                        "adds noise only once, after training"
+                    ),
+                    name=self.name,
+                )
+            )
+
 
 @schema
 class BoxConfig(CertificateConfig):
@@ -44,6 +76,17 @@ class BoxConfig(CertificateConfig):
 
     name: Literal["box"] = "box"
     takes_hidden_layers: ClassVar[bool] = True
+
+    def check_training(
+        self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
+    ) -> None:
+        check_no_recipe_settings(training, self.name)
+        if noise is not None and ensemble.members > 1:
+            raise ConfigError(
+                f"noise.epsilon: an ensemble (ensemble.members={ensemble.members}) "
+                "answers by vote and does not release its weights, so noise on the weights "
+                "has no use: leave out noise.epsilon, or train one model (ensemble.members=1)"
+            )
 
 
 @schema

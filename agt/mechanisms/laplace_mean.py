@@ -23,11 +23,10 @@ from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import noisy_integers
-from agt.messages import Message
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness
-from agt.release_settings import Epsilon, Need
+from agt.release_settings import Epsilon, Need, numbers_for_classes
 from agt.settings import Accounting, Counting, schema, validate
 from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress
@@ -179,13 +178,7 @@ class NumberLabelling(AnyLabelling):
         """
         votes = model.number_votes
         if votes is None:
-            raise ConfigError(
-                Message(
-                    "{config:mechanism=laplace_mean} releases numbers, but this model answers with "
-                    "classes: train with {config:dataset.target}=numeric and certificate=votes, or "
-                    "use a mechanism of classes, such as {config:mechanism=randomized_response}"
-                )
-            )
+            raise numbers_for_classes()
         if counting != "distance":
             raise ConfigError(
                 f"counting={counting} has no effect, because mechanism={mechanism.name} does not "

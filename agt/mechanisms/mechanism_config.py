@@ -19,7 +19,7 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import WeightsMechanism
-from agt.release_settings import BUDGET_KEYS, MechanismFacts, check_one_budget
+from agt.release_settings import BUDGET_KEYS, MechanismFacts, check_one_budget, classes_for_numbers
 from agt.settings import TotalConfig, validate
 from agt.targets import imported
 
@@ -39,6 +39,7 @@ def mechanism_facts(kind: type[AnyMechanism]) -> MechanismFacts:
         budget=tuple(key for key in BUDGET_KEYS if key in parameters),
         needs=kind.needs,
         reads_records=getattr(kind, "reads_records", False),  # only weights mechanisms say so
+        of_numbers=issubclass(kind, LaplaceMean),
     )
 
 
@@ -138,10 +139,7 @@ class MechanismConfig:
         # Answers that are numbers (of ``LaplaceMean``) have no classes.
         if releases_labels and not issubclass(self.kind, LaplaceMean):
             if classes is None:
-                raise ConfigError(
-                    f"mechanism={self.kind.name} releases classes, but the labels are numbers: use "
-                    "mechanism=laplace_mean"
-                )
+                raise classes_for_numbers(self.kind.name)
             settings.setdefault("classes", classes)
         total = self.total
         mechanism: AnyMechanism

@@ -20,7 +20,6 @@ from agt.certificates.settings import BoxConfig
 from agt.data.arrays import Blocks, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
-from agt.errors import ConfigError
 from agt.facts import Fact, not_held, proved
 from agt.models.heads import HeadBuilder, describe_layers
 from agt.models.kind import CertificateKind
@@ -37,7 +36,6 @@ from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, Tensors
 from agt.training.loop import Noise, OnProgress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
-from agt.training.strength import check_no_recipe_settings
 
 GIVEN_THE_DRAW = proved("given_the_draw")
 """The fact that bounds hold for neighbours trained with the same draw of noise (condition d)."""
@@ -508,18 +506,12 @@ class BoxKind(BoxConfig, CertificateKind):
                 ensemble, or under a relation whose edits only remove records or whose steps have
                 no bounded sensitivity.
         """
-        check_no_recipe_settings(settings.training, self.name)
+        self.check_training(settings.training, settings.ensemble, settings.noise)
         relation = RELATIONS[settings.relation.name]
         # Bounds of networks do not follow changed labels, so the relation may refuse them.
         relation.check_head(counts_label_flips=False, unit_rows=settings.relation.unit_rows)
         if settings.noise is None:
             return
-        if settings.ensemble.members > 1:
-            raise ConfigError(
-                f"noise.epsilon: an ensemble (ensemble.members={settings.ensemble.members}) "
-                "answers by vote and does not release its weights, so noise on the weights "
-                "has no use: leave out noise.epsilon, or train one model (ensemble.members=1)"
-            )
         relation.check_noise()
         # The result is not needed: it raises if the relation has no sensitivity, whatever the
         # number of parameters and the normaliser are.

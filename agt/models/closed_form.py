@@ -29,7 +29,6 @@ from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
 from agt.training.loop import OnProgress, row_reporter
-from agt.training.sensitivity import check_no_momentum
 from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
@@ -113,20 +112,8 @@ class ClosedFormKind(CertificateKind):
                 )
             )
         relation.check_closed_form()
-        check_no_momentum(settings.training)
+        self.check_training(settings.training, settings.ensemble, settings.noise)
         self.check_own_settings(settings)
-        if settings.noise is not None:
-            raise ConfigError(
-                Message(
-                    (
-                        "noise.epsilon: certificate={name} does not add noise to training steps. "
-                        "Leave out noise.epsilon, and release the weights with `agt predict` and "
-                        "{config:mechanism=release_weights}, which needs less noise, because it "
-                        "adds noise only once, after training"
-                    ),
-                    name=self.name,
-                )
-            )
 
     def covers_changed_labels(self) -> bool:
         """Return whether certificates cover edits that change the label of a record.

@@ -4,7 +4,7 @@ The builders in ``agt.models.heads`` inherit their settings from the classes her
 imports PyTorch, so that a mistake in a setting is answered at once.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,11 +22,23 @@ class HeadSettings:
         hidden: the widths of the hidden layers; empty: a linear head.
         activation: the activation after each hidden layer, with PyTorch's default settings.
         encoder: always None here. A head on the outputs of a frozen encoder has another class.
+        takes_encoder: whether the class is one of a head on the outputs of a frozen encoder.
+
+    Raises:
+        ValueError: an encoder was given to a class that takes none.
     """
 
     hidden: tuple[Size, ...] = ()
     activation: ActivationName = "relu"
     encoder: object | None = None
+    takes_encoder: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.encoder is not None and not self.takes_encoder:
+            raise ValueError(
+                "encoder: this model has no frozen encoder in front of its head. Leave encoder "
+                "out, or use model=small_cnn with the settings of an encoder"
+            )
 
     @property
     def linear(self) -> bool:

@@ -69,19 +69,7 @@ class HeadBuilder(Protocol):
 
 @schema
 class HeadConfig(HeadSettings):
-    """The settings of a linear head or an MLP, and the builder of its layers.
-
-    Raises:
-        ValueError: an encoder was given.
-    """
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if this class, not a subclass, was given an encoder."""
-        if type(self) is HeadConfig and self.encoder is not None:
-            raise ValueError(
-                "encoder: this model has no frozen encoder in front of its head. Leave encoder "
-                "out, or use model=small_cnn with the settings of an encoder"
-            )
+    """The settings of a linear head or an MLP, and the builder of its layers."""
 
     @property
     def facts(self) -> tuple[Fact, ...]:

@@ -19,8 +19,7 @@ from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
-from agt.training.settings import EnsembleConfig
-from agt.training.strength import check_no_recipe_settings
+from agt.training.settings import EnsembleConfig, check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
     Sensitivity,
-    check_no_momentum,
     gradient_sum_rounding,
     records_per_edit,
 )
+from agt.training.settings import check_no_momentum
 from agt.training.setup import TrainingSetup
 
 

@@ -25,6 +25,7 @@ from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
+from agt.training.settings import check_no_momentum
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import learning_rate
 from agt.training.spectral import UNDERFLOW_ALLOWANCE
@@ -426,21 +427,6 @@ def _mean_rounded_up(numbers: list[float]) -> float:
         # next_up after each operation keeps the result an upper bound.
         total = next_up(total + number)
     return next_up(total / len(numbers))
-
-
-def check_no_momentum(training: TrainingConfig) -> None:
-    """Raise ConfigError if training uses momentum.
-
-    With momentum a step depends on earlier steps, too, which the closed forms do not cover.
-    """
-    if training.momentum:
-        raise ConfigError(
-            Message(
-                "{config:training.momentum}={momentum:g}: only certificate=box covers momentum; "
-                "use {config:training.momentum}=0, or certificate=box",
-                momentum=training.momentum,
-            )
-        )
 
 
 def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:

@@ -9,7 +9,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.settings import FeaturesConfig, Positive, accepting_removed, schema, validate
+from agt.messages import Message, Setting
+from agt.settings import (
+    FeaturesConfig,
+    Positive,
+    TrainingConfig,
+    accepting_removed,
+    schema,
+    validate,
+)
 
 
 @schema
@@ -178,3 +186,41 @@ class RemovalConfig:
                 "means no noise; set sigma above 0, or use masking=none with "
                 "loss=least_squares"
             )
+
+
+def check_no_momentum(training: TrainingConfig) -> None:
+    """Raise ConfigError if training uses momentum.
+
+    With momentum a step depends on earlier steps, too, which the closed forms do not cover.
+    """
+    if training.momentum:
+        raise ConfigError(
+            Message(
+                "{config:training.momentum}={momentum:g}: only certificate=box covers momentum; "
+                "use {config:training.momentum}=0, or certificate=box",
+                momentum=training.momentum,
+            )
+        )
+
+
+def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None:
+    """Raise ConfigError if a setting has the value ``recipe``, for a certificate without a recipe.
+
+    The recipe is the defaults of linear heads, which are computed from public constants.
+
+    Args:
+        training: the training settings; ``by_recipe`` has the names of those with this value.
+        certificate: the name of the certificate, for the message.
+    """
+    if training.by_recipe:
+        raise ConfigError(
+            Message(
+                "{setting}=recipe: the recipe only covers linear heads, but this is "
+                "certificate={certificate}: use a linear head (certificate=stability "
+                "{config:model=linear}). For other models, use training=generic with "
+                "{config:training.epochs}, {config:training.lr} and "
+                "{config:training.clip_elementwise} chosen on public data",
+                setting=Setting(f"training.{training.by_recipe[0]}"),
+                certificate=certificate,
+            )
+        )

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agt.errors import ConfigError
-from agt.messages import Message, Setting
 from agt.settings import MAX_BATCHES, TrainingConfig, default_n_max
 from agt.training.sensitivity import LinearLoss
 
@@ -46,29 +44,6 @@ def recipe_strength(size: float, classes: int, caution: float = 1.0) -> float:
     for_many_records = ROOT_FACTOR * math.sqrt(size)
     heads = max(1, classes - 1)  # two classes share one head, the difference of their scores
     return caution * min(for_few_records, for_many_records) / heads
-
-
-def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None:
-    """Raise ConfigError if a setting has the value ``recipe``, for a certificate without a recipe.
-
-    The recipe is the defaults of linear heads, which are computed from public constants.
-
-    Args:
-        training: the training settings; ``by_recipe`` has the names of those with this value.
-        certificate: the name of the certificate, for the message.
-    """
-    if training.by_recipe:
-        raise ConfigError(
-            Message(
-                "{setting}=recipe: the recipe only covers linear heads, but this is "
-                "certificate={certificate}: use a linear head (certificate=stability "
-                "{config:model=linear}). For other models, use training=generic with "
-                "{config:training.epochs}, {config:training.lr} and "
-                "{config:training.clip_elementwise} chosen on public data",
-                setting=Setting(f"training.{training.by_recipe[0]}"),
-                certificate=certificate,
-            )
-        )
 
 
 def resolve_minimiser(training: TrainingConfig, classes: int, size: float) -> TrainingConfig:

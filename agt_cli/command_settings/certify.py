@@ -29,6 +29,23 @@ class CertifySettings:
     person: tuple[str | int, ...] = ()
     tolerance: Annotated[float, Field(ge=0)] | None = None
 
+    def check_target(self, has_numbers: bool) -> None:
+        """Raise ConfigError if a setting is for answers of another kind than the run's.
+
+        Args:
+            has_numbers: whether the run answers with numbers; False: with classes.
+        """
+        if self.person and has_numbers:
+            raise ConfigError(
+                "person=... only compares answers that are classes, but this run answers with "
+                "numbers: leave person=... out"
+            )
+        if self.tolerance is not None and not has_numbers:
+            raise ConfigError(
+                f"tolerance={self.tolerance:g} is for answers that are numbers, but this run "
+                "answers with classes: leave tolerance=... out"
+            )
+
 
 def check_certify(config: Mapping[str, Any]) -> CertifySettings:
     """Return the settings of agt certify but for ``run``, ``inputs``, ``digest`` and ``compute``.

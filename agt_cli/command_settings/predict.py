@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from agt.errors import ConfigError
 from agt.release_settings import (
     BUDGET_KEYS,
     MECHANISM_FACTS,
@@ -14,8 +15,9 @@ from agt.release_settings import (
 )
 from agt.settings import Accounting, Counting, TotalConfig, keyword_schema, validate
 from agt.targets import current_name
-from agt_cli.command_settings.on_run import check_run_settings
+from agt_cli.command_settings.on_run import STANDARD_INPUT, check_run_settings
 from agt_cli.configuration import check_keys
+from agt_cli.renamed import with_new_name
 
 
 @keyword_schema
@@ -38,6 +40,30 @@ class PredictSettings:
     ledger: str | None = None
     lot: Annotated[int, Field(ge=1)] = 1
     force: bool = False
+
+    def check_effects(self, mechanism: str, releases_weights: bool, reads_lines: bool) -> None:
+        """Raise ConfigError if a setting has no effect.
+
+        Args:
+            mechanism: the name of the mechanism.
+            releases_weights: whether it releases weights.
+            reads_lines: whether queries come as JSON lines on standard input.
+        """
+        for key, default in (("accounting", "rigorous"), ("counting", "distance")):
+            value = getattr(self, key)
+            if releases_weights and value != default:
+                setting = with_new_name("predict", f"{key}={value}")
+                shown_key = with_new_name("predict", key)
+                raise ConfigError(
+                    f"{setting} has no effect, because mechanism={mechanism} does not use stable "
+                    f"distances: leave {shown_key}=... out"
+                )
+        if self.lot > 1 and not reads_lines:
+            raise ConfigError(
+                f"reserve={self.lot} has no effect: it sets how many queries are paid for at once "
+                "with inputs=-, but all queries of a file are paid for together. Leave "
+                "reserve=... out"
+            )
 
 
 ON_RELEASE = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
@@ -64,16 +90,46 @@ def check_private_answers(config: Mapping[str, Any]) -> tuple[PredictSettings, T
 def check_predict(config: Mapping[str, Any]) -> None:
     """Raise ConfigError if a setting of agt predict is wrong whatever the data are.
 
-    Only keys are checked if released weights answer the queries (``release``), or if no run is
-    named, because other code checks these cases.
+    Only keys are checked if nothing is named that answers, because other code checks this case.
 
     Args:
         config: the composed settings of ``agt predict``.
     """
     check_keys(config, PREDICT_KEYS)
-    if config.get("release") is None and config.get("run") is not None:
-        _, total = check_private_answers(config)
+    if config.get("release") is not None:
+        check_portable_answers(config)
+    elif config.get("run") is not None:
+        settings, total = check_private_answers(config)
+        facts = mechanism_facts(config.get("mechanism"))
+        if facts is not None:
+            reads_lines = str(config.get("inputs")) == str(STANDARD_INPUT)
+            settings.check_effects(facts.name, facts.releases == "weights", reads_lines)
         check_mechanism(config.get("mechanism"), total)
+
+
+def check_portable_answers(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a setting does not suit answers from weights that were released.
+
+    Args:
+        config: the composed settings of ``agt predict``; ``release`` is among them.
+    """
+    folder = config["release"]
+    given = [key for key in ("run", "seed", "ledger") if config.get(key) is not None]
+    total = validate(TotalConfig, config.get("total"), "total")
+    given += [f"total.{key}" for key, value in vars(total).items() if value]
+    mechanism = config.get("mechanism") or {}
+    given += [f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"]
+    if given:
+        setting = given[0]
+        raise ConfigError(
+            f"release={folder}: released weights answer without further noise, so the "
+            f"setting {setting}=... has no effect: leave it out"
+        )
+    if config.get("inputs") is None:
+        raise ConfigError(
+            f"release={folder}: no queries were given: give their file with inputs=FILE. Only "
+            "run=FOLDER answers without one, for the rows that were kept out of training"
+        )
 
 
 def check_mechanism(node: object, total: TotalConfig) -> None:

@@ -12,7 +12,6 @@ import pandas as pd
 from pydantic import InstanceOf
 
 from agt.certificates.box import Certificates
-from agt.errors import ConfigError
 from agt.models.doubts import CertifiedCounts
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
@@ -93,20 +92,11 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     """
     opened = config.trained.open(record, console, with_records=bool(config.person))
     votes = opened.model.number_votes
-    if config.person and votes is not None:
-        raise ConfigError(
-            "person=... only compares answers that are classes, but this run answers with "
-            "numbers: leave person=... out"
-        )
+    config.check_target(votes is not None)
     # First, because an unknown id should not be found after everything else.
     people = compare_people(config.person, opened, console) if config.person else ()
     if votes is not None:
         return certify_numbers(config, opened, votes, record, console)
-    if config.tolerance is not None:
-        raise ConfigError(
-            f"tolerance={config.tolerance:g} is for answers that are numbers, but this run answers "
-            "with classes: leave tolerance=... out"
-        )
     return _certify_classes(config, opened, people, record, console)
 
 

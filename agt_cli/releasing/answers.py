@@ -12,6 +12,7 @@ from agt import sentences
 from agt.data.arrays import pieces
 from agt.errors import ConfigError
 from agt.models.portable import Portable
+from agt_cli.command_settings.predict import check_portable_answers
 from agt_cli.configuration import read_digest_setting
 from agt_cli.releasing.answer_quality import score_for_owner
 from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
@@ -47,29 +48,12 @@ class PortableAnswers:
             ConfigError: there is no such folder, or its digest is not ``digest``; no queries are
                 given; or a setting is given that only a release from a run has.
         """
+        check_portable_answers(config)
         folder = Path(str(config["release"]))
-        inputs = config.get("inputs")
-        given = [key for key in ("run", "seed", "ledger") if config.get(key) is not None]
-        given += [f"total.{key}" for key, value in (config.get("total") or {}).items() if value]
-        mechanism = config.get("mechanism") or {}
-        given += [
-            f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"
-        ]
-        if given:
-            setting = given[0]
-            raise ConfigError(
-                f"release={folder}: released weights answer without further noise, so the "
-                f"setting {setting}=... has no effect: leave it out"
-            )
         release = Portable.open(folder, read_digest_setting(config, "digest"))
-        if inputs is None:
-            raise ConfigError(
-                f"release={folder}: no queries were given: give their file with inputs=FILE. Only "
-                "run=FOLDER answers without one, for the rows that were kept out of training"
-            )
         # Called only because it raises: the code that reads queries may be missing or not trusted.
         release.queries()
-        return cls(folder, release, Path(str(inputs)), config.get("force") is True)
+        return cls(folder, release, Path(str(config["inputs"])), config.get("force") is True)
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
         """Label the queries, write labels and report into the record, and print the claim.

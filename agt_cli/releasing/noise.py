@@ -29,6 +29,7 @@ from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
 from agt.training.noise import SEED, NoisePlan, noise_seed
 from agt.training.settings import NoiseConfig
+from agt_cli.ledger_files import nothing_to_pay
 from agt_cli.releasing.payer import payer_of, people_of
 from agt_cli.releasing.spent import Spending, spending, spent_before
 from agt_cli.report.record import RunRecord
@@ -96,10 +97,7 @@ def paying_for_noise(
     noise = settings.noise
     if noise is None:
         if ledger is not None:
-            raise ConfigError(
-                f"ledger={ledger}: training without noise releases nothing, so the ledger has "
-                "nothing to pay for: leave ledger=... out"
-            )
+            raise nothing_to_pay(ledger)
         yield ()
         return
     simulated = noise.seed is not None

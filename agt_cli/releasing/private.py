@@ -21,7 +21,6 @@ from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.session import serve
-from agt_cli.renamed import with_new_name
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.pending import PendingErasures
@@ -56,22 +55,11 @@ class PrivateAnswers(PredictSettings):
     mechanism: InstanceOf[MechanismConfig]
 
     def __post_init__(self) -> None:
-        for key, default in (("accounting", "rigorous"), ("counting", "distance")):
-            value = getattr(self, key)
-            if self.mechanism.releases_weights and value != default:
-                name = self.mechanism.kind.name
-                setting = with_new_name("predict", f"{key}={value}")
-                shown_key = with_new_name("predict", key)
-                raise ConfigError(
-                    f"{setting} has no effect, because mechanism={name} does not use stable "
-                    f"distances: leave {shown_key}=... out"
-                )
-        if self.lot > 1 and self.trained.inputs != STANDARD_INPUT:
-            raise ConfigError(
-                f"reserve={self.lot} has no effect: it sets how many queries are paid for at once "
-                "with inputs=-, but all queries of a file are paid for together. Leave "
-                "reserve=... out"
-            )
+        self.check_effects(
+            self.mechanism.kind.name,
+            self.mechanism.releases_weights,
+            self.trained.inputs == STANDARD_INPUT,
+        )
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":

@@ -60,7 +60,12 @@ from agt_cli.report.quality import ModelQuality
 from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
-from agt_cli.training_checks import TRAINING_KEYS, check_certificate_name, read_parts
+from agt_cli.training_checks import (
+    TRAINING_KEYS,
+    check_certificate_name,
+    ids_from_labels,
+    read_parts,
+)
 from agt_cli.unlearn.hash_key import HashKey
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE as INDEX, Index
 
@@ -160,11 +165,7 @@ def _build_source(node: Any, relation: RelationConfig) -> Any:
         settings = {key: value for key, value in node.items() if key != "label_free"}
         source = build(settings, "dataset")
         if not hasattr(source, "label_free"):
-            raise ConfigError(
-                f"relation={relation.name}: {type(source).__name__} makes the id of a record "
-                "from the record and its label, so a record whose label changes would move to "
-                "another batch: use dataset=table, embeddings or blobs"
-            )
+            raise ids_from_labels(relation.name, type(source).__name__)
     return build(node, "dataset")
 
 

@@ -13,6 +13,7 @@ from museum import FinishedRuns
 
 from agt.certificates.settings import CERTIFICATES
 from agt.errors import ConfigError, DataMissing
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.mechanism_config import mechanism_facts
 from agt.mechanisms.quantile import CertifiedQuantile
@@ -31,6 +32,13 @@ from agt_cli.training_checks import check_tune
 from agt_cli.unlearn.methods import METHODS
 
 HEAVY = ("torch", "numba", "numpy", "scipy", "pandas", "sklearn")
+LINEAR = ("dataset=digits", "model=linear", "certificate=stability")
+A_TABLE = (
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "+dataset.numeric={x:[0,1]}",
+)
 MISTAKES = (
     ["train", "training.lr=-1"],
     ["train", "model.hidden=[0]"],
@@ -94,17 +102,52 @@ MISTAKES = (
     ["verify", "latest"],
     ["ledger", "show", "nobody"],
     ["ledger", "init", "people", "run=r", "head=nowhere/people.head"],
+    ["reproduce", "blobs", "only=[x]"],
+    ["reproduce", "blobs", "data=original"],
+    ["reproduce", "blobs", "overrides=[relation=remove]"],
+    ["tune", "dataset=digits"],
+    ["tune", "dataset=digits", "tune.public=test", "tune.grid={training.lrr:[1,2]}"],
+    ["tune", "dataset=digits", "tune.public=test", "tune.grid={training.lr:[-1,2]}"],
+    ["tune", "dataset=digits", "tune.public=test", "tune.name=digits_tuned"],
+    ["train", "training.clip_derivative=1"],
+    ["train", *LINEAR, "training.clip_elementwise=1"],
+    ["train", *LINEAR, "noise.epsilon=1"],
+    ["train", *LINEAR, "training.momentum=0.5"],
+    ["train", *LINEAR, "relation=flip"],
+    ["train", *LINEAR, "ledger=none"],
+    ["train", *LINEAR[:2], "certificate=box", "training=recipe"],
+    ["train", "model.encoder=small_cnn"],
+    ["train", "model._target_=net.make"],
+    ["train", "model=custom", "model._target_=net.make", "+model.width=3"],
+    ["train", "trust=net.make"],
+    ["train", *A_TABLE, "dataset.unit=z"],
+    ["train", "dataset=embeddings", "dataset.path=t.csv", "dataset.label=y", "dataset.x=z"],
+    ["predict", "run=unmet", "mechanism=randomized_response", "mechanism.eps=1"],
+    ["predict", "run=unmet", "mechanism=release_weights", "mechanism.mu=1"],
+    ["predict", "run=unmet", "mechanism=noisy_statistics", "mechanism.mu=1", "unproved=allow"],
+    ["predict", "run=unmet", "mechanism.eps=1", "reserve=5"],
+    ["audit", "prediction", "run=unmet"],
+    ["audit", "weights", "mechanism=release_weights"],
+    ["predict", "run=unmet", "mechanism=laplace_mean", "mechanism.eps=1"],
+    ["plan", "run=unmet", "mechanisms=[noisy_argmax]"],
+    ["certify", "run=unmet", "tolerance=1"],
+    ["certify", "run=unmet", "inputs=short.csv"],
+    ["certify", "run=unmet", "inputs=[t.csv]"],
+    ["verify", "r", "head=abc"],
+    ["verify", "people.ledger", "digest=" + "0" * 64],
 )
-A_TABLE = (
-    "dataset=table",
-    "dataset.path=t.csv",
-    "dataset.label=y",
-    "+dataset.numeric={x:[0,1]}",
-)
+UNMET_CONDITION = {
+    "letter": "e",
+    "name": "public preprocessing and choices",
+    "facts": [{"standing": "not held", "code": "settings_chosen_on_results", "values": {}}],
+}
 MISSING_FILES = (
     ["certify", "run=r", "inputs=queries.csv"],
     ["unlearn", "run=r", "ids=requests.txt"],
     ["start", "t.csv", "answers=answers.yaml"],
+    ["certify", "run=of_table", "inputs=empty"],
+    ["train", "dataset=mnist", "data_dir=empty"],
+    ["train", "dataset=embeddings", "dataset.path=vectors.npz"],
 )
 
 
@@ -128,11 +171,27 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     table = {"path": "t.csv", "label": "y", "numeric": {"x": [0, 1]}, "categorical": {"c": ["a"]}}
     table["_target_"] = "agt.data.table.Table"
     (of_table / "config.yaml").write_text(json.dumps({**settings, "dataset": table}))
+    unmet = tmp_path / "unmet"
+    unmet.mkdir()
+    (unmet / "status.json").write_text(json.dumps(status))
+    of_digits = {
+        "dataset": {"_target_": "agt.data.images.Digits"},
+        "certificate": {"name": "stability"},
+        "ensemble": {"members": 1},
+        "relation": {"name": "add_remove"},
+    }
+    (unmet / "config.yaml").write_text(json.dumps(of_digits))
+    (unmet / "conditions.json").write_text(json.dumps([UNMET_CONDITION]))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "people.ledger").write_bytes(b"")
+    tuned = tmp_path / "conf" / "experiment"
+    tuned.mkdir(parents=True)
+    (tuned / "digits_tuned.yaml").write_text("# @package _global_\n")
     (tmp_path / "net.py").write_text("import torch\n\n\ndef make(): ...\n")
     for name in ("t.csv", "t.xlsx"):
         (tmp_path / name).write_text("x,y\n1,a\n")
     (tmp_path / "semicolons.csv").write_text("x;c\n1;a\n")
-    (tmp_path / "short.csv").write_text("x,b\n1,a\n")
+    (tmp_path / "short.csv").write_text("d,b\n1,a\n")
     lines = (*MISTAKES, *MISSING_FILES)
     code = f"""
 import json, sys
@@ -161,6 +220,18 @@ print(json.dumps([main({line!r}), sorted({modules!r} & {{*sys.modules}})]))
     )
     exit_code, found = json.loads(done.stdout)
     return exit_code, found
+
+
+def test_layers_of_an_own_network_are_judged_before_the_table_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,a\n")
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\ndef make():\n"
+        "    return nn.Sequential(nn.Linear(1, 2), nn.Softmax())\n"
+    )
+    form = ("training=generic", "training.epochs=1", "training.lr=1", "training.clip=1")
+    line = ["train", *A_TABLE, "model=custom", "model._target_=net.make", *form]
+    answer = loaded(line, tmp_path, {"torch", "agt_cli.commands.train"})
+    assert answer == (ConfigError.exit_code, ["torch"])
 
 
 @pytest.mark.parametrize("word", ["eps=-1", "model=linaer", "dataset=table"])
@@ -223,7 +294,7 @@ def test_a_certificate_takes_hidden_layers_where_its_kind_is_no_closed_form() ->
 
 
 def test_facts_of_mechanisms_are_those_of_their_classes() -> None:
-    kinds = (*MECHANISMS.values(), *weights_mechanisms().values(), CertifiedQuantile)
+    kinds = (*MECHANISMS.values(), *weights_mechanisms().values(), CertifiedQuantile, LaplaceMean)
     facts = {f"{kind.__module__}.{kind.__qualname__}": mechanism_facts(kind) for kind in kinds}
     own = {name: fact for name, fact in facts.items() if name.startswith("agt.")}
     assert own == MECHANISM_FACTS

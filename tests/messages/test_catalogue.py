@@ -447,6 +447,11 @@ train dataset = digits | 2 | without blanks around the equals sign | dataset=dig
 train dataset:digits | 2 | did you mean 'dataset=digits'
 train k=10 | 2 | unknown key 'k' | did you mean 'kgrid.max'
 train training.caution=0,5 | 2 | decimal point | training.caution=0.5
+train model.hidden=64,32 | 2 | is a list | type model.hidden=[64,32]
+train kgrid.values=1,5 | 2 | type kgrid.values=[1,5]
+plan run=latest eps=0,5 | 2 | eps=[0,5] | for the number 0.5, eps=[0.5]
+train training.clip_derivative=1 | 2 | certificate=box | type training.clip_elementwise=1
+{HEAD} certificate=stability training.clip_elementwise=1 | 2 | certificate=stability | type training.clip_derivative=1
 train dataset=@ok.csv | 2 | the file of a table | agt data inspect
 train dataset=conf/dataset/digit.yaml | 2 | needs a name, and not a path | did you mean 'digits'
 data @ok.csv | 2 | agt data inspect

@@ -16,6 +16,7 @@ from agt_cli.networks import (
     REQUIRED_TRAINING_SETTINGS,
     check_code_as_option,
     missing_settings,
+    network_line,
 )
 from agt_cli.own_network import OwnNetwork, is_code
 from agt_cli.process import recorded_command_line, typed_words
@@ -291,3 +292,36 @@ def test_a_layer_that_is_used_twice_is_refused_as_shared_and_not_as_a_misfit() -
     made = CustomNetwork(lambda: nn.Sequential(layer, nn.ReLU(), layer), "the function")
     with pytest.raises(ConfigError, match="two layers share a parameter"):
         made.build((2,), 2, CROSS_ENTROPY)
+
+
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize(
+    ("given", "unknown"),
+    [
+        ({"width": 3}, []),
+        ({"outputs": 3}, []),
+        ({"widht": 3, "width": 3}, ["widht"]),
+        ({"hidden": [64], "activation": "relu"}, ["activation", "hidden"]),
+    ],
+)
+def test_arguments_that_the_function_does_not_take_are_found_in_its_text(
+    given: dict[str, object], unknown: list[str]
+) -> None:
+    own = OwnNetwork.of_model({"_target_": "net_of_mine.build", **given})
+    assert own.unknown_arguments == unknown
+    assert any(name in sentence for sentence in own.problems() for name in unknown) == bool(unknown)
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_the_line_to_type_leaves_out_what_the_function_does_not_take() -> None:
+    own = OwnNetwork("net_of_mine.build", frozenset({"widht"}))
+    line = network_line(["train", "+model.widht=3", "training.clip=2"], [], own)
+    assert "widht" not in line
+    assert "training.clip=2" in line
+
+
+def test_a_setting_that_was_typed_keeps_its_value_in_the_line_to_type() -> None:
+    typed = ["train", "training.clip_elementwise=0.2"]
+    line = network_line(typed, ["training.epochs=4", "training.clip_elementwise=0.1"], None)
+    assert "training.clip_elementwise=0.2" in line
+    assert "training.epochs=4" in line

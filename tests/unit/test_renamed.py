@@ -8,6 +8,7 @@ from agt_cli.help_pages import command_help
 from agt_cli.renamed import (
     RENAMED_SETTINGS,
     CommandNames,
+    check_clip_name,
     check_given_once,
     with_new_name,
     with_new_names,
@@ -125,3 +126,20 @@ def test_an_unknown_key_is_answered_with_the_new_names_of_the_others() -> None:
     assert "did you mean 'lr_decay'" in str(error.value)
     assert {"lr_decay", "weight_decay_mode", "clip_elementwise", "clip_derivative"} <= {*known}
     assert not {"decay", "decay_mode", "clip"} & {*known}
+
+
+@pytest.mark.parametrize(
+    ("typed", "certificate", "right"),
+    [
+        ("training.clip_derivative=1", "box", "training.clip_elementwise=1"),
+        ("training.clip_elementwise=1", "stability", "training.clip_derivative=1"),
+        ("training.clip_elementwise=1", "erm", "training.clip_derivative=1"),
+    ],
+)
+def test_a_clip_level_has_the_name_that_suits_the_certificate(
+    typed: str, certificate: str, right: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_clip_name([typed], certificate)
+    assert right in str(error.value)
+    check_clip_name([right, "training.clip=1", "training.lr=1"], certificate)
