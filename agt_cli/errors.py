@@ -429,6 +429,11 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
             f"again with agt train {typed}"
         )
+    if key == "run" and "dataset" in recorded:
+        return (
+            f"unknown key 'run': agt {config} works on data and not on a trained run: give "
+            "dataset=NAME, such as the dataset=... with which the run was trained"
+        )
     if key.rpartition(".")[2] == "drop" and "dataset" in recorded:
         return (
             f"unknown key '{key}': to leave a column out, delete its line under numeric or "
