@@ -538,7 +538,9 @@ class _Private(_Estimator):
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
             # Before anything is spent, because the owner may want to stop here. It is only warned
             # of, and no attribute has it, because the fitted estimator may be published.
-            for doubt in large_feature_doubts(sample_records(model.model.problem.dataset.train)):
+            sample = sample_records(model.model.problem.dataset.train)
+            column_notes = () if columns is None else columns.notes(X)
+            for doubt in (*column_notes, *large_feature_doubts(sample)):
                 warn_user(doubt, Doubtful)
             self.released_: Portable = model.release_weights(
                 mechanism, self.delta, ledger=self.ledger

@@ -474,6 +474,11 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
         values = [word.partition("=")[2] for word in overrides if word.startswith(f"{key}=")]
         if values and re.fullmatch(r"\[[^,]+,[^,]+\]", values[0]):
             return f"unknown key '{key}'; did you mean 'ranges={{{key}: {values[0]}}}'?"
+    if key == "run" and "dataset" in recorded:
+        return (
+            f"unknown key 'run': agt {config} works on data and not on a trained run: give "
+            "dataset=NAME, such as the dataset=... with which the run was trained"
+        )
     if key.rpartition(".")[2] == "drop" and "dataset" in recorded:
         return (
             f"unknown key '{key}': to leave a column out, delete its line under numeric or "

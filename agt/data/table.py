@@ -20,7 +20,7 @@ from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.population import Outside, population_mismatches
+from agt.data.population import MAX_RATE_OUTSIDE, Outside, population_mismatches
 from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
@@ -167,8 +167,8 @@ class Columns(ColumnsSettings):
     def notes(self, frame: object) -> tuple[str, ...]:
         """Return sentences on columns whose values do not fit the declarations, for their owner.
 
-        There are sentences about values outside of a range, and about columns of which more than
-        half of the values are not listed. Empty: every column fits.
+        There are sentences about values outside of a range, and about columns of which more than a
+        fifth of the values are not listed. Empty: every column fits.
 
         Raises:
             DataError: every value of a categorical column would count as other.
@@ -287,7 +287,9 @@ class Columns(ColumnsSettings):
         return tuple(notes)
 
     def _notes_on_list(self, outside: Outside, column: str, path: Path) -> list[str]:
-        """Return a sentence if more than half of a categorical column's values are not listed.
+        """Return a sentence if queries like these records would be refused for a column.
+
+        That is so if more than a fifth of the column's values are not listed.
 
         Args:
             outside: the values that are not listed; the column has some value.
@@ -306,11 +308,12 @@ class Columns(ColumnsSettings):
                 f"{outside.seen}, but the list has {few(repr(str(word)) for word in listed)}. "
                 "Correct the list, or give the right file"
             )
-        if outside.rate <= 0.5:
+        if outside.rate <= MAX_RATE_OUTSIDE:
             return []
         return [
             f"{outside.count} of {outside.total} values of {column} are not in the list "
-            f'{setting}, so they count as "other" (for example {outside.seen}).'
+            f'{setting}, so they count as "other" (for example {outside.seen}). Queries like these '
+            "records would be refused, so list every public value that may occur."
         ]
 
     def _values_outside(

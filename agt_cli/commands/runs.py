@@ -36,7 +36,7 @@ class RunsConfig:
     since: str | None = None
     reverse: bool = False
     limit: Annotated[int, Field(ge=1)] | None = None
-    compare: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
+    compare: tuple[str | int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.command is not None and self.command not in usage.COMMANDS:
@@ -75,6 +75,12 @@ def configure(config: Mapping[str, Any]) -> RunsConfig:
     Raises:
         ConfigError: by key.
     """
+    compare = config["compare"]
+    if isinstance(compare, str) or (isinstance(compare, list) and len(compare) < 2):
+        raise ConfigError(
+            f"compare={compare}: give two runs or more, compare=[FOLDER,FOLDER]; agt runs "
+            "lists the folders"
+        )
     return validate(RunsConfig, config, "")
 
 
@@ -220,6 +226,14 @@ def find_run(text: str, runs: Sequence[Run]) -> Run:
         for run in runs
         if run.folder.parts[-len(end) :] == end or (may_be_digest and run.digest.startswith(digest))
     ]
+    jobs = [run for run in runs if run.sweep is not None and run.sweep.parts[-len(end) :] == end]
+    if len(matching) != 1 and jobs:
+        name = Path(text).name.removesuffix(SWEEP_SUFFIX)
+        folders = ",".join(str(run.folder) for run in jobs[:2])
+        raise ConfigError(
+            f"compare: '{text}' is a sweep of {len(jobs)} runs, which agt runs sweep={name} lists: "
+            f"give their folders, for example compare=[{folders}]"
+        )
     if len(matching) != 1:
         count = len(matching)
         examples = ", ".join(str(run.folder) for run in matching[:3])

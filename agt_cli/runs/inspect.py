@@ -734,12 +734,16 @@ class _ArrayGuesses:
         labels: names of lists that may hold labels.
         ids: names of lists that may hold ids: a different value in each row.
         classes: the values of the list that holds labels, where it is the only one.
+        pixels: whether the only array of vectors has one byte a number, as pixels have.
+        image: the height and width of a record of that array, where it has two dimensions.
     """
 
     vectors: tuple[str, ...]
     labels: tuple[str, ...]
     ids: tuple[str, ...]
     classes: tuple[str, ...]
+    pixels: bool = False
+    image: tuple[int, ...] = ()
 
     @classmethod
     def in_file(cls, path: Path) -> "_ArrayGuesses":
@@ -763,7 +767,23 @@ class _ArrayGuesses:
             if name not in ids and 2 <= len(distinct) <= MAX_FOUND
         )
         classes = tuple(map(str, values[labels[0]])) if len(labels) == 1 else ()
-        return cls(vectors, labels, ids, classes)
+        pixels, image = False, ()
+        if len(vectors) == 1:
+            array = arrays[vectors[0]]
+            pixels = array.dtype == np.uint8
+            image = array.shape[1:] if array.ndim == 3 else ()
+        return cls(vectors, labels, ids, classes, pixels, image)
+
+    @property
+    def about_images(self) -> str:
+        """How a network of the user's own begins on images, as a further sentence; empty: none."""
+        if not self.image:
+            return ""
+        height, width = self.image
+        return (
+            ". A convolutional network of your own (docs/from_python.md) begins with nn.Flatten(), "
+            f"nn.Unflatten(1, (1, {height}, {width}))"
+        )
 
     @property
     def about_labels(self) -> str:
@@ -788,11 +808,13 @@ def advice_for_arrays(path: Path) -> str:
     about_labels = ""
     with suppress(OSError, ValueError, BadZipFile):
         arrays = _ArrayGuesses.in_file(path)
-        about_labels = f". {arrays.about_labels}"
+        about_labels = f". {arrays.about_labels}{arrays.about_images}"
         names_of = {"x": arrays.vectors, "label": arrays.labels, "id": arrays.ids}
         for key, names in names_of.items():
             if len(names) == 1:
                 texts.append(f"dataset.{key}={names[0]}")
+        if arrays.pixels:
+            texts.append("dataset.scale=0.00392")
     return (
         f"`{shlex.join(texts)} dataset.classes=[CLASSES] dataset.declared_size=NUMBER`. Write the "
         "classes, and a round number of training records, only if they are public; otherwise leave "

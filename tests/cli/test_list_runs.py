@@ -123,6 +123,14 @@ def test_the_table_says_what_became_of_each(history: Agt, agt: Agt) -> None:
     assert "nowhere" in agt("runs", "output_dir=nowhere").ended(0).out
 
 
+def test_one_run_or_a_sweep_is_not_compared_and_says_what_to_type(history: Agt, agt: Agt) -> None:
+    for one in ("latest", "[latest]"):
+        assert "compare=[FOLDER,FOLDER]" in history(f"compare={one}").ended(2).json["error"]
+    said = history("compare=[rates_sweep,killed]").ended(2)
+    assert "agt runs sweep=rates lists" in said.json["error"]
+    assert "dataset=NAME" in agt("measure", "run=latest").ended(2).err
+
+
 def test_runs_are_compared(history: Agt, agt: Agt) -> None:
     first, second = job("0.5"), job("0.25")
     end = first.removeprefix("outputs/train/")

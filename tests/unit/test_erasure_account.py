@@ -162,7 +162,8 @@ def test_every_value_of_a_remark_by_name() -> None:
         "spent",
         "total",
     }
-    names = {"relation", "certificate", "mechanism", "output", "stages", "release"}
+    # settings: the names of columns
+    names = {"relation", "certificate", "mechanism", "output", "stages", "release", "settings"}
     # what does not hold, an error's message, a sentence of an earlier version
     texts = {"fact", "error", "text"}
     found = {

@@ -189,6 +189,17 @@ def test_estimators_take_frames_and_what_is_published_codes_them_too() -> None:
 
 
 @pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
+def test_a_list_that_would_refuse_queries_like_the_records_is_said_when_fitting(kind: Any) -> None:
+    """Of the private estimator before anything is spent: the model would answer no such frame."""
+    columns = agt.Columns(**{**CODE, "categorical": {"region": ["north", "east"]}})
+    estimator = kind(declared=DECLARED, columns=columns)
+    with pytest.warns(Doubtful, match="Queries like these"):
+        estimator.fit(FRAME, Y)
+    with pytest.raises(ValueError, match="another population"):
+        estimator.predict(FRAME)
+
+
+@pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
 def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(
     kind: Any, tmp_path: Path
 ) -> None:
