@@ -42,7 +42,7 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
 
 
 def may_be_running(folder: Path) -> bool:
-    """Return whether a process writes into a folder, or may do so, because there is no lock file."""
+    """Return whether a process writes into a folder, or may, because there is no lock file."""
     run = Run.at(folder)
     return run.status.get("state") == "running" and run.is_alive is not False
 
