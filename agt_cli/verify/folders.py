@@ -20,7 +20,7 @@ import numpy as np
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts, upgrade_json
 from agt.errors import Superseded, counted, few
-from agt.facts import LAST_IN_WORDS, Fact, Standing
+from agt.facts import Fact, Standing
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.problem import Settings
@@ -591,8 +591,7 @@ def _check_model(record: Record, model: Model) -> None:
     Raises:
         Broken: they do not follow from it.
     """
-    in_words = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
-    if record.environment.get("agt") == __version__ and not in_words:
+    if record.environment.get("agt") == __version__:
         recorded = _plain(record.conditions)
         derived = _plain(model.conditions)
         check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
@@ -628,7 +627,7 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
         conditions: the conditions of what it was made from.
         source: what it was made from, for messages.
     """
-    may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
+    may_be_text = record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
         lost = _lost(then.evidence.declarations, now.evidence.declarations, may_be_text)
         if then.standing.is_weaker_than(now.standing) or (lost and then.standing is now.standing):
