@@ -12,7 +12,7 @@ def flatten_keys(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
     Args:
         node: the settings.
-        prefix: what stands in front of every key.
+        prefix: the beginning of every key, with its dot; empty: none.
     """
     dotted: dict[str, Any] = {}
     for key, value in node.items():

@@ -129,9 +129,9 @@ class Folder:
     It is an ``agt.models.store.FileReader``.
 
     Attributes:
-        folder: where it lies; of a ``part``, the subfolder.
-        home: the whole folder, which holds the manifest.
-        manifest: what its files must be.
+        folder: its path; of a ``part``, that of the subfolder.
+        home: the folder with the manifest, which is ``folder`` itself unless this is a ``part``.
+        manifest: the hashes that its files must have.
         key: the setting that names it, for messages; empty: none does.
     """
 

@@ -1,7 +1,7 @@
 """JSON objects with a checksum of their own content.
 
-The checksum is kept against accidents and careless edits. It is no signature: whoever rewrites the
-content and its checksum together is not found out.
+The checksum detects accidents and careless edits. It is no signature: if the content and its
+checksum are rewritten together, nothing shows it.
 """
 
 import json
@@ -14,9 +14,9 @@ _CHECKSUM_KEYS = {False: "sha256", True: "seal"}
 
 
 def seal(content: Mapping[str, Any], canonical: bool = False) -> bytes:
-    """Return the bytes of the file that holds ``content`` and its checksum as a JSON object.
+    """Return the bytes of a file with ``content`` and its checksum, as a JSON object.
 
-    Both forms are on users' disks, and are written as they always were.
+    There are two forms. Users have files of both, so neither may change.
 
     Args:
         content: the object. What JSON has no form for becomes text.

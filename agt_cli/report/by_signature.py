@@ -1,10 +1,9 @@
-"""Records whose folder is named by the signature of what they compute: one look says if it was
-done.
+"""Records whose folder is named by the signature of what they compute, so that none is made twice.
 
-    SIGNATURE/                                 the record: finished, or at work
-    SIGNATURE_2026-01-31_12-00-00-000000/      an earlier attempt, by the time at which it was begun
+    SIGNATURE/                                 the record: finished, or still being written
+    SIGNATURE_2026-01-31_12-00-00-000000/      an earlier attempt, with the time at which it began
 
-The jobs of a sweep are kept so (agt_cli/sweeps.py), and the runs of ``agt reproduce``
+The jobs of a sweep are stored so (agt_cli/sweeps.py), and the runs of ``agt reproduce``
 (experiments/runs.py).
 """
 
@@ -43,7 +42,7 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
 
 
 def may_be_running(folder: Path) -> bool:
-    """Return whether a process works in a folder, or may: where no lock tells, a record stays."""
+    """Return whether a process writes into a folder, or may, because there is no lock file."""
     run = Run.at(folder)
     return run.status.get("state") == "running" and run.is_alive is not False
 
@@ -51,8 +50,8 @@ def may_be_running(folder: Path) -> bool:
 def move_aside(folder: Path) -> Path | None:
     """Rename a record that is not to be used, and return its new folder; None: there was none.
 
-    A record is never written over. One that ``may_be_running`` must not come here: its process
-    would write into the folder of the next attempt.
+    A record is never overwritten. The caller must not move a record that ``may_be_running``,
+    because its process would then write into the folder of the next attempt.
     """
     if not folder.exists():
         return None

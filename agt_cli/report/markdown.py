@@ -119,15 +119,12 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     for column in range(len(columns)):
         is_numeric = bool(rows) and all(is_number(row[column]) for row in rows)
         alignments.append("---:" if is_numeric else "---")
-    lines = [list(map(_table_cell, row)) for row in (columns, *rows)]
+    lines = []
+    for row in (columns, *rows):
+        lines.append([escape_markdown(cell).replace("|", "\\|") for cell in row])
     lines.insert(1, alignments)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return "\n\n".join([table, *map(escape_markdown, notes)])
-
-
-def _table_cell(text: str) -> str:
-    """Return a text as a cell of a table in Markdown."""
-    return escape_markdown(text).replace("|", "\\|")
 
 
 class CheckState(StrEnum):

@@ -1,26 +1,26 @@
-"""A run's state is swapped for its next one (``record.NextState``) in the same folder: wholly, or
-not at all.
+"""Replace the state of a run by its next one (``record.NextState``) in the same folder: as a whole,
+or not at all.
 
     RUN/unlearning/lock      held by the one process that changes the run
-    RUN/unlearning/next/     a new state that is being written; it counts for nothing
-    RUN/unlearning/commit/   a new state that is whole, and now the run's, whose files are on their
-                             way into its folder
+    RUN/unlearning/next/     a new state that is being written; no command reads it
+    RUN/unlearning/commit/   a new state that is complete, and is now the run's; its files are being
+                             moved into the run's folder
     RUN/unlearning/key       the run's secret (agt_cli/unlearn/hash_key.py): part of no state, and
                              never moved
 
 Formal guarantees
-    * A new state is on the disk, every file and name of it synced, before the one rename from next
+    - A new state is on the disk, with every file and name synced, before the one rename from next
       to commit. So a process that ends at any moment leaves the earlier state or the new one.
-    * From the rename on, whoever opens the run first brings its files into their places
-      (``recover``). Each step of that may be taken twice: a file that has left commit/ is in its
-      place; old files are deleted by the old manifest's list, which stays until all of them are
-      gone; the new manifest comes after them, and commit/ goes last.
-    * Before the first file moves, each is compared with the new manifest, and links are refused.
-    * Whoever reads meanwhile compares each file with a manifest, and stops at the first of another
-      state, so nobody mixes two.
+    - After the rename, whoever opens the run first moves its files to their places (``recover``).
+      Each step of that may be repeated: a file that has left commit/ is in its place; old files are
+      deleted by the list in the old manifest, which stays until all of them are deleted; the new
+      manifest comes after them, and commit/ is removed last.
+    - Before the first file is moved, each is compared with the new manifest, and links are refused.
+    - A process that reads meanwhile compares each file with a manifest, and stops at the first file
+      of another state, so no process mixes two states.
 
-An audit never writes: if commit/ holds a manifest, it says that an erasure was carried out whose
-files are not all in their places yet, and stops; it only notes next/ and lock.
+``agt verify`` never writes. If commit/ has a manifest, it stops and says that an erasure was
+carried out whose files are not all in their places yet. It only notes next/ and lock.
 """
 
 import shutil
@@ -44,9 +44,8 @@ from agt_cli.report.finished import (
 )
 from agt_cli.report.unfinished import remove_leftovers
 
-PATIENCE_SECONDS = (
-    10.0  # seconds that a reader waits for another process to move the files of a new state
-)
+PATIENCE_SECONDS = 10.0
+"""How long a reader waits for another process to move the files of a new state."""
 
 
 @contextmanager
@@ -77,7 +76,7 @@ def recover(folder: Path) -> None:
     If there is none, an uncommitted state that a killed process left is deleted.
 
     Raises:
-        ConfigError: another process is committing, and does not finish within PATIENCE seconds;
+        ConfigError: another process is committing, and does not finish within ``PATIENCE_SECONDS``;
             the folder cannot be written; or the committed state was altered or damaged.
     """
     if not lexists(folder / COMMIT_FOLDER):

@@ -61,21 +61,18 @@ def check_usable(folder: Path, command: str) -> None:
 
 def _check_status(folder: Path, command: str) -> None:
     """Raise ConfigError unless status.json says that the run is a finished one of ``command``."""
-    inside = None if (folder / STATUS_FILE).is_file() else _run_inside(folder, command)
-    if inside is not None:
-        raise ConfigError(
-            f"run={folder}: this is not the folder of a run (it has no file {STATUS_FILE}): give "
-            f"the folder of a run, such as {inside.folder}, the newest finished {command} run in it"
-        )
+    if not (folder / STATUS_FILE).is_file():
+        inside = newest_run(folder, command) or newest_run(folder / command, command)
+        if inside is not None:
+            raise ConfigError(
+                f"run={folder}: this is not the folder of a run (it has no file {STATUS_FILE}): "
+                f"give the folder of a run, such as {inside.folder}, the newest finished {command} "
+                "run in it"
+            )
     check_is_run(folder, "run")
     run = Run.at(folder)
     run.json(STATUS_FILE)  # called because it raises if the file cannot be read
     _check_done(run, command)
-
-
-def _run_inside(folder: Path, command: str) -> Run | None:
-    """Return the newest finished run of a command in a folder, or in its folder of this command."""
-    return newest_run(folder, command) or newest_run(folder / command, command)
 
 
 def check_edits(run: Run, command: str) -> None:

@@ -10,13 +10,11 @@ QUERIES = "inputs=FILE"
 """The word of a proposed command in whose place the owner names a file."""
 QUERIES_MEANING = "FILE: your queries."
 HEAD = "HEAD"
-"""What stands in a proposed command for the file that keeps a copy of a ledger's end."""
+"""The word of a proposed command in whose place the owner names a ledger's head file."""
 HEAD_MEANING = "HEAD: a new file on another disk, such as /mnt/stick/{dataset}.head."
 # In the order in which weights are proposed. On the five public tables of
 # docs/release_measurements.md the first was mostly ahead.
 WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")
-
-
 LABEL_MECHANISMS = {True: "noisy_argmax", False: "randomized_response"}
 """Whether an ensemble votes -> the mechanism that is proposed where no weights can be released.
 

@@ -103,17 +103,15 @@ class RateEstimate(Estimate):
         )
 
 
-def share_estimate(count: float, total: float) -> RateEstimate | None:
+def share_estimate(count: float, total: float) -> RateEstimate:
     """Return the share ``count / total`` with the interval of Clopper and Pearson.
 
-    The interval covers the true share with at least the probability LEVEL.
+    The interval covers the true share with at least the probability ``CONFIDENCE``.
 
     Args:
         count: from 0 to ``total``; it need not be a whole number.
-        total: the number of records; 0: None is returned.
+        total: the number of records, above 0.
     """
-    if not total:
-        return None
     low = 0.0
     if count > 0:
         low = float(scipy.special.betaincinv(count, total - count + 1, _TAIL_PROBABILITY))
@@ -288,11 +286,6 @@ class Subgroup:
         return f"{self.distance:g}"
 
 
-def _known_estimates(shares: Mapping[int, RateEstimate | None]) -> dict[int, RateEstimate]:
-    """Return the entries whose estimate is known."""
-    return {k: estimate for k, estimate in shares.items() if estimate is not None}
-
-
 class ModelQuality(ABC):
     """How good a model of classes or of numbers is, as records, pages and consoles show it.
 
@@ -414,15 +407,16 @@ class Quality(ModelQuality):
             rows = in_subgroup & (self.labels == label)
         count = int(rows.sum())
         majority = accuracy = precision = area = distance = None
-        certified: dict[int, RateEstimate | None] = {}
-        held: dict[int, RateEstimate | None] = {}
+        certified: dict[int, RateEstimate] = {}
+        held: dict[int, RateEstimate] = {}
         is_right = np.zeros(len(rows), dtype=bool)
         if self.labels is not None:
             is_right = rows & (self.prediction == self.labels)
             accuracy = share_estimate(int(is_right.sum()), count)
         if label is not None:
             named = int((in_subgroup & (self.prediction == label)).sum())
-            precision = share_estimate(int(is_right.sum()), named)
+            if named:
+                precision = share_estimate(int(is_right.sum()), named)
         elif self.labels is not None:
             labels = self.labels[rows]
             majority = share_estimate(int(np.bincount(labels).max()), count)
@@ -444,8 +438,8 @@ class Quality(ModelQuality):
             accuracy=accuracy,
             precision=precision,
             auc=area,
-            certified=_known_estimates(certified),
-            certified_and_correct=_known_estimates(held),
+            certified=certified,
+            certified_and_correct=held,
             distance=distance,
             grid_end=self.grid_end,
         )

@@ -152,14 +152,14 @@ class Scoring(ABC):
     def is_far_better(self, score: float, other: float) -> bool:
         """Return whether a score is so much better than another that it is worth a remark."""
 
-    def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
+    def shortfall(self, model: float, references: Mapping[str, float]) -> str:
         """Return sentences on how much better the best reference learner is.
 
         It is empty if that learner is hardly better, or if nothing is promised (the default).
 
         Args:
             model: the score of the model.
-            usual: the name of each usual learner -> its score.
+            references: the name of each reference learner -> its score.
         """
         return ""
 
@@ -326,15 +326,13 @@ class ClassScoring(Scoring):
         """Return whether an accuracy is higher by more than 0.02."""
         return score > other + 0.02
 
-    def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
-        """Return what docs/recipe.md says of a gap, where it is above ``PROMISED_GAP``."""
-        best = max(usual, key=lambda name: usual[name], default=None)
-        if best is None or usual[best] - model <= PROMISED_GAP:
+    def shortfall(self, model: float, references: Mapping[str, float]) -> str:
+        """Return by how much the best reference is better, if that is above ``PROMISED_GAP``."""
+        best = max(references, key=lambda name: references[name], default=None)
+        if best is None or references[best] - model <= PROMISED_GAP:
             return ""
-        return (
-            f"{best} is more accurate by {format_rate(usual[best] - model)} (docs/recipe.md says "
-            "which gaps to expect)."
-        )
+        gap = format_rate(references[best] - model)
+        return f"{best} is more accurate by {gap} (docs/recipe.md says which gaps to expect)."
 
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
         """Return how many rows the model, and always one class, answer correctly."""

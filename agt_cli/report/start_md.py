@@ -1,4 +1,4 @@
-"""The record of ``agt start``: how good the model is beside others, the plan, and what to do next.
+"""The record of ``agt start``: the model compared with others, the plan, and what to do next.
 
 Everything in it depends on private records, so it is for the data owner only.
 """
@@ -35,13 +35,13 @@ _OTHERS_COLOUR = "0.75"
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How good a model is, beside other models, on the same rows.
+    """The scores of a model and of other models on the same rows.
 
     Attributes:
         scoring: how answers are scored.
-        rows: the number of rows, kept out of training, that all of them answered.
-        scores: name -> scores, as tables show them: the model first, the constant answer last, and
-            between them usual learners, without privacy.
+        rows: the number of rows, not used for training, that all of them answered.
+        scores: name -> scores, in the order of tables: the model, the reference learners of
+            scikit-learn (without privacy), and the constant answer.
         private: expected score of released weights within the budget; None: none are possible.
         eps: the total budget that ``private`` is about.
         legend: what a reader needs to know of the scores, in sentences.
@@ -76,12 +76,12 @@ class Comparison:
 
     @property
     def shortfall(self) -> str:
-        """By how much a usual learner is better, and what is promised; empty: hardly."""
-        return self.scoring.shortfall(self.model.value, self._usual)
+        """How much better the best reference learner is, in sentences; empty: hardly."""
+        return self.scoring.shortfall(self.model.value, self._reference_scores)
 
     @property
-    def _usual(self) -> dict[str, float]:
-        """The first score of each usual learner, by name."""
+    def _reference_scores(self) -> dict[str, float]:
+        """The first score of each reference learner, by name."""
         return {name: _known(self.scores[name][0]).value for name in list(self.scores)[1:-1]}
 
     @property
@@ -121,7 +121,7 @@ class Comparison:
         return rows
 
     def metrics(self) -> Iterator[tuple[str, float]]:
-        """Flat numbers: scores by name, the model's as its training record calls them."""
+        """Yield metrics of the record: (name, score). The model's are named as in training."""
         score, *further = self.scoring.keys
         yield f"test_{score}", self.model.value
         yield f"test_{score}_low", self.model.low
@@ -130,14 +130,14 @@ class Comparison:
             if other is not None:
                 yield f"test_{key}", other.value
         yield self.scoring.baseline_metric, self.constant.value
-        for name, value in self._usual.items():
+        for name, value in self._reference_scores.items():
             yield f"{score}_{name}", value
         if self.private is not None:
             yield f"{score}_published_weights", self.private
 
 
 def _known(estimate: Estimate | None) -> Estimate:
-    """Return the first score of some answers, which is known because there is a row."""
+    """Return a first score; it is never None, because the scores are those of at least one row."""
     assert estimate is not None
     return estimate
 
@@ -243,11 +243,12 @@ class Summary:
         comparison: how good the model is.
         counted: what stable distances count, "rows" or "people".
         stability: on how much of the training data answers depend.
-        ways: the ways to go on, in words.
-        proposed: index of the way that ``onward`` takes. It depends on public values alone.
-        not_public: the groups of values that nobody declared public.
+        ways: the ways to continue, a clause each.
+        proposed: the index of the way that the commands ``onward`` take. It depends on public
+            values alone.
+        not_public: the groups of values that were not declared public.
         declared: what is public, and what that allows, in a sentence.
-        constants: what of it is as agt proposed it from the rows.
+        constants: the public constants that agt proposed from the rows.
         remarks: what to look at before the result is trusted.
         measuring: commands that measure what is not public; empty: nothing is to be measured.
         commands: the commands that do the same step by step.

@@ -11,14 +11,10 @@ Formal guarantees
     look at the list of entries by name. Sentences are made of these when the account is shown
     (agt/unlearning/sentences.py). What it says of a guarantee is the method's own ``Promise``. What
     it repeats, agt verify compares.
-    Accounts of the form agt.erasure/1 held sentences beside numbers, those of agt.erasure/2 facts
-    as text: they are read, and their sentences stay text. Those of agt.erasure/3 are read under the
-    names of now, and a search that they call one although no erased record could be looked for is
-    read as none.
+    Accounts of earlier forms are read (agt_cli/unlearn/account_forms.py).
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,13 +22,10 @@ from agt.documents import content_of, read_document
 from agt.errors import ConfigError
 from agt.settings import Digest, schema
 from agt.templates import IN_WORDS
-from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
-from agt.unlearning.sentences import Remark, remark_from_text, remark_with_fact, sentences
+from agt.unlearning.promise import MethodName, Removal
+from agt.unlearning.sentences import Remark, sentences
+from agt_cli.unlearn.account_forms import VERSION, of_earlier_form
 
-VERSION: Literal["agt.erasure/4"] = "agt.erasure/4"
-VERSION_WITH_SHORT_NAMES = "agt.erasure/3"  # whose counts of people have other names
-VERSION_WITH_TEXT = "agt.erasure/2"  # whose facts are text
-VERSION_IN_WORDS = "agt.erasure/1"
 PENDING: MethodName = "certificate"  # the method that replaces no state
 OUTSIDE = tuple(
     Remark(code)
@@ -291,7 +284,7 @@ def read_account(content: bytes) -> ErasureReport:
         ConfigError: the content is no JSON, has NaN or infinity, or is of an unknown version; an
             entry is unknown, missing or out of range; or two entries contradict each other.
     """
-    return read_document(ErasureReport, content, VERSION, "an account", "account", _of_earlier_form)
+    return read_document(ErasureReport, content, VERSION, "an account", "account", of_earlier_form)
 
 
 def recorded_in_words(account: ErasureReport) -> int:
@@ -303,167 +296,3 @@ def recorded_in_words(account: ErasureReport) -> int:
         groups += [sweep.unlooked, *((place.place, *place.remarks) for place in sweep.places)]
     in_words = sum(remark.code == IN_WORDS for remarks in groups for remark in remarks)
     return in_words + sum(fact.in_words for fact in promise.assumptions)
-
-
-def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of an account in the present format; sentences stay text.
-
-    Args:
-        node: the entries as they were read. Those of the present or an unknown version are returned
-            as they are.
-
-    Raises:
-        ConfigError: an entry that the account's own version has is missing or of another type.
-    """
-    version = node.get("schema")
-    forms: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        VERSION_IN_WORDS: _from_sentences,
-        VERSION_WITH_TEXT: _from_text_of_facts,
-        VERSION_WITH_SHORT_NAMES: dict,
-    }
-    if version not in forms:
-        return node
-    try:
-        return _with_present_names(forms[version]({**node, "schema": VERSION}))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"account.json was altered or damaged after agt wrote it (format {version}: an "
-            f"entry is missing or has the wrong type: {error}). Restore it from a backup"
-        ) from None
-
-
-def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:
-    """Return an account of agt.erasure/2 in the form of agt.erasure/3: facts as codes.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: it does not have its version's form.
-    """
-    removal = removal_with_codes(parts["removal"])
-    promise = promise_with_codes(removal["promise"])
-    earlier = [
-        {**each, "reasons": [remark_with_fact(reason) for reason in each["reasons"]]}
-        for each in parts["earlier"]
-    ]
-    return {**parts, "removal": {**removal, "promise": promise}, "earlier": earlier}
-
-
-def _from_sentences(parts: dict[str, Any]) -> dict[str, Any]:
-    """Return an account of agt.erasure/1 in the form of agt.erasure/3: sentences as text remarks.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: it does not have its version's form.
-    """
-    done, promise = dict(parts.pop("done")), dict(parts.pop("guaranteed"))
-    promise["method"] = done.pop("method")
-    promise["adaptive"] = promise.pop("requests") == "adaptive"
-    if "training" in done:
-        parts["training"] = done.pop("training")
-    if "budget" in parts:
-        done["allowance"] = parts.pop("budget")
-    parts["removal"] = {"promise": promise_with_codes(promise), **removal_with_codes(done)}
-    parts["outside"] = [remark_from_text(text) for text in parts["outside"]]
-    parts["earlier"] = [_earlier_in_words(dict(earlier)) for earlier in parts["earlier"]]
-    if "sweep" in parts:
-        parts["sweep"] = _search_in_words(dict(parts["sweep"]))
-    return parts
-
-
-def _earlier_in_words(earlier: dict[str, Any]) -> dict[str, Any]:
-    reasons = [remark_from_text(earlier.pop("why"))]
-    return {**earlier, "reasons": reasons}
-
-
-def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
-    unlooked = [remark_from_text(text) for text in search["unlooked"]]
-    return {
-        **search,
-        "places": [_place_in_words(dict(place)) for place in search["places"]],
-        "unlooked": unlooked,
-    }
-
-
-def _place_in_words(place: dict[str, Any]) -> dict[str, Any]:
-    remarks = [remark_from_text(place.pop("words"))]
-    return {**place, "place": remark_from_text(place["place"]), "remarks": remarks}
-
-
-OLD_NAMES = {
-    "people": "people_with_training_records",
-    "untrained": "people_with_test_records_only",
-    "records": "training_records",
-    "hashes": "hashes_in_log",
-    "pending": "people_pending_before",
-}
-"""Entries of ``asked`` in agt.erasure/3 -> their names now."""
-
-
-def _with_present_names(parts: dict[str, Any]) -> dict[str, Any]:
-    """Return an account of agt.erasure/3 under the present names.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is in no such form.
-    """
-    asked = {OLD_NAMES.get(name, name): value for name, value in parts["asked"].items()}
-    asked = {"people_with_test_records_only": 0, "ids_not_in_data": 0, **asked}
-    asked["people_requested"] = (
-        asked["people_with_training_records"] + asked["people_with_test_records_only"]
-    )
-    parts = {**parts, "asked": asked, "earlier": _one_for_each_folder(parts["earlier"])}
-    if "sweep" in parts:
-        parts["sweep"] = _search_with_present_names(parts["sweep"])
-    return parts
-
-
-def _one_for_each_folder(earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the earlier results of an account of agt.erasure/3, one for each folder.
-
-    That form had one entry for the answers of a folder that stand, and one for those that are void.
-    How many there are of each, only the reasons said.
-    """
-    counts = {
-        "answers_stand": "stable",
-        "answers_lost": "lost",
-        "answers_not_covered": "given",
-        **dict.fromkeys(("group_pure", "group_approximate", "group_gaussian"), "releases"),
-    }
-    merged = dict[tuple[str, str | None], dict[str, Any]]()
-    for old in earlier:
-        first = old["reasons"][0]
-        answers = first["values"].get(counts.get(first["code"], ""), 1)
-        result = {name: value for name, value in old.items() if name not in ("stands", "reasons")}
-        result |= {"answers_standing": 0, "answers_void": 0, "reasons": []}
-        result = merged.setdefault((old["name"], old.get("state")), result)
-        if not isinstance(old["stands"], bool):
-            raise ValueError(f"stands = {old['stands']!r}")
-        result["answers_standing" if old["stands"] else "answers_void"] += answers
-        result["reasons"] = [*result["reasons"], *old["reasons"]]
-    return list(merged.values())
-
-
-def _search_with_present_names(search: dict[str, Any]) -> dict[str, Any]:
-    """Return the search of an account of agt.erasure/3 with the number of runs that were searched.
-
-    That form counted every run as looked at, also where no erased record could be looked for,
-    because the data did not have it any more.
-    """
-    forgotten = any(
-        remark["code"] == "erased_forgotten" and remark["values"]["forgotten"]
-        for remark in search["unlooked"]
-    )
-    places = []
-    for old in search["places"]:
-        place = {**old, "runs": old["files"]}
-        del place["files"]
-        codes = {remark["code"]: remark.get("values", {}) for remark in old["remarks"]}
-        if IN_WORDS not in codes:
-            stopped = len(codes.get("training_stopped", {}).get("folders", ()))
-            unsearched = stopped + codes.get("key_gone", {}).get("runs", 0)
-            place["searched"] = 0 if forgotten else old["files"] - unsearched
-            if not place["searched"]:
-                place["remarks"] = [
-                    remark
-                    for remark in old["remarks"]
-                    if remark["code"] != "none_trained_on_erased"
-                ]
-        places.append(place)
-    return {**search, "places": places}

@@ -1,53 +1,6 @@
-"""The methods by name, and which of them a run is worth: ``method=auto``.
+"""The methods of ``agt unlearn``: what each does, and which one a run gets by ``method=auto``.
 
-What a method of ``agt unlearn`` is given, and what it leaves.
-
-method=retrain: trained from scratch on the records that remain. It always works, and costs what
-training costs.
-
-Formal guarantees
-    Training is a function A(D, r) of the data and of public constants r: seed, keys of hashes,
-    settings. The new state is A(D', r), computed from its beginning; nothing of A(D, r) is read. So
-    it is exact for the D' that remain, however D' came about: also where each request followed from
-    what earlier states gave out. What adaptive requests can do is make D' depend on r (erase
-    whoever the seed treated in some way), so that (D', r) are not distributed as for a first
-    training (Gupta et al. 2021, whose attack on ensembles is of this kind). ``fresh`` draws r' from
-    the operating system after the last request: then r' is independent of D' and of everything
-    given out, and A(D', r') has, given D', exactly the distribution of a first training. What D'
-    itself tells no method undoes.
-    Settings left to the recipe are settled from D' as a new run settles them: from its declared
-    size, else its number of records.
-    Noise of the training's own (noise.epsilon) is refused. Its weights are a release: another draw
-    is another release about everybody who remains, which a run of its own must claim and pay for.
-
-method=newton: of a head that was trained for it, records are removed by a step towards the
-minimiser without them.
-
-What is cheap is tried first, and each next only where the budget would be exceeded: the step, with
-matrices that training kept; Newton steps from the gradient of all that remain; the same with
-matrices formed anew; training from scratch, with noise drawn anew. certificate.bound says what a
-step is charged: data: its bound beforehand; worst: that over all data; measured: the steps that
-follow it until rounding is what is left, which is then known.
-
-Where the data has the erased rows no longer, or not all, there is nothing to step from: the
-gradient of those that remain, and matrices formed anew over them, take its place. That needs no
-erased row.
-
-In the end the matrices are formed anew over the records that remain, at the weights of now. So the
-run's folder keeps nothing that was computed from the erased rows, nor the weights that were: what a
-step with kept matrices saves is the time until the new weights are there, and whoever removes
-records in one process (agt.unlearning.newton) saves it each time.
-
-method=sisa: of an ensemble, the members that erased records were in are trained again, from the
-slice they were in.
-
-method=certificate: the request is noted and nothing is computed; what is stable for it is answered,
-the rest waits.
-
-The run's files stay as they are, so that its model is the one that was trained with the records
-that wait. From then on ``agt certify`` gives the answers that are the same without them and
-abstains on others (runs/queries.py), and private releases are refused. The next update, by any
-other method, carries everything out.
+A method takes an ``ErasureJob``, and writes the next state of the run into a record.
 """
 
 import json
@@ -128,9 +81,9 @@ class ErasureJob:
 
 
 Method = Callable[[ErasureJob, RunRecord, Console], Removal]
-"""Writes the new state (``runs.prepare.write_trained``) into a record that is folded into the run
-afterwards, and says what holds of it. Raises CheckError (exit 3) where it cannot, with nothing
-changed.
+"""Writes the new state (``runs.prepare.write_trained``) into a record, which becomes the run's
+state afterwards, and returns what was removed and what is guaranteed. Raises CheckError (exit 3) if
+it cannot; then nothing was changed.
 """
 
 
@@ -152,8 +105,26 @@ FROM_NOTHING = proved("began_from_nothing")
 def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train from scratch on the remaining records, and write the new state (a ``Method``).
 
+    It always works, and takes as long as training. Settings that are left to the recipe are
+    computed from the remaining data as for a new run: from its declared size, else its number of
+    records.
+
+    Formal guarantees:
+        - Training is a function A(D, r) of the data D and of public constants r: seed, keys of
+          hashes, settings. The new state is A(D', r) for the remaining data D', computed from the
+          beginning; nothing of A(D, r) is read. So it is exact for D', however D' came about, also
+          if each request followed from outputs of earlier states.
+        - Adaptive requests can make D' depend on r (by erasing whomever the seed treated in some
+          way), so that (D', r) is not distributed as for a first training (Gupta et al. 2021, whose
+          attack on ensembles is of this kind). With ``job.fresh``, r' is drawn by the operating
+          system after the last request. Then r' is independent of D' and of all outputs, and given
+          D', A(D', r') has exactly the distribution of a first training. No method can undo what D'
+          itself reveals.
+
     Raises:
-        CheckError: retraining is forbidden, or the training drew private noise.
+        CheckError: retraining is forbidden, or the training drew noise of its own (noise.epsilon).
+            Such weights are a release, and another draw is another release about everybody who
+            remains, which a run of its own must claim and pay for.
     """
     started = time.perf_counter()
     if not job.may_retrain:
@@ -295,8 +266,20 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
 def remove_by_certificate(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Remove the erased records by the certificate's own method, or train again (a ``Method``).
 
-    Training from scratch replaces the method where it is not possible, or where its budget is
-    exceeded.
+    What is cheap is tried first, and each next only if the budget would be exceeded: a Newton step
+    towards the minimiser without the records, with matrices that training stored; Newton steps from
+    the gradient of all remaining records; the same with matrices computed again; training from
+    scratch, with new noise. The setting certificate.bound says what a step is charged: data: its
+    bound beforehand; worst: that bound over all data; measured: the steps that follow it until only
+    rounding is left, which is then known. If the data lacks erased rows, the step starts from the
+    gradient of the remaining records, with matrices computed over them, which needs no erased row.
+
+    At the end the matrices are computed again over the remaining records, at the new weights. So
+    the run's folder has nothing that was computed from the erased rows. A step with stored matrices
+    saves time only until the new weights are there; whoever removes records in one process
+    (agt.unlearning.newton) saves it each time.
+
+    Training from scratch replaces the method where it is not possible.
 
     Raises:
         CheckError: the kind's budget is exceeded whatever is done, or cannot be counted, and
@@ -369,7 +352,8 @@ SAME_SHARDS = proved("members_of_same_shards")
 def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train again the members of an ensemble that had used erased records (a ``Method``).
 
-    With ``job.fresh`` all members are trained again, in new shards.
+    Each of these members is trained from the beginning. With ``job.fresh`` all members are trained
+    again, in new shards.
 
     Raises:
         CheckError: the run is no ensemble, or its members cannot be trained separately; shards.json
@@ -429,6 +413,11 @@ PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", REQUES
 def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Note the request as pending, and copy the run's state without a change (a ``Method``).
 
+    So the model is still the one that was trained with the records of pending requests. From then
+    on, ``agt certify`` gives the answers that are the same without these records and abstains from
+    others (runs/queries.py), and private releases are refused. The next update by another method
+    carries out all pending requests.
+
     Raises:
         CheckError: the run answers with numbers; or its certificates do not cover the removal. The
             message says why.
@@ -441,9 +430,10 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             "removal may move an answer within its interval, so no answer is certain to stay the "
             "same. Give method=auto, which finds a suitable method"
         )
-    if reasons := removal_gaps(
+    reasons = removal_gaps(
         job.settings, prepared, job.erased, job.count, job.run, prepared.untouched.held
-    ):
+    )
+    if reasons:
         why = "; ".join(sentences(tuple(reasons)))
         raise CheckError(
             "method=certificate cannot be used, because this run's certificates do not cover "

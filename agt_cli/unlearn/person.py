@@ -9,6 +9,7 @@ from agt.data.dataset import Dataset, DataSource
 from agt.data.digests import fingerprint
 from agt.data.embeddings import Embeddings
 from agt.data.erasure import copy_groups
+from agt.data.records import Records
 from agt.data.table import Table
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing
@@ -97,19 +98,19 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
     if unknown:
         what = "person (dataset.unit)" if by_unit else "record (dataset.id)"
         raise ConfigError(
-            f"person={_shown(names)}: no {what} of the run's data has the id "
+            f"person={_as_typed(names)}: no {what} of the run's data has the id "
             f"{', '.join(unknown)}: write ids as in the data"
         )
     public = [person.name for person in people if train.public[person.rows].any()]
     if public:
         raise ConfigError(
-            f"person={_shown(names)}: records of {', '.join(public)} are marked public "
+            f"person={_as_typed(names)}: records of {', '.join(public)} are marked public "
             "(dataset.public), and public records are never removed: leave these ids out"
         )
     of_test = [person.name for person in people if person.tested]
     if of_test and opened.stored.problem.settings.certificate.features.public == "test":
         raise ConfigError(
-            f"person={_shown(names)}: the features were also computed from test records "
+            f"person={_as_typed(names)}: the features were also computed from test records "
             f"(certificate.features.public=test), among them those of {', '.join(of_test)}. agt "
             "cannot compute features without these records: leave these ids out of person=..."
         )
@@ -186,25 +187,25 @@ def compare_people(
     settings = opened.trained.settings
     if current_team.get() is not None:
         raise ConfigError(
-            f"person={_shown(names)}: this comparison cannot be divided among several "
+            f"person={_as_typed(names)}: this comparison cannot be divided among several "
             "processes: start the command without torchrun"
         )
     if opened.pending_erasures.units:
         raise ConfigError(
-            f"person={_shown(names)}: erasure requests are pending in this run, so its model still "
-            "depends on records that its data no longer contain. First carry the requests out "
-            f"with agt unlearn run={finished.folder}"
+            f"person={_as_typed(names)}: erasure requests are pending in this run, so its model "
+            "still depends on records that its data no longer contain. First carry the requests "
+            f"out with agt unlearn run={finished.folder}"
         )
     if settings.noise is not None or settings.certificate.noise == "drawn":
         raise ConfigError(
-            f"person={_shown(names)}: the training of this run drew noise, and training again "
+            f"person={_as_typed(names)}: the training of this run drew noise, and training again "
             "draws other noise, so answers with and without a person cannot be compared: use a "
             "run that was trained without noise"
         )
     people = find_people(names, opened)
-    kept = opened.stored.problem
-    again = replace(from_the_start(finished, settings), choices=kept.settings.choices)
-    problem = replace(kept, settings=again)
+    stored = opened.stored.problem
+    again = replace(from_the_start(finished, settings), choices=stored.settings.choices)
+    problem = replace(stored, settings=again)
     answered = AnsweredModel(problem, opened.model, finished, opened.queries.features)
     rows_of_people = [person.rows for person in people]
     constants_are_public = _constants_are_public(opened.dataset, settings.source, rows_of_people)
@@ -212,8 +213,8 @@ def compare_people(
     def make_neighbour(rows: np.ndarray) -> Neighbour:
         if not constants_are_public:
             return _read_without(rows, opened, answered, console)
-        remaining = replace(kept.dataset, train=kept.dataset.train.take(_kept(rows, opened)))
-        without = replace(problem, dataset=replace(remaining, plane=None))
+        train = _train_without(rows, stored.dataset)
+        without = replace(problem, dataset=replace(stored.dataset, train=train, plane=None))
         return Neighbour(without, opened.queries.features, same_features=True)
 
     with console.progress("answers without these people", "person") as report:
@@ -285,19 +286,18 @@ def _read_without(
         source = config_with_constants(opened.trained.finished.config, prepared.loaded)
         run = RunWithoutRecords(problem, source, prepared.encoder)
         queries = read_queries(opened.trained.inputs, run)
-    remaining = dataset.train.take(_kept(rows, opened))
-    same_features = fingerprint(remaining) == fingerprint(without.train)
+    same_features = fingerprint(_train_without(rows, dataset)) == fingerprint(without.train)
     same_features = same_features and fingerprint(opened.queries) == fingerprint(queries)
     return Neighbour(problem, queries.features, same_features)
 
 
-def _kept(rows: np.ndarray, opened: OpenedRun) -> np.ndarray:
-    """Return [n] bool, True for the training records that are not left out."""
-    kept = np.ones(len(opened.dataset.train), dtype=bool)
-    kept[rows] = False
-    return kept
+def _train_without(rows: np.ndarray, dataset: Dataset) -> Records:
+    """Return the training records of a dataset without those in some rows."""
+    remaining = np.ones(len(dataset.train), dtype=bool)
+    remaining[rows] = False
+    return dataset.train.take(remaining)
 
 
-def _shown(names: Sequence[str | int]) -> str:
+def _as_typed(names: Sequence[str | int]) -> str:
     """Return ids as a command line has them."""
     return str(names[0]) if len(names) == 1 else f"[{','.join(map(str, names))}]"

@@ -166,14 +166,14 @@ class TraceTargets:
         """
         asked = known.log.waiting | set(request.records)
         train = known.data.train
-        gone = np.array(
+        is_erased = np.array(
             [known.index.words[place] in asked for place in known.index_rows.tolist()], dtype=bool
         )
-        erased = train.take(gone)
+        erased = train.take(is_erased)
         test = known.data.test
         is_requested = np.isin(test.units if request.by == "unit" else test.ids, request.names)
         is_requested |= _is_test_of(test, known.key, known.log.pending)
-        staying = (train.take(~gone), test.take(~is_requested))
+        staying = (train.take(~is_erased), test.take(~is_requested))
         of_people = test.take(is_requested).ids.tolist()
         ids = _ids_of(erased, staying, (*request.names, *of_people))
         earlier = known.erased_earlier
@@ -490,29 +490,34 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
         below.append(SearchesBelow(folder, answers, models))
     keys = {answer.key for each in below for answer in each.answers.values()}
     with_traces = {key for key, hashes in _found_before(targets.entries).items() if hashes}
-    gone = [len(with_traces - keys), *(0 for _ in below[1:])]  # said once
-    return tuple(_place_of(targets, each, count) for each, count in zip(below, gone, strict=False))
+    missing_runs = len(with_traces - keys)
+    found = list[Place]()
+    for each in below:
+        found.append(_place_of(targets, each, missing_runs))
+        missing_runs = 0  # they are in no folder, so they are counted once, in the first
+    return tuple(found)
 
 
-def _place_of(targets: TraceTargets, below: SearchesBelow, gone: int) -> Place:
+def _place_of(targets: TraceTargets, below: SearchesBelow, missing_runs: int) -> Place:
     """Return what was found below one folder.
 
     Args:
         targets: the erased records.
-        below: what the trainings there answered.
-        gone: how many runs had traces when the records were erased, and are nowhere now.
+        below: the results of searching the runs there.
+        missing_runs: how many runs had traces when the records were erased, and are in no folder
+            now.
     """
     answers = below.answers
     without_index = len(below.names("without_index"))
     stopped = below.names("stopped")
     running = below.names("running")
     unlisted = below.models.unlisted
-    runs = len(answers) + without_index + len(stopped) + len(running) + unlisted + gone
+    runs = len(answers) + without_index + len(stopped) + len(running) + unlisted + missing_runs
     remarks = [
         *_remarks_of(targets, answers),
         *_remarks_on_found(
             {
-                "runs_gone": {"runs": gone},
+                "runs_gone": {"runs": missing_runs},
                 "no_index": {"runs": without_index},
                 "training_stopped": {"folders": stopped},
                 "training_running": {"folders": running},

@@ -1,16 +1,16 @@
-"""What a run and an account say of an erasure, made again from the request log.
+"""Compare what a run and an account say of an erasure with the run's request log.
 
 An account is the report of an erasure; the request log has an entry for each request of a run.
 
 Formal guarantees
-    * An account is compared, entry by entry, with the log of the run that it names. Its guarantee
-      is worked out again from the run's settings, if agt has a formula for it. What is not shown:
-      that the model was computed as is said.
-    * Nothing rests on the words of a request log: its chain is followed from the first line, the
-      state that its last entry names is worked out from the manifest, the earlier states are those
-      that env.json lists, in their order, and no erased record is left in the index. A record that
-      was made from a state which the run no longer has is known by the digest that an entry
-      replaced.
+    - Every entry of an account is compared with the log of the run that it names. Its guarantee is
+      recomputed from the run's settings, if agt has a formula for it.
+    - The request log is not believed: its chain is followed from the first line; the state that its
+      last entry names is recomputed from the manifest; the earlier states are those that env.json
+      lists, in their order; and no erased record is in the index.
+    - A record that was made from a state which the run no longer has is recognised by the digest
+      that an entry of the log replaced.
+    - What is not shown: that the model was computed as the account says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -105,7 +105,7 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
     Args:
         account: the report of the erasure.
         record: of the erasure.
-        run: as it is now, in this state or a later one; None: it could not be looked at.
+        run: the run now, in the account's state or a later one; None: it could not be read.
     """
     record.look(ACCOUNT_FILE, _check_subject, account)
     record.look("metrics", _check_numbers, account)
@@ -134,19 +134,19 @@ def _check_numbers(record: Record, account: ErasureReport) -> None:
 
 
 def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) -> str:
-    """Check that an account is the one that the log's entry and the run's states make.
+    """Check that an account follows from the log's entry and the run's states.
 
     Args:
         record: of the erasure.
         account: its report.
         log: the run's requests.
-        run: as it is now.
+        run: the run now.
 
     Returns:
         A sentence on what was checked.
 
     Raises:
-        Broken: the log and the states make another account.
+        Broken: another account follows from them.
     """
     _check_spent(account, run, record)
     state = account.state
@@ -222,9 +222,14 @@ def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry)
 
 
 def _derive_report(account: ErasureReport, log: Log, run: Record) -> ErasureReport:
-    """Return the report that the log's entry and the run's states make.
+    """Return the report that follows from the log's entry and the run's states.
 
-    What the log does not have is the account's own.
+    Fields that do not follow from them are taken from the account.
+
+    Args:
+        account: the report that is checked.
+        log: the run's requests.
+        run: the run now.
     """
     state = account.state
     count = _entries_then(account)
@@ -373,7 +378,7 @@ def requests_of(record: Record) -> Log:
 
 
 def erased_words(record: Record) -> Iterator[str]:
-    """Yield what a run's request log says of its model, a line each."""
+    """Yield sentences on the erasures of a run, carried out and pending, by its request log."""
     log = requests_of(record)
     if log.done:
         last = log.done[-1]
@@ -493,7 +498,7 @@ def _check_index(log: Log, record: Record) -> None:
 
 
 def check_key(record: Record) -> str | None:
-    """Check that the owner's key, if it lies there, is the one of the index of records.
+    """Check that the owner's key, if the folder has it, is the one of the index of records.
 
     The request log has the same key as the index (``_check_index``).
 
@@ -583,15 +588,15 @@ def check_budget(record: Record) -> str | None:
 
 
 def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual: float) -> None:
-    """Check that a removal promises no more than the noise of the run's settings allows.
+    """Raise Broken if a removal promises more than the noise of the run's settings allows.
 
-    It may promise less.
+    A promise of less is accepted.
 
     Args:
-        promise: the promise that was recorded.
+        promise: the promise that was recorded, as JSON.
         run: the run from which records were removed.
         method: the method of unlearning.
-        residual: an upper bound on the norm of the gradient that was left.
+        residual: an upper bound on the norm of the gradient that remained after the removal.
 
     Raises:
         Broken: the promise claims more, or the noise is too small for the gradient.
@@ -610,7 +615,7 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     excessive = {
         name: promise.get(name)
         for name, value in allowed.items()
-        if not _no_better(promise.get(name), value)
+        if not _claims_at_most(promise.get(name), value)
     }
     if excessive:
         raise Broken(
@@ -625,10 +630,11 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
         )
 
 
-def _no_better(recorded: Any, allowed: bool | float | None) -> bool:
-    """Return whether a part of a promise claims no more than is allowed.
+def _claims_at_most(recorded: Any, allowed: bool | float | None) -> bool:
+    """Return whether a part of a recorded promise claims no more than is allowed.
 
-    The last digits of another machine's number may differ.
+    A number may be smaller by a relative difference of 1e-9, because another machine may compute
+    other last digits. A value that is True, False or None must be the allowed one.
     """
     if allowed is None or isinstance(allowed, bool):
         return recorded is allowed

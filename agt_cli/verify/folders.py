@@ -20,7 +20,7 @@ import numpy as np
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts, upgrade_json
 from agt.errors import Superseded, counted, few
-from agt.facts import LAST_IN_WORDS, Fact, Standing
+from agt.facts import Fact, Standing
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.problem import Settings
@@ -487,10 +487,15 @@ def stand_words(conditions: Sequence[Condition]) -> str:
 
 
 def check_version(version: str, name: str, record: "Record") -> None:
-    """Raise Broken unless a file names the version of agt that env.json beside it names.
+    """Raise Broken unless a file names the same version of agt as env.json in its folder.
 
-    Sentences of another version are not compared, so a version that is changed alone would spare
-    them.
+    Sentences of another version are not compared. So whoever changed the version in one file could
+    also change its sentences without being noticed.
+
+    Args:
+        version: the version in the file.
+        name: the name of the file.
+        record: of the folder.
     """
     made_by = record.environment.get("agt")
     if version != made_by:
@@ -541,33 +546,33 @@ def _model_of(record: Record) -> Model | None:
             f"{MAX_STEPS:,} training steps, the most that agt verify checks"
         )
     choices = with_public_rows(settings.choices, settings.training.chosen_from)
-    kept = run_without_records(record, replace(settings, choices=choices))
-    if kept is None:
+    stored = run_without_records(record, replace(settings, choices=choices))
+    if stored is None:
         record.findings.unchecked(
             "model",
             "the model was not checked, because the run was made by a version of agt that did "
             "not write source.json, which this check needs",
         )
         return None
-    _check_source(config["dataset"], kept)
+    _check_source(config["dataset"], stored)
     with settings.certificate.allocating_shapes_only():
-        return load(kept.problem, record)
+        return load(stored.problem, record)
 
 
-def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
+def _check_source(dataset: Mapping[str, Any], stored: RunWithoutRecords) -> None:
     """Raise Broken unless source.json describes the dataset of config.yaml.
 
     Later commands read queries and name answers by source.json, so it must not differ.
 
     Args:
         dataset: the settings ``dataset`` of config.yaml.
-        kept: the run as read from source.json.
+        stored: the run as read from source.json.
     """
-    source = dict(kept.dataset_config)
+    source = dict(stored.dataset_config)
     given = json.loads(as_json(dataset))
     constants = source.pop("settled", {})
     difference = first_difference(source, given, "source")
-    target = kept.problem.dataset.target
+    target = stored.problem.dataset.target
     if target.numeric is not None:
         bounds = [target.numeric.low, target.numeric.high]
         difference = difference or first_difference(bounds, given.get("range"), "range")
@@ -591,8 +596,7 @@ def _check_model(record: Record, model: Model) -> None:
     Raises:
         Broken: they do not follow from it.
     """
-    in_words = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
-    if record.environment.get("agt") == __version__ and not in_words:
+    if record.environment.get("agt") == __version__:
         recorded = _plain(record.conditions)
         derived = _plain(model.conditions)
         check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
@@ -628,34 +632,38 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
         conditions: the conditions of what it was made from.
         source: what it was made from, for messages.
     """
-    may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
-    for then, now in zip(conditions, record.conditions, strict=False):
-        lost = _lost(then.evidence.declarations, now.evidence.declarations, may_be_text)
-        if then.standing.is_weaker_than(now.standing) or (lost and then.standing is now.standing):
-            letter = now.letter
-            if then.standing is now.standing:
-                declarations = counted(lost, "declaration")
-                raise Broken(
-                    f"conditions.json claims condition {letter} too strongly: according to "
-                    f"{source}, this condition relies on {declarations} that conditions.json lacks"
-                )
+    may_be_text = record.environment.get("agt") != __version__
+    for origin, recorded in zip(conditions, record.conditions, strict=False):
+        letter = recorded.letter
+        if origin.standing.is_weaker_than(recorded.standing):
             raise Broken(
-                f"conditions.json says that condition {letter} is '{now.standing}', but "
-                f"according to {source} the condition is only '{then.standing}'"
+                f"conditions.json says that condition {letter} is '{recorded.standing}', but "
+                f"according to {source} the condition is only '{origin.standing}'"
+            )
+        missing = _missing_declarations(
+            origin.evidence.declarations, recorded.evidence.declarations, may_be_text
+        )
+        if missing and origin.standing is recorded.standing:
+            declarations = counted(missing, "declaration")
+            raise Broken(
+                f"conditions.json claims condition {letter} too strongly: according to "
+                f"{source}, this condition relies on {declarations} that conditions.json lacks"
             )
 
 
-def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> int:
-    """Return how many of the declarations ``then`` are missing from ``now``.
+def _missing_declarations(
+    required: Sequence[Fact], recorded: Sequence[Fact], may_be_text: bool
+) -> int:
+    """Return how many of the required declarations a record lacks.
 
     Args:
-        then: the declarations of what a record was made from.
-        now: the declarations of the record.
-        may_be_text: an earlier version of agt may have recorded declarations of ``now`` as text.
-            Each text then stands for one that is missing.
+        required: the declarations of what the record was made from.
+        recorded: the declarations of the record.
+        may_be_text: whether an earlier version of agt may have recorded declarations as text. Each
+            text is then counted as one of the missing declarations.
     """
-    missing = [fact for fact in then if fact not in now]
-    text = [fact for fact in now if fact.in_words and fact not in then]
+    missing = [fact for fact in required if fact not in recorded]
+    text = [fact for fact in recorded if fact.in_words and fact not in required]
     if not may_be_text or any(fact.in_words for fact in missing):
         return len(missing)
     return max(0, len(missing) - len(text))

@@ -8,6 +8,7 @@ things are compared with the ledger: the entry that paid for it, the ledger's ac
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -236,15 +237,13 @@ def ledgers_of(
         yield _lost_ledger(paid, named)
         return
 
-    def compare_stored(ledger: Ledger, findings: Findings) -> None:
-        _compare_stored(record, trained, ledger, findings)
-
     def compare_paid(ledger: Ledger, findings: Findings) -> None:
         debits = ledger.history()
         _compare_entry(record, trained, paid, ledger.book, debits, findings)
         _compare_account(record, ledger, debits[paid["entry"]], findings)
         _compare_labels(record, trained, ledger, {paid["entry"], *paid.get("entries", ())})
 
+    compare_stored = partial(_compare_stored, record, trained)
     yield look_at_ledger(path, known, compare_paid if paid else compare_stored)
 
 

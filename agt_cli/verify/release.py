@@ -441,16 +441,16 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         Broken: a field differs, or the sentences do not match the fields.
     """
     derived = replace(derived.for_file(), issued=claimed.issued, agt=claimed.agt)
-    in_words = claimed.declared_in_words and LAST_IN_WORDS in (claimed.agt, __version__)
+    declares_text = claimed.declared_in_words and claimed.agt == LAST_IN_WORDS
     if claimed.of_earlier_form:
         derived = _of_earlier_form(derived)
-    elif in_words and _declares_as_text(claimed, derived):
+    elif declares_text and _declares_as_text(claimed, derived):
         derived = replace(derived, declared=claimed.declared)
     no_words: dict[str, Any] = {"words": [], "outside": []}
     fields = plain_of(claimed) | no_words
     expected_fields = plain_of(derived) | no_words
     check_match(CLAIM_FILE, fields, "this release", expected_fields)
-    of_earlier_form = claimed.of_earlier_form or in_words
+    of_earlier_form = claimed.of_earlier_form or declares_text
     if claimed.agt != __version__ or of_earlier_form:
         reason = (
             f"agt {claimed.agt} wrote {CLAIM_FILE}, but this is agt {__version__}, which may word "

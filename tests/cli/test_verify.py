@@ -1037,8 +1037,7 @@ def _with_text(*files: str) -> dict[str, Edit]:
         "claim.json": lambda value: value.update(as_claim_with_text(value), agt=LAST_IN_WORDS),
         "env.json": lambda value: value.update(agt=LAST_IN_WORDS),
     }
-    other = ["env.json"] if agt_version != LAST_IN_WORDS else []
-    return {name: edits[name] for name in (*files, *other)}
+    return {name: edits[name] for name in (*files, "env.json")}
 
 
 @pytest.mark.parametrize("run", ["predict/labels", "predict/number", "predict/paid"])

@@ -20,7 +20,8 @@ from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
 from agt.unlearning.sentences import Remark
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT_FOLDER, NEXT_STATE_FOLDER
-from agt_cli.unlearn.account import OLD_NAMES, read_account
+from agt_cli.unlearn.account import read_account
+from agt_cli.unlearn.account_forms import OLD_NAMES
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, state_of
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE
