@@ -1,4 +1,4 @@
-"""What commands propose, and what a refusal says, where a ledger is spent or only has the same ids."""
+"""What commands propose and refusals say where a ledger is spent, or only has the same ids."""
 
 import os
 from pathlib import Path
@@ -105,4 +105,4 @@ def test_a_match_of_data_is_not_said_to_be_chance(tmp_path: Path) -> None:
 def test_where_each_row_was_declared_another_person_people_are_counted(
     answer: str | None, counted: str
 ) -> None:
-    assert StartSettings(file="t.csv", id=answer).counted[0] == counted
+    assert StartSettings(file="t.csv", data_dir=Path("."), id=answer).counted[0] == counted
