@@ -9,11 +9,14 @@ from agt.templates import IN_WORDS
 DECLARED_IN_WORDS = "declared_in_words"
 """Code of a declaration that an earlier version recorded as text."""
 
-_CHOSEN = "the training settings were chosen on public data or constants ({setting})"
+_CHOSEN = (
+    "the model, the ids, the features and the training settings were chosen on public data or "
+    "constants ({setting})"
+)
 _RECIPE = (
     "the training settings are those of agt's recipe, unchanged. The recipe depends only on "
-    "public constants, and was chosen on other, public data. Which columns are used, and how "
-    "they are declared, was not chosen by results on these records"
+    "public constants, and was chosen on other, public data. The model, the ids, the features and "
+    "how columns are declared were not chosen by results on these records"
 )
 _ON_ROWS = ". To choose the settings, {rows:rows} were used (training.chosen_from, digest {digest})"
 _IF_PUBLIC = (
@@ -421,7 +424,15 @@ TEMPLATES: dict[str, str] = {
         "not be. The covariance of these features whitens the features of all records. Some of "
         "these rows are the landmarks of the kernel features, and are published with the weights"
     ),
+    # As earlier versions recorded it, though nobody had declared it.
     "initial_parameters_public": "the initial parameters of {network} are public constants",
+    "initial_parameters_declared": (
+        "the initial parameters of {network} are public constants ({setting})"
+    ),
+    "initial_parameters_undeclared": (
+        "it is not declared that the initial parameters of {network} are public constants. If "
+        "they were drawn at random, and not trained on private records, declare {setting}"
+    ),
     "encoder_weights_public": "the encoder's weights ({file}) are public ({setting}=true)",
     "encoder_weights_undeclared": (
         "the encoder's weights ({file}) are not declared public. If the encoder was trained on "
@@ -613,6 +624,7 @@ NAMING_REMEDY = frozenset(
         "center_given_undeclared",
         "encoder_weights_undeclared",
         "encoder_records_undeclared",
+        "initial_parameters_undeclared",
         "settings_undeclared",
         "settings_chosen_on_results",
         "declared_for_other_settings",
@@ -624,13 +636,18 @@ NAMING_REMEDY = frozenset(
 )
 """Codes of facts that do not hold whose sentence says what to do, by the key that failed."""
 
+_RESULTS = (
+    "results on these records, such as an accuracy, a stable distance or agt's advice after a "
+    "training on them"
+)
 _NOT_PICKED = (
-    "a training setting was chosen by results on the private records, or on other data that "
-    "is not public"
+    "the model, the ids, a feature or a training setting was chosen by "
+    f"{_RESULTS}, or on other data that is not public"
 )
 _NOT_OF_RECIPE = (
-    "a column, range, list, center, scale or split was chosen by results on these records, or "
-    "these records are among the data sets that the recipe was chosen on (docs/recipe.md)"
+    "the model, the ids, a feature, or a column, range, list, center, scale or split was chosen by "
+    f"{_RESULTS}; or if these records are among the data sets that the recipe was chosen on "
+    "(docs/recipe.md)"
 )
 _PRIVATE_ROW = ", or a row on which the settings were chosen is private"
 _RENAMED = (
@@ -663,6 +680,10 @@ _RANGE_READ_OFF = (
 _PROPOSED_UNKNOWN = (
     "a constant that is declared public depends on these records, such as a proposed range or list "
     "that its owner would have declared otherwise if the table had other records"
+)
+_TRAINED_BEFORE = (
+    "the initial parameters were trained on private records (for example, by pretraining), or "
+    "chosen by results on them"
 )
 _CENTER_PRIVATE = "the center was computed from private records (for example, as their mean)"
 _ROWS_PRIVATE = (
@@ -727,9 +748,8 @@ BROKEN_BY: dict[str, str] = {
     "centering_rows_public": _ROWS_PRIVATE,
     "landmark_rows_public": _ROWS_PRIVATE,
     "whitening_and_landmark_rows_public": _ROWS_PRIVATE,
-    "initial_parameters_public": (
-        "the initial parameters were trained on private records (for example, by pretraining)"
-    ),
+    "initial_parameters_public": _TRAINED_BEFORE,
+    "initial_parameters_declared": _TRAINED_BEFORE,
     "encoder_weights_public": "the encoder was trained on a private record",
     "encoder_records_public": "a record that the encoder was trained on is private",
     "settings_chosen_on_public": _NOT_PICKED,

@@ -280,7 +280,7 @@ def build_head(settings: FitSettings) -> HeadBuilder:
     """Return the builder of the linear head or network that ``network`` describes.
 
     Args:
-        settings: the arguments of ``fit``; ``network`` and ``activation`` are read.
+        settings: the arguments of ``fit``; ``network``, ``activation`` and ``declared`` are read.
 
     Raises:
         ConfigError: ``network`` is neither a sequence of widths nor an ``nn.Sequential`` of layers
@@ -293,7 +293,10 @@ def build_head(settings: FitSettings) -> HeadBuilder:
                 f"activation={settings.activation!r} is for hidden layers that are given by their "
                 "widths: leave it out, and put the activation among the layers of your network"
             )
-        return CustomNetwork.from_network(network)
+        # A ``declared`` of another type is refused with the data.
+        declared = settings.declared
+        public_start = isinstance(declared, Declared) and declared.network
+        return CustomNetwork.from_network(network, public_start)
     if isinstance(network, str) or not isinstance(network, Iterable):
         remedy = "give the widths of hidden layers, such as (64, 64), or an nn.Sequential"
         if isinstance(network, int):

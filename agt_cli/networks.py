@@ -26,7 +26,8 @@ FORM: Final = {
 SHORT_GRID = "kgrid.max=5"
 FORM_MEANING = (
     "(the numbers show the form and are no recommendation: choose yours on public data, and then "
-    "add training.chosen_on=public)"
+    "add training.chosen_on=public, which also declares that the network's initial parameters are "
+    "public constants)"
 )
 NO_DEFAULTS = (
     "agt has no default training settings for a network, so first try a linear model (model=linear)"

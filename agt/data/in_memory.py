@@ -40,9 +40,13 @@ class Declared:
             c is then not met).
         features: each row was made from its own record alone, by public constants. This is false
             after a scaler, an imputer or components that were fitted on these records.
-        settings: every setting was chosen on public data, or is a constant that somebody else
-            published. It covers all settings that are given, also those that differ from the
-            defaults, and nothing checks it.
+        settings: the model, the ids, the features and every setting were chosen on public data,
+            or are constants that somebody else published. It covers all settings that are given,
+            also those that differ from the defaults, and nothing checks it. It is false after a
+            change by results on these records, such as an accuracy or a warning of ``agt.fit``.
+        network: the initial parameters of the ``nn.Sequential`` given as ``network`` are public
+            constants. It is true if they were drawn at random, and false after training on private
+            records. Without such a network, it says nothing.
         ids: the ``ids`` and ``units`` given belong to the records and the people themselves, and
             stay the same whatever becomes of other records.
         public: all of these records are public, such as those that settings are searched on:
@@ -59,6 +63,7 @@ class Declared:
     settings: bool = False
     ids: bool = False
     public: bool = False
+    network: bool = False
 
     def __post_init__(self) -> None:
         """Raise ConfigError if a declaration has a wrong type or is out of range."""
@@ -70,7 +75,7 @@ class Declared:
             isinstance(self.classes, str) or not isinstance(self.classes, Iterable)
         ):
             raise ConfigError(f"declared.classes={self.classes!r}: give the list of label values")
-        for name in ("features", "settings", "ids", "public"):
+        for name in ("features", "settings", "ids", "public", "network"):
             if type(getattr(self, name)) is not bool:
                 raise ConfigError(f"declared.{name}={getattr(self, name)!r}: give True or False")
 

@@ -44,6 +44,10 @@ from agt.store.reading import Broken
 
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
+NUMBERED_IDS = (
+    "Numbered ids, such as 1, 2, 3 or P00001, occur in many tables, so they may be the same by "
+    "chance."
+)
 WAIT_SECONDS = 60.0  # how long a process waits for others by default
 Declared = Collection[object]
 """What an owner declared about other ledgers (``Book.declared``)."""
@@ -92,17 +96,20 @@ def check_no_other_ledger(
         match = find_matching_table(other, table, compare_names, declared)
         if match is None:
             continue
-        advice = ""
         if match.by_names:
-            advice = (
-                ". If the same names stand for different people in the two tables, declare that "
-                "with another_population=true"
+            raise ConfigError(
+                f"{NUMBERED_IDS} So say which it is: the table {table.name} and the table "
+                f"{match.name} of the ledger {other} have the same {match.shared}. If these are "
+                "the same people, use that ledger, because privacy losses under two ledgers add "
+                "up. If the same ids stand for different people, declare that with "
+                "another_population=true, or train with an id column whose values no other table "
+                f"has. If {other} is only a copy of a ledger, move it to another folder"
             )
         raise ConfigError(
             f"the people of {table.name} already have a ledger: the ledger {other} admitted "
             f"the table {match.name} with the same {match.shared}. Use that ledger, because "
             f"privacy losses under two ledgers add up. If {other} is only a copy of a ledger, "
-            f"move it to another folder{advice}"
+            "move it to another folder"
         )
 
 
@@ -185,16 +192,14 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
         if not shared:
             continue
-        exception = ""
+        before, after = "", ""
         if shared == shared_people:
-            exception = (
-                ". Numbered names, such as P00001, may stand for different people in two tables; "
-                "then nothing is to be done"
-            )
+            before = f"{NUMBERED_IDS} "
+            after = ". Otherwise nothing is to be done"
         warnings.append(
-            f"the ledger {path} already counts a table {admitted.name} with the same {shared}. If "
-            "both tables are about the same people, use only that ledger, because privacy losses "
-            f"under two ledgers add up{exception}"
+            f"{before}The ledger {path} already counts a table {admitted.name} with the same "
+            f"{shared}. If both tables are about the same people, use only that ledger, because "
+            f"privacy losses under two ledgers add up{after}"
         )
     return warnings
 

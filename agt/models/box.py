@@ -80,7 +80,7 @@ class BoxModel(Model):
                 network.json (the layers) if the user gave the network.
         """
         # Only a network of the user's own has facts. The settings describe every other network.
-        if self.settings.model.facts:
+        if self.settings.model.facts(self.settings.choices):
             store.write(NETWORK, as_json(describe_layers(self.head)))
         write_boxes(store, self.box)
 
@@ -349,7 +349,7 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
     if plan is None:
         plan = problem.plan
     # Condition e (public choices) also rests on where the initial parameters come from.
-    further_facts = {"e": settings.model.facts}
+    further_facts = {"e": settings.model.facts(settings.choices)}
     if settings.noise is not None:
         # Condition d (nested bounds): under noise, bounds compare trainings with the same draws.
         further_facts["d"] = (GIVEN_THE_DRAW,)

@@ -192,7 +192,10 @@ def _describe_head(problem: Problem) -> dict[str, Any]:
         return {"hidden": head.hidden, "activation": head.activation}
     record_shape = problem.dataset.train.features.shape[1:]
     network = head.build(record_shape, problem.classes, problem.settings.training)
-    return {"layers": describe_layers(network)}
+    description: dict[str, Any] = {"layers": describe_layers(network)}
+    if isinstance(head, CustomNetwork):
+        description["public_start"] = head.public_start
+    return description
 
 
 def _read_head(node: Mapping[str, Any]) -> HeadBuilder:
@@ -202,5 +205,10 @@ def _read_head(node: Mapping[str, Any]) -> HeadBuilder:
         ConfigError: a setting is unknown or out of range.
     """
     if "layers" in node:
-        return CustomNetwork(partial(from_layers, node["layers"]), "the network given")
+        # Files of earlier versions do not say whether anybody declared it.
+        public_start = node.get("public_start", False)
+        if public_start not in (True, False, None):
+            raise ValueError(f"public_start is {public_start!r}")
+        make = partial(from_layers, node["layers"])
+        return CustomNetwork(make, "the network given", public_start)
     return validate(HeadConfig, node, "network")

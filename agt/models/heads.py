@@ -22,7 +22,7 @@ from agt.bounds.losses import LOSSES
 from agt.bounds.network import output_problem
 from agt.bounds.rules import RULES, missing_rules, rules_for
 from agt.errors import ConfigError
-from agt.facts import Fact, declared
+from agt.facts import Fact, Standing, declared, not_held
 from agt.messages import Message, joined
 from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
 from agt.settings import TrainingConfig, schema, validate
@@ -42,12 +42,14 @@ class HeadBuilder(Protocol):
     def linear(self) -> bool:
         """Whether the head is known to be one linear layer, which closed-form certificates need."""
 
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """The facts that say why the initial parameters are public; none if a seed draws them.
+    def facts(self, choices: Fact) -> tuple[Fact, ...]:
+        """Return why the initial parameters are public; no fact if agt draws them from the seed.
 
         They are evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
         settings use public data only.
+
+        Args:
+            choices: whether the user declares that the settings were chosen on public data.
         """
 
     def build(
@@ -71,9 +73,8 @@ class HeadBuilder(Protocol):
 class HeadConfig(HeadSettings):
     """The settings of a linear head or an MLP, and the builder of its layers."""
 
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """No facts: the initial parameters come from the public seed."""
+    def facts(self, choices: Fact) -> tuple[Fact, ...]:
+        """Return no facts, because the initial parameters come from the public seed."""
         return ()
 
     def build(
@@ -207,17 +208,22 @@ class CustomNetwork:
         make: returns a new network. If it draws initial parameters from PyTorch's generator, that
             is seeded by ``training.seed``.
         origin: where the network comes from, for messages and facts.
+        public_start: whether the user declares that the initial parameters are public constants
+            (``agt.Declared.network``). None: the declaration of the settings says so, too, as
+            ``training.chosen_on=public`` does.
     """
 
     make: Callable[[], object] = field(compare=False)
     origin: str
+    public_start: bool | None = None
 
     @classmethod
-    def from_network(cls, network: nn.Sequential) -> "CustomNetwork":
+    def from_network(cls, network: nn.Sequential, public_start: bool = False) -> "CustomNetwork":
         """Return a builder of copies of a network, which start from its current parameters.
 
         Args:
             network: the network. It is copied, so later changes do not affect the result.
+            public_start: as the attribute.
 
         Raises:
             ConfigError: a layer has no bound rule (the code that propagates interval bounds through
@@ -232,21 +238,30 @@ class CustomNetwork:
                 "model: the given network cannot be copied, which agt needs to do before "
                 f"training ({error}). Remove what copy.deepcopy cannot copy from the network"
             ) from None
-        return cls(partial(deepcopy, copy), "the network given")
+        return cls(partial(deepcopy, copy), "the network given", public_start)
 
     @property
     def linear(self) -> bool:
         """False: a certificate in closed form trains a head of its own."""
         return False
 
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """The fact that the user declares the initial parameters public; code cannot check it.
+    def facts(self, choices: Fact) -> tuple[Fact, ...]:
+        """Return whether the user declares the initial parameters public; code cannot check it.
 
-        It is evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
-        settings use public data only.
+        The user's own code made them, so they may have been trained on private records.
+
+        Args:
+            choices: whether the user declares that the settings were chosen on public data.
         """
-        return (declared("initial_parameters_public", network=self.origin),)
+        setting = "training.chosen_on=public"
+        is_declared = choices.standing is Standing.DECLARED
+        if self.public_start is not None:
+            setting = "declared.network=True"
+            is_declared = self.public_start
+        values = {"network": self.origin, "setting": setting}
+        if is_declared:
+            return (declared("initial_parameters_declared", **values),)
+        return (not_held("initial_parameters_undeclared", **values),)
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig

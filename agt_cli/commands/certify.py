@@ -18,6 +18,7 @@ from agt.settings import keyword_schema
 from agt.store.json_text import as_json
 from agt_cli.command_settings.certify import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
+from agt_cli.releasing.payer import counting_ledger
 from agt_cli.report import figures
 from agt_cli.report.certification_md import (
     LabelCertification,
@@ -167,6 +168,7 @@ def _certify_classes(
         quality,
         (*warnings, *pending_sentences, *outside_section(opened.queries)),
         record,
+        counting_ledger(trained.finished),
     )
     # before the report, so that no report is of a run that changed meanwhile
     opened.check_current()
@@ -293,6 +295,7 @@ def certify_numbers(
         distances,
         sections,
         intervals_file,
+        counting_ledger(trained.finished),
     )
     opened.check_current()
     record.report(report)

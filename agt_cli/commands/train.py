@@ -44,7 +44,7 @@ from agt_cli.report.quality import ModelQuality, Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import LOGISTIC_REGRESSION, PROMISED_GAP, scoring_of
 from agt_cli.report.sections_md import unmet_condition_lines
-from agt_cli.report.training_md import caution_advice
+from agt_cli.report.training_md import CHOICE_BY_RESULTS, caution_advice
 from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
 from agt_cli.runs.prepare import (
     Prepared,
@@ -384,6 +384,8 @@ def _print_result(
         advice = caution_advice(record.config["training"])
     for line in (*advice, *sentences):
         console.say(line)
+    if record.config["training"].get("chosen_on") != "data":  # else nothing is claimed anyway
+        console.note(CHOICE_BY_RESULTS)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(

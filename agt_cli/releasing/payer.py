@@ -5,20 +5,28 @@ Without a named ledger, nothing may be released about data that a ledger nearby 
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
-from agt.ledger.ledger import Ledger, MatchingTable, find_matching_table
+from agt.ledger.ledger import (
+    NUMBERED_IDS,
+    Exhausted,
+    Ledger,
+    MatchingTable,
+    find_matching_table,
+)
 from agt.ledger.ledger_list import find_ledgers_elsewhere, put_on_list
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, existing_ledger
 from agt_cli.process import write_line
-from agt_cli.releasing.ledgers import say_skipped, second_head, unit_of
+from agt_cli.releasing.ledgers import people_of_run, say_skipped, second_head, unit_of
+from agt_cli.releasing.spent import free_answers
+from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
 
@@ -53,6 +61,16 @@ def payer_of(
             dataset = people.table.name
             ledgers = ", ".join(holding)
             first = next(iter(holding))
+            if all(match.by_names for match in holding.values()):
+                shared = holding[first].shared
+                raise ConfigError(
+                    f"ledger: is this one of the people of the ledger {first}? {NUMBERED_IDS} "
+                    f"The table {dataset} and a table of that ledger have the same {shared}. If "
+                    f"these are the same people, give ledger={first}, so that this ledger counts "
+                    "the release. Otherwise open a ledger of their own with agt ledger init NAME "
+                    "run=FOLDER another_population=true, and give ledger=NAME. To release without "
+                    f"a ledger, give ledger={NO_LEDGER}"
+                )
             raise ConfigError(
                 f"ledger: the people of {dataset} are in the ledger of {ledgers}: give "
                 f"ledger={first}, so that this ledger counts the release. To release without a "
@@ -79,7 +97,12 @@ def payer_of(
                 write_line(note, "stderr")
             payer = LedgerPayer.checked(ledger, people, run)
             record.environment(ledger=name)
-            yield payer
+            try:
+                yield payer
+            except Exhausted as error:
+                outputs = Path(str(record.config.get("output_dir") or "."))
+                answers = free_answers(outputs, ledger.population.name)
+                raise Exhausted(f"{error}. {answers}", error.result) from None
 
 
 def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> ProtectedPeople:
@@ -97,6 +120,24 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
         loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people
     )
     return ProtectedPeople(table, settings.relation.name)
+
+
+def counting_ledger(run: Run) -> str | None:
+    """Return the ledger in the working directory that counts releases of a training run.
+
+    Args:
+        run: the training run.
+
+    Returns:
+        As ``ledger=`` takes it. None: there is none, or the environment names one; also where a
+        ledger only has the same names, which may be other people's.
+    """
+    if os.environ.get(VARIABLE) or not Path(FOLDER).is_dir():
+        return None
+    with suppress(AgtError):
+        holding, _ = ledgers_of(people_of_run(run))
+        return next((name for name, match in holding.items() if not match.by_names), None)
+    return None
 
 
 def ledgers_of(people: ProtectedPeople) -> tuple[dict[str, MatchingTable], list[AgtError]]:

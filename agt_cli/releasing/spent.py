@@ -10,6 +10,7 @@ Formal guarantees
       or stable distances.
 """
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -25,8 +26,10 @@ from agt.store.manifest import Manifest, seal_manifest, unseal_manifest
 from agt.store.reading import Broken, read_file
 from agt_cli.errors import explain
 from agt_cli.report.finished import SPENT_FILE, Run, spent_lines
+from agt_cli.report.found import runs_below
 from agt_cli.report.record import RunRecord
 
+RELEASE_FOLDER = "release"  # in the folder of a run that released weights
 _SPENT_PATTERNS = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # of runs, and of the jobs of a sweep
 
 
@@ -172,6 +175,41 @@ def spent_before(record: RunRecord) -> dict[str, Any]:
 def subject_of(finished: Run) -> dict[str, str]:
     """Return the entries of spent.json that name the training run of a release: path and digest."""
     return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
+
+
+def free_answers(outputs: Path, population: str) -> str:
+    """Return what answers queries without spending more of a ledger's budget, in sentences.
+
+    Args:
+        outputs: the folder of runs, in which weights are looked for that the ledger paid for.
+        population: the name of the ledger's population.
+    """
+    folders = [
+        str(run.folder / RELEASE_FOLDER)
+        for run in runs_below(outputs)
+        if (run.folder / RELEASE_FOLDER).is_dir() and _population_of(run) == population
+    ]
+    if folders:
+        newest = shlex.quote(folders[-1])
+        return (
+            "Weights that this ledger has paid for answer any number of queries, and spend nothing "
+            f"more: agt predict release={newest} inputs=FILE"
+        )
+    return (
+        "Only released weights answer queries without spending more (agt predict release=FOLDER), "
+        f"and none that this ledger paid for were found below {outputs}. The budget of a ledger "
+        "cannot be raised, and that of another ledger for the same people adds to it, so it means "
+        "a weaker guarantee for them"
+    )
+
+
+def _population_of(run: Run) -> str:
+    """Return the population of the ledger that paid for a run's release; empty: not known."""
+    try:
+        entry = unseal_manifest(read_file(run.folder / SPENT_FILE), SPENT_FILE).get("ledger")
+    except Broken:
+        return ""
+    return str(entry.get("population", "")) if isinstance(entry, dict) else ""
 
 
 def interrupted_releases(

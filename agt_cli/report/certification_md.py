@@ -16,6 +16,7 @@ from agt.data.records import UNLABELLED, Records
 from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
+from agt_cli.report.proposed_release import release_command
 from agt_cli.report.quality import ModelQuality, Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
@@ -233,6 +234,7 @@ def certify_report(
     quality: Quality,
     sections: Sequence[str],
     record: RunRecord,
+    ledger: str | None = None,
 ) -> str:
     """Return report.md of a certification run.
 
@@ -245,6 +247,7 @@ def certify_report(
         quality: on the queries.
         sections: further sections, on queries that are not answered yet or do not fit the model.
         record: of the command.
+        ledger: that counts releases of the run; None: none is known.
     """
     first, *more = figures_section(certification.dataset, captions)
     trained_folder = os.path.relpath(training_run.folder, record.folder)
@@ -269,7 +272,7 @@ def certify_report(
             *next_commands(
                 training_run.folder,
                 certification.conditions,
-                f"predict run={training_run.folder} mechanism=NAME total.eps=NUMBER",
+                release_command(training_run.folder, "NAME", "NUMBER", "NUMBER", ledger),
             )
         ),
         f"Trained run: [{run_name}](<{trained_folder}/report.html>). Its settings: "

@@ -157,6 +157,7 @@ def number_report(
     distances: ToleranceDistances | None,
     sections: Sequence[str],
     intervals_file: str,
+    ledger: str | None = None,
 ) -> str:
     """Return report.md of a certification of numbers.
 
@@ -169,6 +170,7 @@ def number_report(
         distances: up to which k answers stay within the declared tolerance; None: none is declared.
         sections: on queries that do not fit the declarations.
         intervals_file: the file with the interval of each query.
+        ledger: that counts releases of the run; None: none is known.
     """
     count = len(certification.certificates.prediction)
     titles, rows = interval_rows(table)
@@ -180,7 +182,7 @@ def number_report(
             f"k = {median:g}. This k may differ by more than one between neighbouring datasets, so "
             "it must not be released, even with noise."
         )
-    release = release_command(training_run.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5")
+    release = release_command(training_run.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5", ledger)
     return document(
         *certification.first_blocks("Certified numbers", count, quality, training_run, OWNER_ONLY),
         *figures_section(certification.dataset, captions),

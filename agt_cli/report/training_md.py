@@ -23,6 +23,12 @@ NOTES_WARNING = (
     "This section compares the data with the declarations. Its sentences depend on the "
     "private data, so do not publish them."
 )
+CHOICE_BY_RESULTS = (
+    "If you change the model, the id, the features or a setting because of these results or this "
+    "advice, it is chosen by results on these records, and claims of a release would be false. "
+    "Choose on public rows instead (agt tune), or declare training.chosen_on=data, with which agt "
+    "claims no privacy (docs/releasing.md, What may decide a choice)"
+)
 
 
 def caution_advice(training: Mapping[str, Any]) -> list[str]:

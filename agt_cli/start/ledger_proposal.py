@@ -9,12 +9,14 @@ from pathlib import Path
 
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
-from agt.ledger.ledger import Ledger, check_no_other_ledger
+from agt.ledger.ledger import NUMBERED_IDS, Ledger, check_no_other_ledger
 from agt.ledger.payer import ProtectedPeople
+from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt_cli.ledger_files import existing_ledger
 from agt_cli.releasing.ledgers import people_of_run, second_head
 from agt_cli.releasing.payer import ledgers_of
+from agt_cli.releasing.spent import free_answers
 from agt_cli.report.opening import open_run
 from agt_cli.report.proposed_release import admission_command
 
@@ -49,7 +51,8 @@ class LedgerProposal:
             mechanism: what is to be released of it.
             eps, delta: the planned budget of this release.
         """
-        people = people_of_run(open_run(folder, "train"))
+        run = open_run(folder, "train")
+        people = people_of_run(run)
         holding, errors = ledgers_of(people)
         if errors and not holding:
             # Any of these files may be the ledger of these people. Beside a ledger that counts
@@ -62,20 +65,26 @@ class LedgerProposal:
             f"These people already have the ledger {name}: it admitted the table {match.name} with "
             f"the same {match.shared}."
         )
+        if match.by_names:
+            found = (
+                f"{NUMBERED_IDS} The ledger {name} admitted the table {match.name} with the same "
+                f"{match.shared}. If these are other people, open a ledger of their own "
+                f"(agt ledger init NAME run={folder} another_population=true), or train with "
+                "another id column. What follows takes them for the same people."
+            )
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
             with Ledger.open(existing_ledger(name), second_head(), writing=False) as ledger:
                 proposal = cls._of(ledger, name, people, mechanism, eps, delta)
+                population = ledger.population.name
         except AgtError as error:
             refused = f"It would refuse a release: {error}."
             return cls(name, sentences=(found, refused, show))
-        return cls(
-            name,
-            proposal.unit,
-            proposal.admitted,
-            proposal.eps,
-            (found, *proposal.sentences, show),
-        )
+        sentences = (found, *proposal.sentences)
+        if not proposal.eps:
+            outputs = Path(str(run.config.get("output_dir") or "outputs"))
+            sentences += (f"{free_answers(outputs, population)}.",)
+        return cls(name, proposal.unit, proposal.admitted, proposal.eps, (*sentences, show))
 
     @classmethod
     def _of(
@@ -102,18 +111,20 @@ class LedgerProposal:
         check_no_other_ledger(
             ledger.path, table, compare_names=not admitted, declared=book.declared
         )
-        kinds = weights_mechanisms()
-        if mechanism not in kinds:
-            # How many labels fit depends on their number, which is not known yet.
-            return cls(name, population.unit, admitted, eps)
-        kind = kinds[mechanism]
+        kind = weights_mechanisms().get(mechanism)
+
+        def guarantee_within(budget: float) -> Guarantee:
+            """Return the guarantee of the whole release with this total eps."""
+            # All labels together spend at most this, however many they are.
+            return PureDP(budget) if kind is None else kind.within(budget, delta).guarantee
+
         smaller = [float(f"{share * eps:.2g}") for share in _SHARES]
         for budget in (eps, *smaller):
-            guarantee = kind.within(budget, delta).guarantee
+            guarantee = guarantee_within(budget)
             if population.allowance.max_lot_size(book.spent, guarantee, 1):
                 less = f"What is left of its budget holds eps = {budget:g}, not {eps:g}."
                 return cls(name, population.unit, admitted, budget, (less,) if budget < eps else ())
-        reason = describe_refusal(population, book.spent, kind.within(eps, delta).guarantee)
+        reason = describe_refusal(population, book.spent, guarantee_within(eps))
         return cls(name, population.unit, admitted, sentences=(f"{reason}.",))
 
     @property

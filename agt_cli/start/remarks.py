@@ -9,6 +9,7 @@ from agt.mechanisms.claims import weak_budget_warnings
 from agt.models.model import Model
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.start_md import Comparison
+from agt_cli.report.training_md import CHOICE_BY_RESULTS
 from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED
 from agt_cli.runs.inspect import Inspection
 from agt_cli.start.comparison import boosting_remark
@@ -52,7 +53,8 @@ def remarks_on(
         *repeating,
         "" if settings.purpose == "answers" else boosting_remark(compared),
     ]
-    return [remark for remark in remarks if remark]
+    given = [remark for remark in remarks if remark]
+    return [*given, f"{CHOICE_BY_RESULTS}."] if given else []
 
 
 def unlabelled_remark(inspection: Inspection) -> str:

@@ -80,8 +80,11 @@ class StartSettings(StartAnswers, InspectSettings):
 
     @property
     def counted(self) -> tuple[str, str]:
-        """What certificates count: one, many."""
-        return ("person", "people") if self.id_column else ("row", "rows")
+        """What certificates count: one, many.
+
+        ``id=none`` declares that each row is another person.
+        """
+        return ("row", "rows") if self.id is None else ("person", "people")
 
     @property
     def groups(self) -> list[str]:

@@ -548,7 +548,7 @@ def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: P
     assert "ledger=all customers" in release, "this table is in it"
     table.iloc[:500].to_csv(tmp_path / "newer.csv", index=False)
     said = agt("start", "newer.csv", *ANSWERS, "id=member").ended(0)
-    assert "These people already have the ledger all customers" in said.out
+    assert "The ledger all customers admitted the table" in said.out
     proposed = said.out[said.out.index("\nNext:") :]
     lines = [line for line in proposed.splitlines() if line.startswith("  agt ")]
     admission, release = (typed(line, "t.csv") for line in lines)

@@ -294,7 +294,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
         "0.18.0",
-        "cb9826885cb8099d",
+        "b50eba8d7f64a242",
     )
 
 

@@ -71,7 +71,9 @@ class Example:
         y = np.arange(n) % classes
         x = around(2 * np.pi * y / classes) + np.random.default_rng(3).normal(size=(n, *shape)) / 2
         queries = around(np.linspace(0.05, 2 * np.pi, 40))
-        declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True)
+        declared = agt.Declared(
+            classes=list(range(classes)), size=n, features=True, settings=True, network=True
+        )
         compute = {"threads": 1, "kernel": "reference"}
         return cls({"declared": declared, "ks": KS, "compute": compute, **settings}, x, y, queries)
 

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections import OrderedDict
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import nn
 import agt
 from agt.data.digests import fingerprint
 from agt.errors import DataError
+from agt.facts import Standing
 from agt.fit_problem import NETWORK_FORM
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
@@ -131,12 +133,33 @@ def test_given_ids_are_the_records_own_only_where_somebody_says_so() -> None:
         assert held(ids, True)
 
 
-def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
+def facts_of_e(model: agt.Fitted) -> dict[str, Standing]:
+    """The standing of each fact of condition e, by its code."""
+    (condition,) = (c for c in model.conditions if c.letter == "e")
+    return {fact.code: fact.standing for fact in condition.evidence.facts}
+
+
+def test_own_initial_parameters_are_public_only_where_the_user_declares_it(tmp_path: Path) -> None:
+    said = replace(SAID, network=True)
+    declared = fit(network=OWN, ks=1, declared=said, **STEPS)
+    assert facts_of_e(declared)["initial_parameters_declared"] is Standing.DECLARED
+    undeclared = fit(network=OWN, ks=1, **STEPS)
+    assert facts_of_e(undeclared)["initial_parameters_undeclared"] is Standing.VOID
+    for number, model in enumerate((declared, undeclared)):
+        model.save(tmp_path / str(number))
+        assert facts_of_e(agt.load(tmp_path / str(number))) == facts_of_e(model)
+    with pytest.raises(agt.ConfigError, match=r"declared\.network=True"):
+        undeclared.release(X[:1], agt.RandomizedResponse(eps=1.0))
+
+
+def test_hidden_layers_start_from_parameters_that_nobody_has_to_declare() -> None:
+    codes = facts_of_e(fit(network=(4,), ks=1, **STEPS))
+    assert not [code for code in codes if code.startswith("initial_parameters")]
+
+
+def test_own_initial_parameters_stay_as_they_are() -> None:
     before = deepcopy(OWN.state_dict())
-    conditions = {c.letter: c for c in fit(network=OWN, ks=1, **STEPS).conditions}
-    assert "initial_parameters_public" in [
-        fact.code for fact in conditions["e"].evidence.declarations
-    ]
+    fit(network=OWN, ks=1, **STEPS)
     assert all(torch.equal(before[name], tensor) for name, tensor in OWN.state_dict().items())
 
 

@@ -1,14 +1,21 @@
 """A network's missing settings are named all at once."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from records import reseal
 from torch import nn
 
+import agt
+from agt.api import DESCRIPTION
 from agt.errors import ConfigError
-from agt.models.heads import CustomNetwork, HeadConfig
+from agt.facts import Fact, Standing, declared, not_held
+from agt.models import description
+from agt.models.heads import CustomNetwork, HeadConfig, describe_layers
 from agt.models.kinds import default_certificate
 from agt.settings import TrainingConfig
 from agt_cli.networks import (
@@ -22,6 +29,8 @@ from agt_cli.own_network import OwnNetwork, is_code
 from agt_cli.process import recorded_command_line, typed_words
 
 HEAD = "agt.models.heads.HeadConfig"
+HELD_CHOICES = declared("settings_chosen_on_public", setting="s")
+UNDECLARED_CHOICES = not_held("settings_undeclared", setting="s")
 RECIPE = {"lr": "recipe", "epochs": "recipe", "clip": 1.0, "batch": {"count": "recipe"}}
 
 
@@ -325,3 +334,53 @@ def test_a_setting_that_was_typed_keeps_its_value_in_the_line_to_type() -> None:
     line = network_line(typed, ["training.epochs=4", "training.clip_elementwise=0.1"], None)
     assert "training.clip_elementwise=0.2" in line
     assert "training.epochs=4" in line
+
+
+@pytest.mark.parametrize("choices", [HELD_CHOICES, UNDECLARED_CHOICES])
+@pytest.mark.parametrize("public_start", [True, False])
+def test_the_start_of_a_network_given_is_declared_by_its_own_setting(
+    choices: Fact, public_start: bool
+) -> None:
+    """In Python: that settings were chosen on public data says nothing about it."""
+    given = CustomNetwork.from_network(nn.Sequential(nn.Linear(3, 2)), public_start)
+    (fact,) = given.facts(choices)
+    assert (fact.standing is Standing.DECLARED) == public_start
+    assert fact.values["setting"] == "declared.network=True"
+
+
+@pytest.mark.parametrize("choices", [HELD_CHOICES, UNDECLARED_CHOICES])
+def test_the_start_of_a_network_of_a_command_is_declared_with_its_settings(choices: Fact) -> None:
+    (fact,) = CustomNetwork(lambda: nn.Sequential(nn.Linear(3, 2)), "f").facts(choices)
+    assert (fact.standing is Standing.DECLARED) == (choices is HELD_CHOICES)
+    assert fact.values["setting"] == "training.chosen_on=public"
+
+
+def test_a_model_that_does_not_say_who_declared_its_start_has_none_declared() -> None:
+    """As earlier versions saved it."""
+    layers = describe_layers(nn.Sequential(nn.Linear(3, 2)))
+    for node, code in (
+        ({"layers": layers}, "initial_parameters_undeclared"),
+        ({"layers": layers, "public_start": True}, "initial_parameters_declared"),
+    ):
+        (fact,) = description._read_head(node).facts(HELD_CHOICES)
+        assert fact.code == code
+
+
+def test_a_model_of_an_earlier_version_with_its_own_network_is_not_released(
+    tmp_path: Path,
+) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    said = agt.Declared(classes=[0, 1], size=60, features=True, settings=True, network=True)
+    steps = {"epochs": 4, "lr": 2.0, "clip": 0.06, "ks": 0}
+    model = agt.fit(
+        x, (x[:, 0] > 0) * 1, network=nn.Sequential(nn.Linear(3, 2)), declared=said, **steps
+    )
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / DESCRIPTION
+    node = json.loads(path.read_text())
+    del node["head"]["public_start"]
+    path.write_text(json.dumps(node))
+    reseal(tmp_path / "model")
+    model.release(x[:1], agt.RandomizedResponse(eps=1.0))
+    with pytest.raises(ConfigError, match=r"declared\.network=True"):
+        agt.load(tmp_path / "model").release(x[:1], agt.RandomizedResponse(eps=1.0))
