@@ -331,7 +331,7 @@ class TestedClaim:
             outcome,
             self._verdict_sentence(bound, outcome, mistakes, needed),
             found=None if outcome is Outcome.UNTESTED else bound,
-            noticeable=_power_sentence(claimed.measure, noticed, needed),
+            noticeable=power_sentence(claimed.measure, noticed, needed),
             estimator="Clopper-Pearson",
             noticed=noticed,
         )
@@ -385,7 +385,7 @@ def verdict_words(violated: bool, claimed: str) -> str:
     return f"this bound does not contradict the claimed {claimed} (but does not prove it either)"
 
 
-def _power_sentence(measure: Measure, noticed: float | None, needed: int) -> str:
+def power_sentence(measure: Measure, noticed: float | None, needed: int) -> str:
     """Return a sentence about which true losses an audit detects.
 
     Args:

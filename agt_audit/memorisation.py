@@ -25,6 +25,7 @@ Formal guarantees
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -257,10 +258,29 @@ class Memorisation(AuditKind):
         others = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
         targets = others[: self.targets]
         pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
+        models = len(shadows)
+        of_members = learnt.take(members)
         looks = len(members) * len(targets)
         findings = (
-            memorised(learnt.take(members), len(shadows), given.confidence),
-            influence_finding(decided, looks, len(targets), len(shadows), given.confidence),
+            difference_finding(
+                MEMORISATION,
+                of_members,
+                len(members),
+                given.confidence,
+                effort=f"{models} models, {len(members):,} records",
+                estimates=_memorisation_estimates(of_members),
+            ),
+            difference_finding(
+                INFLUENCE,
+                decided,
+                looks,
+                given.confidence,
+                effort=(
+                    f"{models} models; {looks:,} pairs, each of a training record and one of "
+                    f"{len(targets):,} test records (seed=... chose these test records)"
+                ),
+                estimates=_influence_estimates(decided),
+            ),
         )
         classes = opened.dataset.classes
         memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
@@ -271,15 +291,10 @@ class Memorisation(AuditKind):
         captions = draw_histogram(
             record, learnt.value[members], distance[members] >= 1, opened.dataset.name
         )
-        notes: tuple[str, ...] = NOTES
-        if shadows.failed:
-            failed = len(shadows.failed)
-            first_error = shadows.failed[0][1]
-            notes += (f"shadow models that failed: {failed}. The first error is: {first_error}",)
         return Audited.of(
             opened.trained.finished,
             findings,
-            notes,
+            (*NOTES, *shadows.failure_notes),
             tables=tables,
             captions=captions,
             metrics={"shadows": len(shadows), "shadows_reused": shadows.reused},
@@ -380,157 +395,148 @@ def draw_histogram(
     return {"memorisation": caption}
 
 
-def memorised(learnt: InOutCounts, models: int, confidence: float) -> Finding:
-    """Return the finding about how many records have a lower bound on memorisation above 0.
-
-    Args:
-        learnt: counts as of ``memorisation``, of training records only.
-        models: how many models there are; each record is in half of them.
-        confidence: the probability with which all lower bounds hold together.
-    """
-    looks = len(learnt.value)
+def _memorisation_estimates(learnt: InOutCounts) -> str:
+    """Return a sentence about how many training records have a large estimate."""
     many = int((learnt.value >= QUARTER).sum())
-    sure = _count_certain(learnt, looks, confidence, "record", groups=2)
-    meaning = sure.reason or (
-        f"for {sure.count} of {looks:,} training records, it is certain (with the stated "
-        "confidence) that models trained on the record label it correctly more often than other "
-        "models"
-    )
-    noticeable = (
-        f"this audit detects a difference of at least {sure.smallest} between the probabilities of "
-        "a correct label with and without the record, if all models trained on the record label "
-        "it correctly"
-    )
-    return Finding(
-        subject="memorisation",
-        claim=(
-            "nothing is claimed about how much training on a record raises the probability "
-            "that it is labelled correctly"
-        ),
-        attack="models trained on random halves of the data are compared: those trained on a "
-        "record with those not trained on it",
-        effort=f"{models} models, {looks:,} records",
-        meaning=(
-            f"{meaning}. For {many:,} records, models trained on random halves of the data "
-            "give an estimated probability of a correct label that is at least 0.25 higher if the "
-            "record was trained on. Some of these differences are due to chance"
-        ),
-        measure="records memorised",
-        noticeable="" if sure.reason else noticeable,
-        **sure.fields,
+    return (
+        f"For {many:,} records, models trained on random halves of the data give an estimated "
+        "probability of a correct label that is at least 0.25 higher if the record was trained "
+        "on. Some of these differences are due to chance"
     )
 
 
-def influence_finding(
-    decided: InOutCounts, looks: int, targets: int, models: int, confidence: float
-) -> Finding:
-    """Return the finding about how many pairs have a lower bound on influence above 0.
-
-    Args:
-        decided: counts of the pairs with the largest estimates, as of ``strongest``.
-        looks: how many pairs there are in all, among which the error probability is shared.
-        targets: how many test records there are in these pairs.
-        models: how many models there are. Half of them were trained without a given test record,
-            and half of these with a given training record.
-        confidence: the probability with which all lower bounds hold together.
-    """
-    # of four groups of models, with and without each record of a pair, two are compared
-    sure = _count_certain(decided, looks, confidence, "pair", groups=4)
-    meaning = sure.reason or (
-        f"for {sure.count} pairs of a training and a test record, it is certain (with the stated "
-        "confidence) that models trained on the training record answer the test record "
-        "correctly more often. Only pairs with the largest estimates were examined"
-    )
-    noticeable = (
-        f"this audit detects an influence of at least {sure.smallest} (a difference between "
-        "probabilities), if all models trained on the training record answer the test record "
-        "correctly"
-    )
-    if len(decided.value):
-        largest = float(decided.value[0])
-        meaning = (
-            f"{meaning}. The strongest influence is estimated at {largest:.3g} (a difference "
-            "between probabilities)"
-        )
-    return Finding(
-        subject="influence of a training record on a test record's answer",
-        claim=(
-            "nothing is claimed about how much training on a record changes the probability "
-            "that a test record is answered correctly"
-        ),
-        attack=(
-            "models trained on random halves of the data are compared: those trained on the "
-            "training record with those not trained on it"
-        ),
-        effort=(
-            f"{models} models; {looks:,} pairs, each of a training record and one of {targets:,} "
-            "test records (seed=... chose these test records)"
-        ),
-        meaning=meaning,
-        measure="pairs",
-        noticeable="" if sure.reason else noticeable,
-        **sure.fields,
+def _influence_estimates(decided: InOutCounts) -> str:
+    """Return a sentence about the largest estimate of all pairs."""
+    largest = float(decided.value[0]) if len(decided.value) else 0.0
+    return (
+        "Only pairs with the largest estimates were examined. The strongest influence is estimated "
+        f"at {largest:.3g} (a difference between probabilities)"
     )
 
 
 @dataclass(frozen=True)
-class _CertainCount:
-    """The number of differences with a lower bound above 0.
+class Difference:
+    """The words of a finding about one kind of difference between models trained on halves.
 
     Attributes:
-        reason: a sentence that says why no bound could be above 0; "": one could.
-        count: the number, formatted; "" with a reason.
-        smallest: the smallest estimate with a bound above 0, formatted; "" with a reason.
-        fields: the fields of a finding about it: the outcome, the estimator, and, without a
-            reason, the number and the confidence.
+        subject: the subject of the finding.
+        measure: what is counted, as of ``Finding``.
+        item: what a difference is computed for, "record" or "pair".
+        source: the record that some of the models were trained on.
+        target: the record that the models answer.
+        groups: the number of equal groups of models of which one was trained on the source and one
+            was not, and which are counted; it gives the number of models that are needed in all.
     """
 
-    reason: str
-    count: str
-    smallest: str
-    fields: dict[str, Any]
+    subject: str
+    measure: str
+    item: str
+    source: str
+    target: str
+    groups: int
 
 
-def _count_certain(
-    counts: InOutCounts, looks: int, confidence: float, item: str, groups: int
-) -> _CertainCount:
-    """Count the differences with a lower bound above 0.
+MEMORISATION = Difference(
+    subject="memorisation",
+    measure="records memorised",
+    item="record",
+    source="a training record",
+    target="this record",
+    groups=2,
+)
+# of four groups of models, with and without each record of a pair, two are compared
+INFLUENCE = Difference(
+    subject="influence of a training record on a test record's answer",
+    measure="pairs",
+    item="pair",
+    source="a training record",
+    target="a test record",
+    groups=4,
+)
+
+
+def difference_finding(
+    difference: Difference,
+    counts: InOutCounts,
+    looks: int,
+    confidence: float,
+    effort: str,
+    estimates: str,
+) -> Finding:
+    """Return the finding about how many differences have a lower bound above 0.
 
     Args:
-        counts: the differences to examine.
+        difference: what the differences are.
+        counts: the differences that are examined, those with the largest estimates first if they
+            are not all.
         looks: how many differences share the error probability, at least those of ``counts``.
-        confidence: the probability with which all bounds hold together.
-        item: what a difference is of, "record" or "pair".
-        groups: the number of equal groups of models of which one has the item and one lacks it;
-            it gives the number of models that are needed in all.
+        confidence: the probability with which all lower bounds hold together.
+        effort: how many models and differences there are, in words.
+        estimates: a sentence about the estimates, which are not certain.
+
+    Returns:
+        The finding, whose number is reported. It is untested if no bound could be above 0.
     """
-    fewest = needed(looks, confidence)
-    estimator = f"Clopper-Pearson, with the error probability shared among all {item}s"
-    needed_models = groups * fewest
-    reason = (
-        f"there are too few models trained on halves to be certain about any {item}: set "
-        f"audit.shadows={needed_models} or more (for {looks:,} {item}s)"
+    item = difference.item
+    effect = (
+        f"training on {difference.source} raises the probability that {difference.target} is "
+        "labelled correctly"
     )
+    finding = partial(
+        Finding,
+        subject=difference.subject,
+        claim=f"nothing is claimed about how much {effect}",
+        attack=(
+            "models trained on random halves of the data are compared: those trained on a training "
+            "record with those not trained on it"
+        ),
+        effort=effort,
+        measure=difference.measure,
+        estimator=f"Clopper-Pearson, with the error probability shared among all {item}s",
+    )
+    reason = _reason_untested(difference, counts, looks, confidence)
+    if reason:
+        return finding(outcome=Outcome.UNTESTED, meaning=reason)
+    lower, _ = counts.bounds(confidence, looks)
+    certain = int((lower > 0).sum())
+    smallest = _smallest_certain_estimate(counts, confidence, looks)
+    return finding(
+        outcome=Outcome.REPORTED,
+        meaning=(
+            f"for {certain:,} of {looks:,} {item}s, it is certain (with the stated confidence) "
+            f"that {effect}. {estimates}"
+        ),
+        found=float(certain),
+        confidence=confidence,
+        noticeable=(
+            f"this audit detects a difference of at least {smallest:.2g} between the two "
+            f"probabilities, if all models trained on {difference.source} label "
+            f"{difference.target} correctly"
+        ),
+    )
+
+
+def _reason_untested(
+    difference: Difference, counts: InOutCounts, looks: int, confidence: float
+) -> str:
+    """Return why no lower bound could be above 0; "": one could.
+
+    Arguments as of ``difference_finding``.
+    """
     if not len(counts.value):
-        reason = (
+        return (
             "no influence could be estimated, because no test record was used. Set "
             "audit.targets=NUMBER, and give a run with test records"
         )
-    largest_with = int(counts.models_with.max(initial=0))
-    largest_without = int(counts.models_without.max(initial=0))
-    if not len(counts.value) or min(largest_with, largest_without) < fewest:
-        untested = {"outcome": Outcome.UNTESTED, "estimator": estimator}
-        return _CertainCount(reason, "", "", untested)
-    lower, _ = counts.bounds(confidence, looks)
-    sure = int((lower > 0).sum())
-    fields = {
-        "outcome": Outcome.REPORTED,
-        "found": float(sure),
-        "confidence": confidence,
-        "estimator": estimator,
-    }
-    smallest = _smallest_certain_estimate(counts, confidence, looks)
-    return _CertainCount("", f"{sure:,}", f"{smallest:.2g}", fields)
+    fewest = needed(looks, confidence)
+    if min(int(counts.models_with.max()), int(counts.models_without.max())) >= fewest:
+        return ""
+    models = difference.groups * fewest
+    item = difference.item
+    return (
+        f"there are too few models trained on halves to be certain about any {item}: set "
+        f"audit.shadows={models} or more (for {looks:,} {item}s)"
+    )
 
 
 def _smallest_certain_estimate(counts: InOutCounts, confidence: float, looks: int) -> float:
