@@ -539,29 +539,33 @@ class Auditor:
     # ----------------------------------------------------------------------------------------------
 
     def leave_out(self) -> None:
-        """Train without single units, and record memorisation of their records (``memorised``)."""
+        """Train without single units, and compare the labels of all training records.
+
+        Certified labels that change are counted, and memorisation of the units' own records is
+        recorded (``memorised``).
+        """
         train = self.problem.dataset.train
         features = np.asarray(train.features)
         units = np.unique(train.units[~train.public])
         if self.extent.units is not None and len(units) > self.extent.units:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
-        is_certified = self._certified_at_first_k(features)
+        certificates = self._certificates_at_first_k(features)
+        is_certified = certificates.stable_distance >= 1
         is_right = self.model.predict(features) == train.labels
         edits = [EditedRecords.without_unit(train, unit) for unit in units]
         for edit, neighbour, _ in self._train(edits):
             self.units_left_out += 1
+            self._count_changed_labels(edit, neighbour, features, certificates)
             rows = edit.removed_rows
             is_right_without = neighbour.predict(features[rows]) == train.labels[rows]
             memorisation = is_right[rows].astype(int) - is_right_without.astype(int)
             self.memorised += zip(is_certified[rows].tolist(), memorisation.tolist(), strict=True)
 
-    def _certified_at_first_k(self, features: np.ndarray) -> np.ndarray:
-        """Return which queries are certified at the smallest k of the grid above 0, [n] bool."""
+    def _certificates_at_first_k(self, features: np.ndarray) -> Certificates:
+        """Return certificates of queries at the smallest k of the grid above 0; at 0 if none is."""
         ks = (1,) if self.certificate.covers_every_k else self.problem.settings.kgrid.ks
-        first_k = next((k for k in ks if k >= 1), None)
-        if first_k is None:
-            return np.zeros(len(features), dtype=bool)
-        return self.model.certify(features, (first_k,)).stable_distance >= 1
+        first_k = next((k for k in ks if k >= 1), 0)
+        return self.model.certify(features, (first_k,))
 
     def attack(self) -> None:
         """Train on neighbouring datasets whose edits are chosen to change answers.
@@ -1103,7 +1107,8 @@ class Auditor:
             "a label with stable distance L is the same for models trained on any dataset "
             "within distance L of the run's dataset",
             f"{len(self.queries)} queries were asked. Some of them lie where the label or the "
-            "stable distance changes (found by bisection)",
+            "stable distance changes (found by bisection). The labels of all training records were "
+            "compared, too, whenever a unit was left out",
             self.effort,
             "certified labels that changed",
             float(self.labels_changed) if self.labels_compared else None,

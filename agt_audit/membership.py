@@ -13,8 +13,6 @@ from matplotlib.ticker import FuncFormatter
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.problem import Problem
-from agt.relations import RELATIONS
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
@@ -22,7 +20,6 @@ from agt_audit.membership_attack import (
     COPIES,
     Reference,
     ShadowEvaluation,
-    compare_labels,
     confidences,
     label_scores,
     loss_scores,
@@ -91,15 +88,14 @@ EXPOSED_COLUMN_NOTE = (
 class Membership(AuditKind):
     """Attacks a run's model by membership inference.
 
-    Scores that are computed from confidences may tell members from non-members, so their findings
-    are reported without a verdict. Labels of certified queries must not, so a difference between
-    labels of models with and without a unit is a violation.
+    Scores that are computed from confidences may tell members from non-members, so the findings are
+    reported without a verdict. Labels of certified queries must not, which ``agt audit
+    certificate`` tests.
 
     Attributes:
         shadows: how many shadow models are trained, an even number; 0: none, and the attacks that
             need them are left out.
         workers: how many processes train shadow models, as of ``ShadowConfig``.
-        pairs: how many units are left out of training, one at a time, to compare labels.
         exposed: how many rows the table of the most exposed records has.
     """
 
@@ -107,7 +103,6 @@ class Membership(AuditKind):
     needs_classes: ClassVar[bool] = True
     shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    pairs: Annotated[int, Field(ge=0)] = 20
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
@@ -124,7 +119,7 @@ class Membership(AuditKind):
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train shadow models, attack by scores, and compare certified labels.
+        """Train shadow models, and attack by scores.
 
         Args:
             given: the settings that all kinds of audit share.
@@ -132,8 +127,8 @@ class Membership(AuditKind):
             console: for progress.
 
         Returns:
-            A finding for each attack by scores and one for certified labels; the tables of
-            attacks, of bins of stable distances, of classes, and of the most exposed records.
+            A finding for each attack; the tables of attacks, of bins of stable distances, of
+            classes, and of the most exposed records.
 
         Raises:
             ConfigError: the run's data is missing or was changed.
@@ -146,17 +141,6 @@ class Membership(AuditKind):
             config = ShadowConfig(self.shadows, given.seed, self.workers)
             shadows = trained_shadows(config, given, opened, pool, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
-        labels_finding = compare_labels(
-            opened.model,
-            units=attacked.units_to_leave_out(self.pairs, given.seed),
-            features=pool.records.features,
-            distance=attacked.distance,
-            ids=pool.records.ids,
-            why=_reason_labels_are_not_compared(
-                opened.stored.problem, self.pairs, attacked.distance
-            ),
-        )
-        findings = (*attacked.score_findings(), labels_finding)
         tables = {
             "membership": attacked.attacks_table(),
             "by_stable_distance": attacked.distances_table(),
@@ -171,42 +155,12 @@ class Membership(AuditKind):
             metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused}
         return Audited.of(
             opened.trained.finished,
-            findings,
+            attacked.score_findings(),
             attacked.notes(),
             tables=tables,
             captions=captions,
             metrics=metrics,
         )
-
-
-def _reason_labels_are_not_compared(problem: Problem, pairs: int, distance: np.ndarray) -> str:
-    """Return why labels of models with and without a unit are not compared; "": they are.
-
-    Args:
-        problem: the run's problem.
-        pairs: how many units are to be left out; 0: the user turned the comparison off.
-        distance: [n] stable distances of the queries.
-    """
-    settings = problem.settings
-    if not pairs:
-        return "audit.pairs=0"
-    if not RELATIONS[settings.relation.name].includes_one_removal:
-        return (
-            "models with and without a record were not compared, because certificates under "
-            f"relation={settings.relation.name} cover a record that is replaced, but not one "
-            "that is left out"
-        )
-    if settings.noise is not None or settings.certificate.noise != "none":
-        return (
-            "models with and without a record were not compared, because the run's random noise "
-            "was not stored and its certificates hold for that noise only"
-        )
-    if not (distance >= 1).any():
-        return (
-            "models with and without a record were not compared, because no attacked record has "
-            "a stable distance of 1 or more (is certified)"
-        )
-    return ""
 
 
 def _evaluate_shadows(
@@ -309,27 +263,6 @@ class AttackedModel:
         member_shares = np.bincount(labels[member], minlength=classes) / member.sum()
         other_shares = np.bincount(labels[~member], minlength=classes) / (~member).sum()
         return float(np.abs(member_shares - other_shares).max())
-
-    def units_to_leave_out(self, pairs: int, seed: int) -> np.ndarray:
-        """Choose units of members: about half are the most exposed, the others are random.
-
-        Exposed are those with the highest scores of LiRA, or of the loss without shadow models.
-
-        Args:
-            pairs: how many units to choose; fewer are returned if there are fewer.
-            seed: of the random choice.
-
-        Returns:
-            The names of distinct units, at most ``pairs``.
-        """
-        members = np.flatnonzero(self.pool.member)
-        scores = self.scores.get("lira_online", self.scores["loss"])[members]
-        units = self.pool.records.units[members]
-        most_exposed_first = np.argsort(-scores, kind="stable")
-        exposed = units[most_exposed_first[: (pairs + 1) // 2]]
-        others = np.random.default_rng(seed).permutation(units)
-        distinct = list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))
-        return np.array(distinct[:pairs])
 
     # -- findings
     # ----------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ label's side.
 |              | label (Choquette-Choo 2021)                               |                       |
 
 Gaussians are each record's own if at least 32 models are on either side; otherwise their variance
-is pooled over all records. No certificate speaks of these scores; ``compare_labels`` attacks what
-certificates speak of, labels.
+is pooled over all records. No certificate speaks of these scores. Certificates speak of labels,
+which agt_audit/certificate.py attacks.
 
 Sources: as in the table.
 """
@@ -30,12 +30,9 @@ import numpy as np
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 
-from agt.errors import AgtError, ConfigError
-from agt.models.model import Model
-from agt_audit.neighbours import EditedRecords, neighbours_of
+from agt.errors import ConfigError
 from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
-from agt_cli.report.findings import Finding, exact_finding
 
 # on either side of a record; with fewer, one variance is pooled over all records
 MODELS_FOR_OWN_VARIANCE = 32
@@ -305,114 +302,3 @@ def label_scores(
     for copy in copies(features, seed):
         score += answer(copy) == labels
     return score.astype(np.float64)
-
-
-def compare_labels(
-    model: Model,
-    units: np.ndarray,
-    features: np.ndarray,
-    distance: np.ndarray,
-    ids: np.ndarray,
-    why: str = "",
-) -> Finding:
-    """Compare labels of the run's model with labels of models without each of some units.
-
-    A stable distance of 1 or more claims that the two labels agree. If they do, every attack on
-    these labels sees the same with both models, so its advantage at guessing which one it
-    attacks is exactly 0.
-
-    Args:
-        model: the run's model.
-        units: names of the units to leave out, one at a time, with all of their rows.
-        features: [n, ...] the queries' features.
-        distance: [n] the queries' stable distances.
-        ids: [n] the queries' ids, for the finding.
-        why: the reason why no models are compared; "": they are.
-
-    Returns:
-        The finding: a violation if a certified label differs. It is untested if there is a reason
-        ``why``, no unit, or no certified query.
-
-    Raises:
-        AgtError: training refuses the data without a unit.
-    """
-    is_certified = distance >= 1
-    if why or not is_certified.any() or not len(units):
-        reason = why
-        if not reason:
-            reason = (
-                "no models were compared, because there was no unit to leave out or no certified "
-                "query"
-            )
-        return _labels_finding("none", None, reason)
-    changes = _changed_labels(model, units, features)
-    certified_changes = [(unit, row) for unit, row in changes if is_certified[row]]
-    certified = int(is_certified.sum())
-    certified_labels = len(units) * certified
-    uncertified_labels = len(units) * int((~is_certified).sum())
-    effort = (
-        f"{len(units)} units (people) were left out of training, one at a time, and "
-        f"{certified:,} certified queries were asked with and without each unit"
-    )
-    meaning = (
-        f"all {certified_labels:,} certified labels were the same with and without the unit, so "
-        "the attack's advantage is exactly 0 on these models"
-    )
-    if certified_changes:
-        unit, row = certified_changes[0]
-        query = ids[row]
-        meaning = (
-            f"{len(certified_changes)} of {certified_labels:,} certified labels changed when a "
-            "unit was left out of training. The first is the label of query "
-            f"{query}, without unit {unit}"
-        )
-    uncertified_changes = len(changes) - len(certified_changes)
-    meaning = (
-        f"{meaning}. Of the uncertified labels, {uncertified_changes:,} of "
-        f"{uncertified_labels:,} changed, and each of these reveals whether the unit was trained on"
-    )
-    return _labels_finding(effort, float(len(certified_changes)), meaning)
-
-
-def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> list[tuple[str, int]]:
-    """Return the pairs (unit, row of ``features``) whose label changes without the unit.
-
-    Each unit is left out of training alone. Arguments as of ``compare_labels``.
-
-    Raises:
-        AgtError: training refuses the data without a unit.
-    """
-    labels = model.predict(features)
-    changed: list[tuple[str, int]] = []
-    train = model.problem.dataset.train
-    edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
-    for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
-        if isinstance(other, AgtError):
-            raise other
-        rows = np.flatnonzero(other.predict(features) != labels)
-        changed += [(unit, row) for row in rows.tolist()]
-    return changed
-
-
-def _labels_finding(effort: str, changed: float | None, meaning: str) -> Finding:
-    """Return the finding about labels of certified queries.
-
-    Args:
-        effort: how many models and queries were compared, in words.
-        changed: how many certified labels changed; None: none were compared, so it is untested.
-        meaning: what was found, or why nothing was compared, in words.
-    """
-    return exact_finding(
-        "labels at certified queries",
-        "the labels of certified queries do not reveal whether a unit was trained on, so any "
-        "attack on them has advantage 0",
-        "models trained with and without a unit (a person's records) answered the same queries. "
-        "Half of these units are those that the attack by scores detects most clearly, and half "
-        "are random",
-        effort,
-        "labels that differ",
-        changed,
-        meaning,
-        "this audit detects a single certified label that differs. Nothing is claimed about "
-        "uncertified queries",
-    )

@@ -18,7 +18,6 @@ from agt_audit.membership_attack import (
     COPIES,
     Reference,
     ShadowEvaluation,
-    compare_labels,
     confidences,
     label_scores,
     lira_online,
@@ -27,7 +26,6 @@ from agt_audit.membership_attack import (
 from agt_audit.roc import Roc
 from agt_audit.selftest import crowd, fitted
 from agt_audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
-from agt_cli.report.findings import Outcome
 
 
 def test_confidence_is_exact_where_p_rounds_to_one() -> None:
@@ -85,43 +83,6 @@ def test_too_few_models() -> None:
     with pytest.raises(ConfigError, match=r"\b6\b.*\b4: .*audit\.shadows"):
         ShadowEvaluation.of(simulated(4, 1.0))
     assert set(ShadowEvaluation.of(simulated(6, 1.0)).scores) == set(ATTACKS)
-
-
-def test_labels_at_no_certified_query_and_of_no_unit_are_not_compared() -> None:
-    model = fitted(*crowd(0, 60))
-    records = model.problem.dataset.train
-    about = {
-        "model": model,
-        "units": records.units[:2],
-        "features": records.features,
-        "ids": records.ids,
-    }
-    certified = {**about, "distance": np.ones(60)}
-    for nothing in ({"distance": np.zeros(60)}, {"units": records.units[:0]}, {"why": "no pairs"}):
-        blank = compare_labels(**{**certified, **nothing})  # type: ignore[arg-type]
-        assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
-
-
-def test_labels_of_uncertified_queries_are_counted_apart_and_accuse_nobody() -> None:
-    """Where all are called certified, the same labels are violations."""
-    model = fitted(*crowd(0, 600))
-    turn = np.linspace(0, 2 * np.pi, 2_000)
-    queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
-    distance = model.certify(queries).stable_distance
-    assert 0 < (distance >= 1).sum() < 2_000
-    units = model.problem.dataset.train.units[:5]
-    right, wrong = (
-        compare_labels(model, units, queries, held, np.arange(2_000))
-        for held in (distance, distance + 1)
-    )
-    assert (right.outcome, right.found, wrong.outcome) == (
-        Outcome.NOT_CONTRADICTED,
-        0.0,
-        Outcome.VIOLATED,
-    )
-    assert wrong.found
-    assert f"{wrong.found:,.0f} of {5 * int((distance < 1).sum()):,}" in right.meaning
-    assert " 0 of 0 " in wrong.meaning
 
 
 def test_labels_alone() -> None:
