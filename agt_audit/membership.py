@@ -326,7 +326,6 @@ class AttackedModel:
                 low, high = fixed.advantage_limits
                 advantage = fixed.tpr - fixed.fpr
                 row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
-                row["balanced_accuracy"] = (1 + advantage) / 2
                 mean_area, _ = spread_of(target.area for target in self.evaluation.rocs(name))
                 row["AUC_on_halves"] = mean_area
             rows.append(row)

@@ -26,11 +26,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import NullLocator, StrMethodFormatter
 from pydantic import Field
 
 from agt.settings import schema
@@ -39,7 +38,6 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
-from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certification_progress
@@ -190,11 +188,11 @@ def strongest(
 # --------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "the tables and the figure describe models trained on random halves of the run's data, not "
+    "the tables describe models trained on random halves of the run's data, not "
     "the run's own model. The run's certificate does not cover these models: it says only that "
     "the run's own model gives a certified record the same label if only this record is left out "
     "of training",
-    "most numbers of the tables and the figure are rough estimates from few models. The largest "
+    "most numbers of the tables are rough estimates from few models. The largest "
     "ones were picked from many, so some are large by chance",
     "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous "
     "lower bounds that hold for all records together. A value above 0 shows memorisation",
@@ -202,7 +200,6 @@ NOTES = (
     "a certified record must get the same label if only its person is left out of training: "
     "`agt audit certificate` tests this claim, which this audit does not",
 )
-COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
 
 
@@ -233,12 +230,12 @@ class Memorisation(AuditKind):
 
         Args:
             given: the settings that all kinds of audit share.
-            record: the audit's run folder, into which figures are drawn.
+            record: the audit's run folder.
             console: for progress.
 
         Returns:
             Two findings, of memorisation and of influence; the tables of the most memorised
-            records and of the most influential pairs.
+            records, of the distribution of memorisation, and of the most influential pairs.
 
         Raises:
             DataMissing: the run's data is missing.
@@ -286,17 +283,14 @@ class Memorisation(AuditKind):
         memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
         tables = {
             "memorised": memorised_table.head(self.shown).map(short),
+            "distribution": _distribution_table(of_members.value, distance[members] >= 1),
             "influence": _influence_table(pool.records.ids, pairs, decided).map(short),
         }
-        captions = draw_histogram(
-            record, learnt.value[members], distance[members] >= 1, opened.dataset.name
-        )
         return Audited.of(
             opened.trained.finished,
             findings,
             (*NOTES, *shadows.failure_notes),
             tables=tables,
-            captions=captions,
             metrics={"shadows": len(shadows), "shadows_reused": shadows.reused},
         )
 
@@ -344,55 +338,22 @@ def _influence_table(ids: np.ndarray, pairs: np.ndarray, decided: InOutCounts) -
     )
 
 
-def draw_histogram(
-    record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str
-) -> dict[str, str]:
-    """Draw a histogram of memorisation; return its caption by its name.
+def _distribution_table(values: np.ndarray, certified: np.ndarray) -> pd.DataFrame:
+    """Return how many records have an estimate in each range of width 0.1, the largest first.
+
+    Certificates do not cover models trained on halves, so by chance the estimates of certified
+    records lie on both sides of 0, too.
 
     Args:
-        record: into which it is drawn.
         values: [n] estimated memorisation of each record; NaN is left out.
         certified: [n] bool, whether the record's own label is certified.
-        dataset: its name.
     """
-    edges = np.linspace(-1, 1, 41)
+    edges = np.linspace(-1, 1, 21).round(1)
+    columns = {"from": edges[:-1], "to": edges[1:]}
     is_known = np.isfinite(values)
-    counts = {}
-    for name, side in zip(COLOURS, (certified, ~certified), strict=True):
-        counts[name], _ = np.histogram(values[is_known & side], edges)
-    data = pd.DataFrame({"from": edges[:-1], **counts})
-    with saved_figure(record, "memorisation", data, (WIDTH, 4.2)) as figure:
-        axes = figure.subplots()
-        for name, colour in COLOURS.items():
-            label = f"{name} ({int(counts[name].sum()):,})"
-            filled: dict[str, Any] = {"linewidth": 1.4}
-            if name == "certified":
-                filled = {"fill": True, "alpha": 0.25}
-            axes.stairs(counts[name], edges, label=label, color=colour, **filled)
-        axes.set(xlabel="estimated memorisation", ylabel="training records", xlim=(-1, 1))
-        axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-        highest = max(int(counts[name].max()) for name in COLOURS)
-        axes.set_ylim(0, 1.5 * max(1, highest))
-        powers = [10**power for power in range(len(str(max(1, highest))))]
-        axes.set_yticks([0, *(step * power for power in powers for step in (1, 2, 5))])
-        # text is drawn as it is, formulas too
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        draw_legend(figure, [axes])
-        high = int((values[is_known] >= QUARTER).sum())
-        draw_headline(
-            figure,
-            f"{high:,} of {len(values):,} records: estimated memorisation at least 0.25",
-            "",
-        )
-    caption = (
-        f"{dataset}: estimated memorisation of records, from models trained on random halves of "
-        "the data: by how much more often models trained on a record label it correctly than "
-        "other models do. Records whose label is certified in the run (stable distance at least "
-        "1) are shown separately. Certificates do not cover models trained on halves, so the "
-        "estimates of certified records also lie on both sides of 0, by chance."
-    )
-    return {"memorisation": caption}
+    for name, side in (("certified", certified), ("not certified", ~certified)):
+        columns[name], _ = np.histogram(values[is_known & side], edges)
+    return pd.DataFrame(columns).iloc[::-1]
 
 
 def _memorisation_estimates(learnt: InOutCounts) -> str:
