@@ -99,7 +99,7 @@ audit: $(VENV)/.installed
 	  'audit certificate $(OF) audit.units=40 audit.neighbours=8 audit.bounded=1 audit.queries=40 audit.lines=2' \
 	  'audit replay $(OF) mechanism=randomized_response mechanism.eps=1' \
 	  'audit prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1' \
-	  'audit membership $(OF) audit.shadows=0 audit.pairs=2' \
+	  'audit membership $(OF) audit.shadows=0' \
 	  'audit unlearning $(OF) audit.records=4 audit.trials=1 audit.queries=50'
 
 smoke: $(VENV)/.installed

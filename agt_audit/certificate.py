@@ -74,7 +74,6 @@ PARAMETERS = "parameters"
 CERTIFIED_LABELS = "certified labels"
 LABELS_WITHIN_BOUNDS = "labels within bounds"
 MEMORISATION = "memorisation of certified records"
-OTHER_MEMORISATION = "memorisation of records whose stable distance is 0"
 NESTING_BOXES = "nesting"
 STABLE_DISTANCES = "stable distances"
 BATCHES = "batches and constants"
@@ -449,7 +448,9 @@ class Auditor:
         stages uses the neighbours that they trained.
         """
         findings: dict[str, Finding] = {}
-        stages = [self.attack, self.compare_bounds]
+        stages = [self.attack]
+        if self.distances_claimed:
+            stages.append(self.compare_bounds)
         if not self.only_changes:
             stages.append(self.leave_out)
         if self.extent.again:
@@ -465,7 +466,7 @@ class Auditor:
         findings[CERTIFIED_LABELS] = self._certified_labels_finding()
         findings[LABELS_WITHIN_BOUNDS] = labels_within_bounds
         if not self.only_changes:
-            findings |= self._memorisation_findings()
+            findings[MEMORISATION] = self._memorisation_finding()
         findings |= self._pair_findings()
         findings[BATCHES] = batches
         return findings
@@ -538,29 +539,33 @@ class Auditor:
     # ----------------------------------------------------------------------------------------------
 
     def leave_out(self) -> None:
-        """Train without single units, and record memorisation of their records (``memorised``)."""
+        """Train without single units, and compare the labels of all training records.
+
+        Certified labels that change are counted, and memorisation of the units' own records is
+        recorded (``memorised``).
+        """
         train = self.problem.dataset.train
         features = np.asarray(train.features)
         units = np.unique(train.units[~train.public])
         if self.extent.units is not None and len(units) > self.extent.units:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
-        is_certified = self._certified_at_first_k(features)
+        certificates = self._certificates_at_first_k(features)
+        is_certified = certificates.stable_distance >= 1
         is_right = self.model.predict(features) == train.labels
         edits = [EditedRecords.without_unit(train, unit) for unit in units]
         for edit, neighbour, _ in self._train(edits):
             self.units_left_out += 1
+            self._count_changed_labels(edit, neighbour, features, certificates)
             rows = edit.removed_rows
             is_right_without = neighbour.predict(features[rows]) == train.labels[rows]
             memorisation = is_right[rows].astype(int) - is_right_without.astype(int)
             self.memorised += zip(is_certified[rows].tolist(), memorisation.tolist(), strict=True)
 
-    def _certified_at_first_k(self, features: np.ndarray) -> np.ndarray:
-        """Return which queries are certified at the smallest k of the grid above 0, [n] bool."""
+    def _certificates_at_first_k(self, features: np.ndarray) -> Certificates:
+        """Return certificates of queries at the smallest k of the grid above 0; at 0 if none is."""
         ks = (1,) if self.certificate.covers_every_k else self.problem.settings.kgrid.ks
-        first_k = next((k for k in ks if k >= 1), None)
-        if first_k is None:
-            return np.zeros(len(features), dtype=bool)
-        return self.model.certify(features, (first_k,)).stable_distance >= 1
+        first_k = next((k for k in ks if k >= 1), 0)
+        return self.model.certify(features, (first_k,))
 
     def attack(self) -> None:
         """Train on neighbouring datasets whose edits are chosen to change answers.
@@ -1102,7 +1107,8 @@ class Auditor:
             "a label with stable distance L is the same for models trained on any dataset "
             "within distance L of the run's dataset",
             f"{len(self.queries)} queries were asked. Some of them lie where the label or the "
-            "stable distance changes (found by bisection)",
+            "stable distance changes (found by bisection). The labels of all training records were "
+            "compared, too, whenever a unit was left out",
             self.effort,
             "certified labels that changed",
             float(self.labels_changed) if self.labels_compared else None,
@@ -1110,83 +1116,58 @@ class Auditor:
             "this audit detects a single label that changed",
         )
 
-    def _memorisation_findings(self) -> dict[str, Finding]:
-        """Return the findings about memorised records, under their names.
-
-        The one about certified records has a verdict. The one about other records is reported, and
-        left out if there are none.
-        """
-        left_out = (
-            "each unit (person) was left out in turn, and the model trained without it was "
-            "asked about the unit's own records"
-        )
-        of_certified = [change for certified, change in self.memorised if certified]
-        of_others = [change for certified, change in self.memorised if not certified]
-        changed_certified = sum(change != 0 for change in of_certified)
-        changed_others = sum(change != 0 for change in of_others)
+    def _memorisation_finding(self) -> Finding:
+        """Return the finding about certified records, of which none may be memorised."""
+        changes = [change for certified, change in self.memorised if certified]
+        changed = sum(change != 0 for change in changes)
         meaning = "no record was certified, so memorisation of certified records was not tested"
-        if of_certified:
-            meaning = (
-                f"{changed_certified:,} of {len(of_certified):,} certified records were memorised"
-            )
-        findings: dict[str, Finding] = {}
-        findings[MEMORISATION] = exact_finding(
+        if changes:
+            meaning = f"{changed:,} of {len(changes):,} certified records were memorised"
+        return exact_finding(
             f"{MEMORISATION}: {self.subject}",
             "training on a record whose stable distance is at least 1 does not change the "
             "probability that the model labels this record correctly",
-            left_out,
+            "each unit (person) was left out in turn, and the model trained without it was "
+            "asked about the unit's own records",
             f"{self.units_left_out} units (people) were left out of training, one at a time, and "
             f"{len(self.memorised)} records were used as queries",
             "records memorised",
-            float(changed_certified) if of_certified else None,
+            float(changed) if changes else None,
             meaning,
             "this audit detects a single memorised record",
         )
-        if of_others:
-            findings[OTHER_MEMORISATION] = Finding(
-                OTHER_MEMORISATION,
-                "nothing is claimed about the memorisation of records whose stable distance is 0",
-                left_out,
-                f"{len(of_others)} records asked",
-                Outcome.REPORTED,
-                f"{changed_others} of {len(of_others)} uncertified records get another label from "
-                "the model that was trained without them",
-                "records memorised",
-                found=float(changed_others),
-                strength=Strength.EXACT,
-            )
-        return findings
 
     def _pair_findings(self) -> dict[str, Finding]:
-        """Return the findings about the bounds of two neighbouring datasets, under their names."""
+        """Return the findings about the bounds of two neighbouring datasets, under their names.
+
+        There are none about what this run does not claim.
+        """
         findings: dict[str, Finding] = {}
-        if self.has_boxes:
+        if self.nesting_claimed:
             findings[NESTING_BOXES] = self._pair_finding(
                 NESTING_BOXES,
                 claim=NESTING_CLAIM,
                 compared="ends of parameter bounds",
-                is_claimed=self.nesting_claimed,
                 count=self.ends_compared,
                 violations=self.ends_outside,
             )
-        largest_difference = "1" if self.dense else "one step in the run's list of values of k"
-        claim = (
-            "on two neighbouring datasets, the stable distances of a query differ by at most "
-            f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
-            "both datasets"
-        )
-        findings[STABLE_DISTANCES] = self._pair_finding(
-            STABLE_DISTANCES,
-            claim=claim,
-            compared="queries",
-            is_claimed=self.distances_claimed,
-            count=self.answers_compared,
-            violations=self.answers_inconsistent,
-        )
+        if self.distances_claimed:
+            largest_difference = "1" if self.dense else "one step in the run's list of values of k"
+            findings[STABLE_DISTANCES] = self._pair_finding(
+                STABLE_DISTANCES,
+                claim=(
+                    "on two neighbouring datasets, the stable distances of a query differ by at "
+                    f"most {largest_difference}, and its labels differ only if its stable distance "
+                    "is 0 on both datasets"
+                ),
+                compared="queries",
+                count=self.answers_compared,
+                violations=self.answers_inconsistent,
+            )
         return findings
 
     def _pair_finding(
-        self, name: str, claim: str, compared: str, is_claimed: bool, count: int, violations: int
+        self, name: str, claim: str, compared: str, count: int, violations: int
     ) -> Finding:
         """Return the finding of a claim about the bounds of two neighbouring datasets.
 
@@ -1194,8 +1175,7 @@ class Auditor:
             name: the name of the finding, with which its subject begins.
             claim: the claim, as a sentence.
             compared: what was compared, as a noun in the plural.
-            is_claimed: whether this run makes the claim; otherwise nothing is tested.
-            count: how many were compared.
+            count: how many were compared; 0: the finding is untested.
             violations: how many of them violate the claim.
         """
         attack = (
@@ -1208,47 +1188,22 @@ class Auditor:
                 f"{attack}. These models were compared with the run's own model, which this "
                 "version of agt trained again"
             )
-        tested = False
-        if not is_claimed:
-            meaning = self._reason_not_claimed
+        meaning = f"no {compared} were compared"
+        if count:
+            meaning = f"{violations} of {count} {compared} violate the claim"
         elif not self.pairs:
             meaning = (
                 "no bounds were computed on a neighbouring dataset, so this claim was not "
                 "tested: raise audit.bounded (or audit.seconds, if the time ran out)"
             )
-        elif not count:
-            meaning = f"no {compared} were compared"
-        else:
-            tested = True
-            meaning = f"{violations} of {count} {compared} violate the claim"
         return exact_finding(
             f"{name}: {self.subject}",
             claim,
             attack,
             f"{self.pairs} neighbouring datasets",
             f"{compared} that violate the claim",
-            float(violations) if tested else None,
+            float(violations) if count else None,
             meaning,
-        )
-
-    @property
-    def _reason_not_claimed(self) -> str:
-        """A sentence that says why this run claims nothing about neighbours' bounds."""
-        if self.distances_claimed:
-            return (
-                "nothing is claimed here, because the run's list of values of k (numbers of "
-                "changed records) leaves out some numbers"
-            )
-        if self.only_changes:
-            return (
-                "nothing is claimed here, because a record that was changed in a neighbouring "
-                "dataset may be changed again by up to relation.radius, and may then be farther "
-                "than that from the run's record"
-            )
-        product = self.problem.setup.training.product
-        return (
-            f"nothing is claimed here, because with training.product={product} the parameter "
-            "bounds of a neighbouring dataset need not lie within those of the run"
         )
 
     def notes(self) -> Iterator[str]:

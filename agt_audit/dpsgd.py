@@ -64,6 +64,7 @@ from agt_audit.estimates import (
     epsilon_bound,
     lower_limit,
     mu_bound,
+    power_sentence,
     verdict_words,
 )
 from agt_audit.job import Audited, AuditInputs, AuditKind
@@ -878,10 +879,10 @@ def judge_training(
     config = trainer.config
     best = max(bounds, key=lambda bound: bound.found)
     violated = best.found > config.epsilon
-    noticed_mu = Claimed("mu", trainer.plan.mu).noticed(
-        effort.counted, effort.confidence, len(bounds)
-    )
+    claimed_mu = Claimed("mu", trainer.plan.mu)
+    noticed_mu = claimed_mu.noticed(effort.counted, effort.confidence, len(bounds))
     noticed = None if noticed_mu is None else gaussian_epsilon(noticed_mu, config.delta)
+    needed = claimed_mu.needed(effort.confidence, len(bounds))
     one_run = {bound.adversary for bound in bounds if bound.adversary.startswith(ONE_RUN)}
     efforts = [
         f"{effort.trials} trainings with the canary, and as many without it",
@@ -905,7 +906,7 @@ def judge_training(
         found=best.found,
         confidence=effort.confidence,
         estimator=best.method,
-        noticeable=_power_sentence(noticed),
+        noticeable=power_sentence("epsilon", noticed, needed),
         noticed=noticed,
         estimates=tuple(bound.estimate for bound in bounds),
     )
@@ -931,24 +932,6 @@ def _verdict_sentence(best: LowerBound, config: NoiseConfig, confidence: float) 
         f"epsilon at delta = {config.delta:g} is at least {lower_bound}, with "
         f"{percentage:.12g} % confidence (method: {best.method}; the attacker sees: "
         f"{best.adversary}); {verdict}"
-    )
-
-
-def _power_sentence(noticed: float | None) -> str:
-    """Return a sentence about which noise is small enough to be detected.
-
-    Args:
-        noticed: the true epsilon that about half of all audits detect; None: no epsilon is
-            detected so often.
-    """
-    if noticed is None:
-        return (
-            "this audit detects only training that reveals, in nearly every run, whether the "
-            "canary was used"
-        )
-    return (
-        "about half of all audits detect noise so small that the true epsilon is "
-        f"{noticed:.3g} or more (the attacker sees every noisy sum)"
     )
 
 

@@ -291,24 +291,27 @@ class TestedClaim:
     events: int = 1
     together: int = 1
 
-    def finding(self, outcome: Outcome, meaning: str, **facts: object) -> Finding:
+    def finding(self, outcome: Outcome, meaning: str, **facts: Any) -> Finding:
         """Return a finding about this claim.
 
         Args:
             outcome: whether the claim was contradicted.
             meaning: what was found, in words.
-            facts: further fields of the finding. ``measure``, ``confidence``, ``claimed`` and
-                ``delta`` are those of the claim unless they are among them.
+            facts: further fields of the finding.
         """
-        fields: dict[str, object] = {
-            "measure": self.claimed.measure,
-            "confidence": self.confidence,
-            "claimed": self.claimed.value,
-            "delta": self.claimed.shown_delta,
+        return Finding(
+            self.subject,
+            self.claim,
+            self.attack,
+            self.effort,
+            outcome,
+            meaning,
+            self.claimed.measure,
+            self.claimed.value,
+            self.claimed.shown_delta,
+            confidence=self.confidence,
             **facts,
-        }
-        about = (self.subject, self.claim, self.attack, self.effort)
-        return Finding(*about, outcome, meaning, **fields)  # type: ignore[arg-type]
+        )
 
     def judge(self, mistakes: Mistakes) -> Finding:
         """Return the verdict: a comparison of the claim with the rigorous lower bound.
@@ -331,7 +334,7 @@ class TestedClaim:
             outcome,
             self._verdict_sentence(bound, outcome, mistakes, needed),
             found=None if outcome is Outcome.UNTESTED else bound,
-            noticeable=_power_sentence(claimed.measure, noticed, needed),
+            noticeable=power_sentence(claimed.measure, noticed, needed),
             estimator="Clopper-Pearson",
             noticed=noticed,
         )
@@ -385,7 +388,7 @@ def verdict_words(violated: bool, claimed: str) -> str:
     return f"this bound does not contradict the claimed {claimed} (but does not prove it either)"
 
 
-def _power_sentence(measure: Measure, noticed: float | None, needed: int) -> str:
+def power_sentence(measure: Measure, noticed: float | None, needed: int) -> str:
     """Return a sentence about which true losses an audit detects.
 
     Args:

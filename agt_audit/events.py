@@ -3,11 +3,9 @@
 The attacker guesses "with the unit" if at least some number of the released answers lie in a set.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
 from scipy.stats import binom
 
 from agt_audit.estimates import Claimed, Event, Mistakes, label_event
@@ -75,39 +73,12 @@ class AnswerEvent:
         holds: np.ndarray = self.one.holds(trials).sum(axis=1) >= self.minimum
         return holds
 
-    def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
+    def expected(self, claimed: Claimed, trials: int, confidence: float) -> float:
         """Return the lower bound on the loss from the expected counts of this event.
 
         Arguments as of ``Claimed.expected_bound``.
         """
-        return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence, events)
-
-    def loss(self, claimed: Claimed) -> float:
-        """Return the privacy loss of this event alone, if the release draws as it states.
-
-        Bounds from trials of this event approach it as their number grows.
-
-        Args:
-            claimed: the claim, whose measure and delta the loss has.
-        """
-        if claimed.measure == "mu":
-            return max(0.0, float(ndtri(self.hit) - ndtri(self.alarm)))
-        delta = claimed.delta
-        loss_of_event = _log_ratio(self.hit - delta, self.alarm)
-        loss_of_complement = _log_ratio(1 - self.alarm - delta, 1 - self.hit)
-        return max(0.0, loss_of_event, loss_of_complement)
-
-
-def _log_ratio(numerator: float, denominator: float) -> float:
-    """Return ln(numerator / denominator) of probabilities.
-
-    It is 0 if the numerator is not positive; otherwise infinite if the denominator is not.
-    """
-    if numerator <= 0:
-        return 0.0
-    if denominator <= 0:
-        return math.inf
-    return math.log(numerator / denominator)
+        return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence)
 
 
 def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> AnswerEvent:
@@ -131,7 +102,7 @@ def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> AnswerEvent:
 
 
 def event_of_sum(
-    one: AnswerEvent, answers: int, claimed: Claimed, trials: int, confidence: float, events: int
+    one: AnswerEvent, answers: int, claimed: Claimed, trials: int, confidence: float
 ) -> AnswerEvent:
     """Return the event about several answers whose expected counts give the largest bound.
 
@@ -143,8 +114,7 @@ def event_of_sum(
         answers: how many answers one trial has, at least 1.
         claimed: the claim, whose measure bounds have.
         trials: how many trials there are on each side.
-        confidence: the probability with which bounds hold.
-        events: how many events share the error probability.
+        confidence: the probability with which a bound holds.
     """
     candidates = []
     for minimum in range(1, answers + 1):
@@ -152,4 +122,4 @@ def event_of_sum(
         alarm = binom.sf(minimum - 1, answers, one.alarm)
         hit = binom.sf(minimum - 1, answers, one.hit)
         candidates.append(replace(one, answers=answers, minimum=minimum, alarm=alarm, hit=hit))
-    return max(candidates, key=lambda event: event.expected(claimed, trials, confidence, events))
+    return max(candidates, key=lambda event: event.expected(claimed, trials, confidence))

@@ -24,7 +24,7 @@ from agt_audit.neighbours import (
     with_added,
     without,
 )
-from agt_audit.pairs import influences
+from agt_audit.pairs import influences, strongest_units
 from agt_cli.report.findings import Finding, exact_finding
 
 INTERVALS = "certified intervals"
@@ -191,7 +191,6 @@ def edited_datasets(
     records = problem.dataset.train
     kinds = kinds_of(problem.settings.relation.name)
     replaces = EditKind.REPLACED in kinds
-    private_rows = np.flatnonzero(~records.public)
     for turn in range(count):
         k = 1 + turn % farthest
         query = queries[int(rng.integers(len(queries)))]
@@ -199,10 +198,8 @@ def edited_datasets(
         adds = replaces or not removes
         edited = records
         if removes:
-            scores = influences(model, records, query[None])[0][private_rows]
-            most_influential_rows = private_rows[np.argsort(-scores, kind="stable")]
-            units = records.units[most_influential_rows]
-            removed = list(dict.fromkeys(units.tolist()))[:k]  # of several rows, the first counts
+            influence = influences(model, records, query[None])[0]
+            removed = strongest_units(records, influence)[:k]
             edited = without(records, np.isin(records.units, removed))
         if adds:
             added = attack_records(

@@ -99,28 +99,6 @@ class AuditInputs:
         """
         return TrainedRun.from_config(self.config).open(record, console)
 
-    def check_run(self, inputs: bool = False) -> TrainedRun:
-        """Return the run of an audit that trains models on neighbouring datasets.
-
-        No data is read.
-
-        Args:
-            inputs: whether the audit takes the user's own queries (``inputs``).
-
-        Raises:
-            ConfigError: no finished training run is given, or queries that the audit does not
-                take; or the training drew noise, which another training would draw anew.
-        """
-        self.need_run(inputs)
-        trained = TrainedRun.from_config(self.config)
-        if trained.settings.noise is not None:
-            raise ConfigError(
-                f"run={self.run}: the training of this run used random noise, so models of "
-                "neighbouring datasets cannot be compared with it. Use `agt audit dpsgd` for "
-                "this run"
-            )
-        return trained
-
 
 @dataclass(frozen=True)
 class Audited:

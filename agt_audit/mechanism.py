@@ -17,8 +17,7 @@ Formal guarantees
 docs/reference.md section 8.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -351,108 +350,9 @@ def _normal_quantile(p: Fraction) -> float:
 # --------------------------------------------------------------------------------------------------
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
-Losses = Sequence[tuple[object, Exact]]
-"""Pairs of made-up inputs, each with its exact privacy loss."""
+Attacked = tuple[tuple[Finding, ...], Sequence[tuple[object, Exact]]]
+"""The findings of an attack; and (pair, loss) for each pair whose exact loss was computed."""
 MAX_PAIRS_SHOWN = 1000
-
-
-class Attack(ABC):
-    """The attack on one kind of mechanism.
-
-    Args:
-        mechanism: the mechanism that is audited.
-        audit: the settings of the audit.
-    """
-
-    def __init__(self, mechanism: Any, audit: "MechanismAudit") -> None:
-        self.mechanism = mechanism
-        self.audit = audit
-
-    @abstractmethod
-    def check_values(self) -> None:
-        """Check ``audit.values`` and ``audit.farthest``.
-
-        Raises:
-            ConfigError: one of them has no effect, or no possible value, for this mechanism.
-        """
-
-    @abstractmethod
-    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
-        """Attack the mechanism on made-up inputs.
-
-        Args:
-            plan: how many releases to draw, and how.
-
-        Returns:
-            The findings; and (pair, loss) for each pair whose exact loss was computed.
-        """
-
-
-class LabelAttack(Attack):
-    """The attack on mechanisms that release classes."""
-
-    def check_values(self) -> None:
-        """Raise ConfigError if ``audit.values`` is given for a mechanism that uses votes."""
-        if self.audit.values is not None and self.mechanism.needs == "votes":
-            raise ConfigError(
-                f"mechanism={self.mechanism.name} uses the votes of ensemble members, so "
-                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS instead"
-            )
-
-    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
-        """Attack all pairs of inputs that neighbouring datasets can have."""
-        values: Sequence[int] = range(self.audit.farthest + 1)
-        if self.audit.values is not None:
-            values = sorted({0, *self.audit.values})
-        return audit_made_up_pairs(self.mechanism, values, plan)
-
-
-class QuantileAttack(Attack):
-    """The attack on the mechanism that releases one number: a quantile of stable distances."""
-
-    def check_values(self) -> None:
-        """Raise ConfigError if ``audit.values`` is given."""
-        if self.audit.values is not None:
-            raise ConfigError(
-                "audit.values=... has no effect on mechanism=certified_quantile: the audit "
-                "makes up two quantiles that differ by 1. Leave audit.values=... out"
-            )
-
-    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
-        """Attack two quantiles that differ by 1, the most that neighbouring datasets allow."""
-        middle = self.audit.farthest // 2
-        farthest = max(self.audit.farthest, 1)
-        return audit_quantile(self.mechanism, (middle, middle + 1), farthest, plan), []
-
-
-class NumberAttack(Attack):
-    """The attack on mechanisms that release a number for each query."""
-
-    def check_values(self) -> None:
-        """Raise ConfigError if ``audit.values`` is given, or ``audit.farthest`` is 0 members."""
-        if self.audit.values is not None or not self.audit.farthest:
-            raise ConfigError(
-                f"mechanism={self.mechanism.name} uses the answers of ensemble members, so "
-                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS (1 or more)"
-            )
-
-    def carry_out(self, plan: TrialPlan) -> tuple[tuple[Finding, ...], Losses]:
-        """Attack made-up sums that differ as much as one edit allows."""
-        return audit_made_up_sums(self.mechanism, self.audit.farthest, plan)
-
-
-ATTACKS: Mapping[type, type[Attack]] = {
-    Mechanism: LabelAttack,
-    CertifiedQuantile: QuantileAttack,
-    LaplaceMean: NumberAttack,
-}
-"""Class of a mechanism -> the class of attacks on it and on its subclasses."""
-
-
-def attack_of(mechanism: AnyMechanism, audit: "MechanismAudit") -> Attack:
-    """Return the attack on a mechanism, as of the nearest of its classes in ``ATTACKS``."""
-    attack_class = next(ATTACKS[base] for base in type(mechanism).__mro__ if base in ATTACKS)
-    return attack_class(mechanism, audit)
 
 
 @schema
@@ -488,23 +388,73 @@ class MechanismAudit(AuditKind):
                 raise weights_not_audited(kind.name)
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
-        self._attack(given).check_values()
+        self._check_values(_audited_mechanism(given))
+
+    def _check_values(self, mechanism: AnyMechanism) -> None:
+        """Raise ConfigError if ``values`` has no effect, or ``farthest`` is a number of members 0.
+
+        Args:
+            mechanism: the audited mechanism, which decides what the two settings mean.
+        """
+        name = mechanism.name
+        uses_members = mechanism.needs == "votes"
+        if uses_members and (self.values is not None or not self.farthest):
+            raise ConfigError(
+                f"mechanism={name} uses the answers of ensemble members, so audit.values=... has "
+                "no effect. Give audit.farthest=NUMBER_OF_MEMBERS (1 or more) instead"
+            )
+        if mechanism.output is not Output.LABELS and self.values is not None:
+            raise ConfigError(
+                f"audit.values=... has no effect on mechanism={name}: the audit makes up two "
+                "quantiles that differ by 1. Leave audit.values=... out"
+            )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Attack the mechanism on made-up inputs; its table ``pairs`` has the exact losses."""
-        attack = self._attack(given)
-        findings, losses = attack.carry_out(TrialPlan(self.trials, given.confidence))
+        mechanism = _audited_mechanism(given)
+        attack = next(ATTACKS[base] for base in type(mechanism).__mro__ if base in ATTACKS)
+        findings, losses = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
         rows = [
             {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
             for pair, loss in losses[:MAX_PAIRS_SHOWN]
         ]
-        tables = {"pairs": pd.DataFrame(rows)}
-        return Audited(attack.mechanism.name, None, findings, tables=tables)
+        return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})
 
-    def _attack(self, given: AuditInputs) -> Attack:
-        """Return the attack on the given mechanism, with two classes and the budget of one query.
 
-        Raises:
-            ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
-        """
-        return attack_of(given.mechanism().mechanism(2, 1), self)
+def _audited_mechanism(given: AuditInputs) -> AnyMechanism:
+    """Return the given mechanism, with two classes and the budget of one query.
+
+    Raises:
+        ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
+    """
+    return given.mechanism().mechanism(2, 1)
+
+
+def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan) -> Attacked:
+    """Attack a mechanism that releases classes, on all inputs that neighbours can have."""
+    values: Sequence[int] = range(audit.farthest + 1)
+    if audit.values is not None:
+        values = sorted({0, *audit.values})
+    return audit_made_up_pairs(mechanism, values, plan)
+
+
+def _attack_quantile(
+    mechanism: CertifiedQuantile, audit: MechanismAudit, plan: TrialPlan
+) -> Attacked:
+    """Attack two quantiles that differ by 1, the most that neighbouring datasets allow."""
+    middle = audit.farthest // 2
+    farthest = max(audit.farthest, 1)
+    return audit_quantile(mechanism, (middle, middle + 1), farthest, plan), []
+
+
+def _attack_numbers(mechanism: LaplaceMean, audit: MechanismAudit, plan: TrialPlan) -> Attacked:
+    """Attack made-up sums of members' answers that differ as much as one edit allows."""
+    return audit_made_up_sums(mechanism, audit.farthest, plan)
+
+
+ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], Attacked]] = {
+    Mechanism: _attack_labels,
+    CertifiedQuantile: _attack_quantile,
+    LaplaceMean: _attack_numbers,
+}
+"""Class of a mechanism -> the attack on it and on its subclasses."""

@@ -2,10 +2,10 @@
 whether a record was in its training data.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,6 @@ from matplotlib.ticker import FuncFormatter
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.labelling import Labelling
-from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.weights_mechanism import WeightsMechanism, labels_from
-from agt.numeric import SystemRandomness
-from agt.problem import Problem
-from agt.relations import RELATIONS
-from agt.release import WeightsRelease, judge_labelling, reserve_and_draw
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
@@ -27,9 +20,7 @@ from agt_audit.membership_attack import (
     COPIES,
     Reference,
     ShadowEvaluation,
-    compare_labels,
     confidences,
-    exposure,
     label_scores,
     loss_scores,
     spread_of,
@@ -51,7 +42,6 @@ ATTACK_DESCRIPTIONS = {
         "LiRA, online: likelihood ratio between models trained with and without the record "
         "(Carlini et al. 2022)"
     ),
-    "lira_offline": "LiRA, offline: uses only shadow models that were trained without the record",
     "rmia": "RMIA, offline: pairwise likelihood ratios of the record against the other attacked "
     "records (Zarifzadeh et al. 2024)",
     LABELS: (
@@ -62,22 +52,18 @@ ATTACK_DESCRIPTIONS = {
 LINE_STYLES: dict[str, dict[str, Any]] = {
     "loss": {"color": "0.45"},
     "lira_online": {"color": "#d94801"},
-    "lira_offline": {"color": "#2171b5", "linestyle": "--"},
     "rmia": {"color": "#238b45", "linestyle": "-."},
     "labels": {"color": "black", "linestyle": ":"},
 }
 SHORT_NAMES = {
     "loss": "loss threshold",
     "lira_online": "LiRA, online",
-    "lira_offline": "LiRA, offline",
     "rmia": "RMIA, offline",
     "labels": "labels only",
 }
 CURVE_POINTS = 300
 MIN_RATE = 1e-4  # the smallest rate of false alarms in a figure
 MAX_START = 0.5  # the largest value at which an axis of a figure begins
-# findings mention class shares that differ more than this between members and non-members
-MAX_CLASS_DIFFERENCE = 0.05
 RATES = (0.001, 0.01)  # of false alarms, at which detection rates are reported
 UNCLAIMED = "nothing is claimed about this attack, because certificates cover labels, not scores"
 NO_NON_MEMBERS = (
@@ -91,15 +77,10 @@ UPSIDE_DOWN = (
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 DISTANCE_BINS = (0, 1, 10, 50)  # the smallest stable distance of each bin
-EXPOSED_COLUMN_NOTES = (
+EXPOSED_COLUMN_NOTE = (
     f"in tables/{EXPOSED}.csv, 'score_lira' is the logarithm of LiRA's likelihood ratio for the "
-    "run's own model, which was trained on more records than the shadow models were. "
-    "'standard_error' is the asymptotic standard error of 'score_lira', which comes from the "
-    "uncertainty of the shadow models' means",
-    f"in tables/{EXPOSED}.csv, 'shift' says by how many standard deviations training on the "
-    "record raises the confidence in it, on average over pairs of shadow models (in each pair, "
-    "a fair coin decides which model has the record). 'shift_error' is the standard error of "
-    "this average",
+    "run's own model, which was trained on more records than the shadow models were. By how much "
+    "training on a record changes its label is estimated by `agt audit memorisation`"
 )
 
 
@@ -107,15 +88,14 @@ EXPOSED_COLUMN_NOTES = (
 class Membership(AuditKind):
     """Attacks a run's model by membership inference.
 
-    Scores that are computed from confidences may tell members from non-members, so their findings
-    are reported without a verdict. Labels of certified queries must not, so a difference between
-    labels of models with and without a unit is a violation.
+    Scores that are computed from confidences may tell members from non-members, so the findings are
+    reported without a verdict. Labels of certified queries must not, which ``agt audit
+    certificate`` tests.
 
     Attributes:
         shadows: how many shadow models are trained, an even number; 0: none, and the attacks that
             need them are left out.
         workers: how many processes train shadow models, as of ``ShadowConfig``.
-        pairs: how many units are left out of training, one at a time, to compare labels.
         exposed: how many rows the table of the most exposed records has.
     """
 
@@ -123,21 +103,23 @@ class Membership(AuditKind):
     needs_classes: ClassVar[bool] = True
     shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    pairs: Annotated[int, Field(ge=0)] = 20
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
-        """Check that a run is given, and that the mechanism is complete if one is given.
+        """Check that a run is given, and no mechanism, because labels are the model's own.
 
         Raises:
-            ConfigError: one of them is not; the error names the key.
+            ConfigError: one of these does not hold; the error names the key.
         """
         super().check(given)
         if given.config.get("mechanism") is not None:
-            given.mechanism()  # raises if it is not complete
+            raise ConfigError(
+                "mechanism=...: this audit attacks the model's own outputs. Leave mechanism=... "
+                "out, or type `agt audit prediction` with it, which attacks released labels"
+            )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train shadow models, attack by scores, and compare certified labels.
+        """Train shadow models, and attack by scores.
 
         Args:
             given: the settings that all kinds of audit share.
@@ -145,8 +127,8 @@ class Membership(AuditKind):
             console: for progress.
 
         Returns:
-            A finding for each attack by scores and one for certified labels; the tables of
-            attacks, of bins of stable distances, of classes, and of the most exposed records.
+            A finding for each attack; the tables of attacks, of bins of stable distances, of
+            classes, and of the most exposed records.
 
         Raises:
             ConfigError: the run's data is missing or was changed.
@@ -159,17 +141,6 @@ class Membership(AuditKind):
             config = ShadowConfig(self.shadows, given.seed, self.workers)
             shadows = trained_shadows(config, given, opened, pool, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
-        labels_finding = compare_labels(
-            opened.model,
-            units=attacked.units_to_leave_out(self.pairs, given.seed),
-            features=pool.records.features,
-            distance=attacked.distance,
-            ids=pool.records.ids,
-            why=_reason_labels_are_not_compared(
-                opened.stored.problem, self.pairs, attacked.distance
-            ),
-        )
-        findings = (*attacked.score_findings(), labels_finding)
         tables = {
             "membership": attacked.attacks_table(),
             "by_stable_distance": attacked.distances_table(),
@@ -184,42 +155,12 @@ class Membership(AuditKind):
             metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused}
         return Audited.of(
             opened.trained.finished,
-            findings,
+            attacked.score_findings(),
             attacked.notes(),
             tables=tables,
             captions=captions,
             metrics=metrics,
         )
-
-
-def _reason_labels_are_not_compared(problem: Problem, pairs: int, distance: np.ndarray) -> str:
-    """Return why labels of models with and without a unit are not compared; "": they are.
-
-    Args:
-        problem: the run's problem.
-        pairs: how many units are to be left out; 0: the user turned the comparison off.
-        distance: [n] stable distances of the queries.
-    """
-    settings = problem.settings
-    if not pairs:
-        return "audit.pairs=0"
-    if not RELATIONS[settings.relation.name].includes_one_removal:
-        return (
-            "models with and without a record were not compared, because certificates under "
-            f"relation={settings.relation.name} cover a record that is replaced, but not one "
-            "that is left out"
-        )
-    if settings.noise is not None or settings.certificate.noise != "none":
-        return (
-            "models with and without a record were not compared, because the run's random noise "
-            "was not stored and its certificates hold for that noise only"
-        )
-    if not (distance >= 1).any():
-        return (
-            "models with and without a record were not compared, because no attacked record has "
-            "a stable distance of 1 or more (is certified)"
-        )
-    return ""
 
 
 def _evaluate_shadows(
@@ -248,45 +189,6 @@ def _evaluate_shadows(
         return None, None, str(error)
 
 
-@dataclass(frozen=True)
-class _LabelSource:
-    """What the label-only attack asks for labels.
-
-    Attributes:
-        labels: features [n, ...] -> labels [n]; of a mechanism, each call draws new ones.
-        description: the model or the mechanism, for a note of the audit.
-    """
-
-    labels: Callable[[np.ndarray], np.ndarray]
-    description: str
-
-
-def _label_source(given: AuditInputs, opened: OpenedRun, queries: int) -> _LabelSource:
-    """Return the model itself, or the mechanism that is given, as the source of labels.
-
-    A mechanism draws as ``agt predict`` does. One that releases weights draws them here, once.
-
-    Args:
-        given: the settings; without a mechanism, the model gives its own labels.
-        opened: the run.
-        queries: how many labels will be asked for, in all calls together.
-    """
-    model = opened.model
-    if given.config.get("mechanism") is None:
-        return _LabelSource(model.predict, "the model's own labels")
-    config = given.mechanism()
-    mechanism = config.mechanism(model.problem.classes, queries)
-    description = f"labels released by {config.kind.name}"
-    terms = given.release_terms(opened)
-    if config.releases_weights:
-        weights_mechanism = cast(WeightsMechanism, mechanism)
-        released = reserve_and_draw(WeightsRelease.judged(model, weights_mechanism, terms))
-        return _LabelSource(lambda features: labels_from(model, features)(released), description)
-    randomness = SystemRandomness()
-    labelling = cast(Labelling, judge_labelling(model, cast(Mechanism, mechanism), terms))
-    return _LabelSource(lambda features: labelling.labels(features, randomness), description)
-
-
 class AttackedModel:
     """The run's own model, and the scores of every attack on it.
 
@@ -299,13 +201,10 @@ class AttackedModel:
 
     Attributes:
         confidence: with which limits of findings hold.
-        reference: confidences of shadow models in each record; None: there are none, or too few.
         evaluation: attacks on each shadow model; None: there are none, or too few.
-        reason: why ``reference`` and ``evaluation`` are None; "": they are not.
-        phi: [n] the model's confidence in each record's label, as ln(p/(1 - p)).
+        reason: why ``evaluation`` is None; "": it is not.
         distance: [n] stable distances of the records.
         scores: name of an attack -> [n] scores, higher for members.
-        label_source: a description of what gave the labels: the model, or a mechanism.
         two_sided: there are both members and non-members.
         rocs: name of an attack -> its curve; empty unless ``two_sided``.
     """
@@ -324,17 +223,14 @@ class AttackedModel:
         self.pool = pool
         self.shadows = shadows
         self.confidence = given.confidence
-        self.reference, self.evaluation, self.reason = _evaluate_shadows(shadows, pool)
-        self.phi = confidences(class_logits(model, records.features), records.labels)
-        self.scores = {"loss": loss_scores(self.phi)}
-        if self.reference is not None:
+        reference, self.evaluation, self.reason = _evaluate_shadows(shadows, pool)
+        phi = confidences(class_logits(model, records.features), records.labels)
+        self.scores = {"loss": loss_scores(phi)}
+        if reference is not None:
             for name, attack in ATTACKS.items():
-                self.scores[name] = attack(self.phi, self.reference)
-        # each record is asked, and ``COPIES`` copies of it
-        source = _label_source(given, opened, (COPIES + 1) * len(records.features))
-        self.label_source = source.description
+                self.scores[name] = attack(phi, reference)
         self.scores[LABELS] = label_scores(
-            source.labels, records.features, records.labels, given.seed
+            model.predict, records.features, records.labels, given.seed
         )
         with certification_progress(model, console) as report:
             self.distance = model.certify(records.features, on_progress=report).stable_distance
@@ -368,27 +264,6 @@ class AttackedModel:
         other_shares = np.bincount(labels[~member], minlength=classes) / (~member).sum()
         return float(np.abs(member_shares - other_shares).max())
 
-    def units_to_leave_out(self, pairs: int, seed: int) -> np.ndarray:
-        """Choose units of members: about half are the most exposed, the others are random.
-
-        Exposed are those with the highest scores of LiRA, or of the loss without shadow models.
-
-        Args:
-            pairs: how many units to choose; fewer are returned if there are fewer.
-            seed: of the random choice.
-
-        Returns:
-            The names of distinct units, at most ``pairs``.
-        """
-        members = np.flatnonzero(self.pool.member)
-        scores = self.scores.get("lira_online", self.scores["loss"])[members]
-        units = self.pool.records.units[members]
-        most_exposed_first = np.argsort(-scores, kind="stable")
-        exposed = units[most_exposed_first[: (pairs + 1) // 2]]
-        others = np.random.default_rng(seed).permutation(units)
-        distinct = list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))
-        return np.array(distinct[:pairs])
-
     # -- findings
     # ----------------------------------------------------------------------------------------------
 
@@ -404,7 +279,6 @@ class AttackedModel:
         shadows = 0 if self.shadows is None else len(self.shadows)
         members = int(self.pool.member.sum())
         test_records = len(self.pool) - members
-        class_difference = self._class_difference_text()
         for name, description in ATTACK_DESCRIPTIONS.items():
             reason_untested = ""
             if not self.two_sided:
@@ -412,7 +286,7 @@ class AttackedModel:
             elif name not in self.scores:
                 reason_untested = self.reason
             untested = Finding(
-                subject=f"membership by {name}{class_difference}",
+                subject=f"membership by {name}",
                 claim=UNCLAIMED,
                 attack=description,
                 effort=(
@@ -427,23 +301,7 @@ class AttackedModel:
             if reason_untested:
                 yield untested
             else:
-                subject = f"{name}{class_difference}"
-                yield area_finding(untested, subject, self.roc(name), self.confidence)
-
-    def _class_difference_text(self) -> str:
-        """Return a parenthesis that says how far class shares differ between the two sides.
-
-        Returns:
-            " (...)", to be appended to a subject; "" if the shares differ by less than
-            ``MAX_CLASS_DIFFERENCE``, or if there is only one side.
-        """
-        if not self.two_sided or self.largest_class_difference < MAX_CLASS_DIFFERENCE:
-            return ""
-        points = 100 * self.largest_class_difference
-        return (
-            f" (of training and test records, whose class shares differ by up to {points:.1f} "
-            "percentage points)"
-        )
+                yield area_finding(untested, name, self.roc(name), self.confidence)
 
     # -- tables and notes
     # ----------------------------------------------------------------------------------------------
@@ -468,7 +326,6 @@ class AttackedModel:
                 low, high = fixed.advantage_limits
                 advantage = fixed.tpr - fixed.fpr
                 row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
-                row["balanced_accuracy"] = (1 + advantage) / 2
                 mean_area, _ = spread_of(target.area for target in self.evaluation.rocs(name))
                 row["AUC_on_halves"] = mean_area
             rows.append(row)
@@ -506,8 +363,8 @@ class AttackedModel:
     def exposed_table(self) -> pd.DataFrame:
         """Return a table of all training records, the most exposed first.
 
-        With at least two pairs of shadow models, exposure is LiRA's score, with the columns of
-        ``exposure``; otherwise it is the score by the loss.
+        They are sorted by LiRA's score, or without shadow models by the loss. With shadow models, a
+        column says for how many of these the record's membership was guessed rightly.
         """
         records = self.pool.records
         classes = self.opened.dataset.classes
@@ -519,20 +376,19 @@ class AttackedModel:
                 "stable_distance": self.distance,
             }
         )
-        if self.reference is None or self.evaluation is None or len(self.reference.pairs.phi) < 4:
-            sort_column = "score_loss"
-            table[sort_column] = self.scores["loss"]
-        else:
-            sort_column = "score_lira"
-            table = table.assign(**exposure(self.phi, self.reference))
+        column = "score_loss"
+        scores = self.scores["loss"]
+        if self.evaluation is not None:
+            column = "score_lira"
+            scores = self.scores["lira_online"]
             targets = len(self.evaluation.included)
             table[f"guessed_right_of_{targets}"] = self.evaluation.right_guesses("lira_online")
+        table[column] = scores
         members = table[self.pool.member]
-        return members.sort_values(sort_column, ascending=False, kind="stable").map(short)
+        return members.sort_values(column, ascending=False, kind="stable").map(short)
 
     def notes(self) -> Iterator[str]:
         """Yield sentences that a reader needs beside the findings, for the audit's notes."""
-        yield f"the label-only attack used {self.label_source}, and asked each query only once"
         if self.two_sided:
             rate = 100 * RATES[0]
             points = 100 * self.largest_class_difference
@@ -550,15 +406,9 @@ class AttackedModel:
             )
         if self.shadows is not None:
             yield SIZES
-            if self.shadows.failed:
-                count = len(self.shadows.failed)
-                index, error = self.shadows.failed[0]
-                yield (
-                    f"shadow models that failed and were left out: {count}. Error of model "
-                    f"number {index}, the first of them: {error}"
-                )
+            yield from self.shadows.failure_notes
         if self.evaluation is not None:
-            yield from EXPOSED_COLUMN_NOTES
+            yield EXPOSED_COLUMN_NOTE
 
 
 def advantages_by_class(

@@ -10,20 +10,18 @@ label's side.
 | loss         | ln p: one threshold for all records (Yeom et al. 2018)    | nothing               |
 | lira_online  | ln N(phi; models with the record) - ln N(phi; without)    | 2 models on each side |
 |              | (Carlini et al. 2022)                                     |                       |
-| lira_offline | (phi - mean)/sd of the models without the record          | 2 models without      |
 | rmia         | share of the pool z with [p(x)/p_ref(x)] /                | 1 model without       |
 |              | [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024)                    |                       |
 | labels       | how many of the record and its noisy copies keep its      | labels only           |
 |              | label (Choquette-Choo 2021)                               |                       |
 
 Gaussians are each record's own if at least 32 models are on either side; otherwise their variance
-is pooled over all records. No certificate speaks of these scores; ``compare_labels`` attacks what
-certificates speak of, labels.
+is pooled over all records. No certificate speaks of these scores. Certificates speak of labels,
+which agt_audit/certificate.py attacks.
 
 Sources: as in the table.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,12 +30,9 @@ import numpy as np
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 
-from agt.errors import AgtError, ConfigError
-from agt.models.model import Model
-from agt_audit.neighbours import EditedRecords, neighbours_of
+from agt.errors import ConfigError
 from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
-from agt_cli.report.findings import Finding, exact_finding
 
 # on either side of a record; with fewer, one variance is pooled over all records
 MODELS_FOR_OWN_VARIANCE = 32
@@ -99,30 +94,6 @@ class Reference:
     def law_without(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean [n] and standard deviation [n] of phi over the models without each record."""
         return gaussians(self.phi, ~self.included)
-
-    @cached_property
-    def pairs(self) -> "Reference":
-        """The models that come in pairs, each pair one after the other.
-
-        The first of a pair was trained on one half of the units, the next on the other half. A
-        model is left out if the other one of its pair failed.
-        """
-        followed_by_complement = (self.included[:-1] == ~self.included[1:]).all(axis=1)
-        models: list[int] = []
-        for first in np.flatnonzero(followed_by_complement).tolist():
-            if not models or first > models[-1]:  # not the second model of the pair before
-                models += [first, first + 1]
-        return Reference(self.phi[models], self.included[models])
-
-    @property
-    def with_and_without(self) -> tuple[np.ndarray, np.ndarray]:
-        """For p pairs: [p, n] phi of the model with the record, [p, n] phi of the one without."""
-        first = self.pairs.phi[::2]
-        second = self.pairs.phi[1::2]
-        first_has_record = self.pairs.included[::2]
-        with_record = np.where(first_has_record, first, second)
-        without_record = np.where(first_has_record, second, first)
-        return with_record, without_record
 
     @property
     def fewest_models(self) -> int:
@@ -200,20 +171,6 @@ def lira_online(phi: np.ndarray, reference: Reference) -> np.ndarray:
     return with_record - without_record
 
 
-def lira_offline(phi: np.ndarray, reference: Reference) -> np.ndarray:
-    """Return how many standard deviations phi exceeds its mean without the record, [n].
-
-    Args:
-        phi: [n] the target model's confidences.
-        reference: at least two shadow models without each record.
-
-    Raises:
-        ConfigError: there are fewer.
-    """
-    mean, deviation = reference.law_without
-    return (phi - mean) / deviation
-
-
 def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
     """Return the share of all attacked records whose likelihood ratio is at most the record's, [n].
 
@@ -237,7 +194,6 @@ def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
 ATTACKS: Mapping[str, Callable[[np.ndarray, Reference], np.ndarray]] = {
     "loss": loss_scores,
     "lira_online": lira_online,
-    "lira_offline": lira_offline,
     "rmia": rmia,
 }
 """Name -> (phi of the target [n], the shadow models) -> scores [n]."""
@@ -346,171 +302,3 @@ def label_scores(
     for copy in copies(features, seed):
         score += answer(copy) == labels
     return score.astype(np.float64)
-
-
-def compare_labels(
-    model: Model,
-    units: np.ndarray,
-    features: np.ndarray,
-    distance: np.ndarray,
-    ids: np.ndarray,
-    why: str = "",
-) -> Finding:
-    """Compare labels of the run's model with labels of models without each of some units.
-
-    A stable distance of 1 or more claims that the two labels agree. If they do, every attack on
-    these labels sees the same with both models, so its advantage at guessing which one it
-    attacks is exactly 0.
-
-    Args:
-        model: the run's model.
-        units: names of the units to leave out, one at a time, with all of their rows.
-        features: [n, ...] the queries' features.
-        distance: [n] the queries' stable distances.
-        ids: [n] the queries' ids, for the finding.
-        why: the reason why no models are compared; "": they are.
-
-    Returns:
-        The finding: a violation if a certified label differs. It is untested if there is a reason
-        ``why``, no unit, or no certified query.
-
-    Raises:
-        AgtError: training refuses the data without a unit.
-    """
-    is_certified = distance >= 1
-    if why or not is_certified.any() or not len(units):
-        reason = why
-        if not reason:
-            reason = (
-                "no models were compared, because there was no unit to leave out or no certified "
-                "query"
-            )
-        return _labels_finding("none", None, reason)
-    changes = _changed_labels(model, units, features)
-    certified_changes = [(unit, row) for unit, row in changes if is_certified[row]]
-    certified = int(is_certified.sum())
-    certified_labels = len(units) * certified
-    uncertified_labels = len(units) * int((~is_certified).sum())
-    effort = (
-        f"{len(units)} units (people) were left out of training, one at a time, and "
-        f"{certified:,} certified queries were asked with and without each unit"
-    )
-    meaning = (
-        f"all {certified_labels:,} certified labels were the same with and without the unit, so "
-        "the attack's advantage is exactly 0 on these models"
-    )
-    if certified_changes:
-        unit, row = certified_changes[0]
-        query = ids[row]
-        meaning = (
-            f"{len(certified_changes)} of {certified_labels:,} certified labels changed when a "
-            "unit was left out of training. The first is the label of query "
-            f"{query}, without unit {unit}"
-        )
-    uncertified_changes = len(changes) - len(certified_changes)
-    meaning = (
-        f"{meaning}. Of the uncertified labels, {uncertified_changes:,} of "
-        f"{uncertified_labels:,} changed, and each of these reveals whether the unit was trained on"
-    )
-    return _labels_finding(effort, float(len(certified_changes)), meaning)
-
-
-def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> list[tuple[str, int]]:
-    """Return the pairs (unit, row of ``features``) whose label changes without the unit.
-
-    Each unit is left out of training alone. Arguments as of ``compare_labels``.
-
-    Raises:
-        AgtError: training refuses the data without a unit.
-    """
-    labels = model.predict(features)
-    changed: list[tuple[str, int]] = []
-    train = model.problem.dataset.train
-    edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
-    for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
-        if isinstance(other, AgtError):
-            raise other
-        rows = np.flatnonzero(other.predict(features) != labels)
-        changed += [(unit, row) for row in rows.tolist()]
-    return changed
-
-
-def _labels_finding(effort: str, changed: float | None, meaning: str) -> Finding:
-    """Return the finding about labels of certified queries.
-
-    Args:
-        effort: how many models and queries were compared, in words.
-        changed: how many certified labels changed; None: none were compared, so it is untested.
-        meaning: what was found, or why nothing was compared, in words.
-    """
-    return exact_finding(
-        "labels at certified queries",
-        "the labels of certified queries do not reveal whether a unit was trained on, so any "
-        "attack on them has advantage 0",
-        "models trained with and without a unit (a person's records) answered the same queries. "
-        "Half of these units are those that the attack by scores detects most clearly, and half "
-        "are random",
-        effort,
-        "labels that differ",
-        changed,
-        meaning,
-        "this audit detects a single certified label that differs. Nothing is claimed about "
-        "uncertified queries",
-    )
-
-
-# -- the most exposed
-# -----------------------------------------------------------------------------------------------
-
-
-def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
-    """Return how exposed each record is to LiRA, as columns of a table: name -> [n].
-
-    A fair coin for each unit decided which model of a pair was trained on it, independently of all
-    else. So ``shift`` is the result of an experiment: no other difference between members and
-    non-members, nor the sizes of the halves, has a part in it.
-
-    Args:
-        phi: [n] confidences of the model that is audited.
-        reference: confidences of shadow models; only those that come in pairs are used.
-
-    Returns:
-        Four columns: "score_lira", ``lira_online`` of the model that is audited;
-        "standard_error", of that score, which comes from the uncertainty of the shadow models'
-        means (asymptotic); "shift", by how many standard deviations training on the record raises
-        phi, on average over pairs; "shift_error", the standard error of that average.
-
-    Raises:
-        ConfigError: fewer than two pairs of models.
-
-    Formal guarantees
-        Models come in pairs, one on a half of the units and one on all others, and are far from
-        independent of each other: what the other records do to one they do to the other with the
-        opposite sign. So all errors here are of pairs, which are independent.
-    """
-    reference = reference.pairs
-    with_record, without_record = reference.with_and_without
-    pairs = len(with_record)
-    if pairs < 2:
-        raise ConfigError(too_few(len(reference.phi)))
-    mean_with, deviation_with = reference.law_with
-    mean_without, deviation_without = reference.law_without
-    # the score's derivative by each side's mean, times how far each pair is from that mean
-    slope_with = (phi - mean_with) / deviation_with**2
-    slope_without = (phi - mean_without) / deviation_without**2
-    moved_with = slope_with * (with_record - with_record.mean(axis=0))
-    moved_without = slope_without * (without_record - without_record.mean(axis=0))
-    squares = (with_record - mean_with) ** 2 + (without_record - mean_without) ** 2
-    deviation = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * pairs - 2)), LEAST_DEVIATION)
-    shift = (with_record - without_record) / deviation
-    return {
-        "score_lira": lira_online(phi, reference),
-        "standard_error": _error_of_mean(moved_with - moved_without),
-        "shift": shift.mean(axis=0),
-        "shift_error": _error_of_mean(shift),
-    }
-
-
-def _error_of_mean(rows: np.ndarray) -> np.ndarray:
-    """Return the standard error [n] of the mean of independent rows [p, n]."""
-    return rows.std(axis=0, ddof=1) / math.sqrt(len(rows))

@@ -25,11 +25,11 @@ Formal guarantees
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import NullLocator, StrMethodFormatter
 from pydantic import Field
 
 from agt.settings import schema
@@ -38,7 +38,6 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
-from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certification_progress
@@ -189,11 +188,11 @@ def strongest(
 # --------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "the tables and the figure describe models trained on random halves of the run's data, not "
+    "the tables describe models trained on random halves of the run's data, not "
     "the run's own model. The run's certificate does not cover these models: it says only that "
     "the run's own model gives a certified record the same label if only this record is left out "
     "of training",
-    "most numbers of the tables and the figure are rough estimates from few models. The largest "
+    "most numbers of the tables are rough estimates from few models. The largest "
     "ones were picked from many, so some are large by chance",
     "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous "
     "lower bounds that hold for all records together. A value above 0 shows memorisation",
@@ -201,7 +200,6 @@ NOTES = (
     "a certified record must get the same label if only its person is left out of training: "
     "`agt audit certificate` tests this claim, which this audit does not",
 )
-COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
 
 
@@ -232,12 +230,12 @@ class Memorisation(AuditKind):
 
         Args:
             given: the settings that all kinds of audit share.
-            record: the audit's run folder, into which figures are drawn.
+            record: the audit's run folder.
             console: for progress.
 
         Returns:
             Two findings, of memorisation and of influence; the tables of the most memorised
-            records and of the most influential pairs.
+            records, of the distribution of memorisation, and of the most influential pairs.
 
         Raises:
             DataMissing: the run's data is missing.
@@ -257,31 +255,42 @@ class Memorisation(AuditKind):
         others = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
         targets = others[: self.targets]
         pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
+        models = len(shadows)
+        of_members = learnt.take(members)
         looks = len(members) * len(targets)
         findings = (
-            memorised(learnt.take(members), len(shadows), given.confidence),
-            influence_finding(decided, looks, len(targets), len(shadows), given.confidence),
+            difference_finding(
+                MEMORISATION,
+                of_members,
+                len(members),
+                given.confidence,
+                effort=f"{models} models, {len(members):,} records",
+                estimates=_memorisation_estimates(of_members),
+            ),
+            difference_finding(
+                INFLUENCE,
+                decided,
+                looks,
+                given.confidence,
+                effort=(
+                    f"{models} models; {looks:,} pairs, each of a training record and one of "
+                    f"{len(targets):,} test records (seed=... chose these test records)"
+                ),
+                estimates=_influence_estimates(decided),
+            ),
         )
         classes = opened.dataset.classes
         memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
         tables = {
             "memorised": memorised_table.head(self.shown).map(short),
+            "distribution": _distribution_table(of_members.value, distance[members] >= 1),
             "influence": _influence_table(pool.records.ids, pairs, decided).map(short),
         }
-        captions = draw_histogram(
-            record, learnt.value[members], distance[members] >= 1, opened.dataset.name
-        )
-        notes: tuple[str, ...] = NOTES
-        if shadows.failed:
-            failed = len(shadows.failed)
-            first_error = shadows.failed[0][1]
-            notes += (f"shadow models that failed: {failed}. The first error is: {first_error}",)
         return Audited.of(
             opened.trained.finished,
             findings,
-            notes,
+            (*NOTES, *shadows.failure_notes),
             tables=tables,
-            captions=captions,
             metrics={"shadows": len(shadows), "shadows_reused": shadows.reused},
         )
 
@@ -329,208 +338,166 @@ def _influence_table(ids: np.ndarray, pairs: np.ndarray, decided: InOutCounts) -
     )
 
 
-def draw_histogram(
-    record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str
-) -> dict[str, str]:
-    """Draw a histogram of memorisation; return its caption by its name.
+def _distribution_table(values: np.ndarray, certified: np.ndarray) -> pd.DataFrame:
+    """Return how many records have an estimate in each range of width 0.1, the largest first.
+
+    Certificates do not cover models trained on halves, so by chance the estimates of certified
+    records lie on both sides of 0, too.
 
     Args:
-        record: into which it is drawn.
         values: [n] estimated memorisation of each record; NaN is left out.
         certified: [n] bool, whether the record's own label is certified.
-        dataset: its name.
     """
-    edges = np.linspace(-1, 1, 41)
+    edges = np.linspace(-1, 1, 21).round(1)
+    columns = {"from": edges[:-1], "to": edges[1:]}
     is_known = np.isfinite(values)
-    counts = {}
-    for name, side in zip(COLOURS, (certified, ~certified), strict=True):
-        counts[name], _ = np.histogram(values[is_known & side], edges)
-    data = pd.DataFrame({"from": edges[:-1], **counts})
-    with saved_figure(record, "memorisation", data, (WIDTH, 4.2)) as figure:
-        axes = figure.subplots()
-        for name, colour in COLOURS.items():
-            label = f"{name} ({int(counts[name].sum()):,})"
-            filled: dict[str, Any] = {"linewidth": 1.4}
-            if name == "certified":
-                filled = {"fill": True, "alpha": 0.25}
-            axes.stairs(counts[name], edges, label=label, color=colour, **filled)
-        axes.set(xlabel="estimated memorisation", ylabel="training records", xlim=(-1, 1))
-        axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-        highest = max(int(counts[name].max()) for name in COLOURS)
-        axes.set_ylim(0, 1.5 * max(1, highest))
-        powers = [10**power for power in range(len(str(max(1, highest))))]
-        axes.set_yticks([0, *(step * power for power in powers for step in (1, 2, 5))])
-        # text is drawn as it is, formulas too
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        draw_legend(figure, [axes])
-        high = int((values[is_known] >= QUARTER).sum())
-        draw_headline(
-            figure,
-            f"{high:,} of {len(values):,} records: estimated memorisation at least 0.25",
-            "",
-        )
-    caption = (
-        f"{dataset}: estimated memorisation of records, from models trained on random halves of "
-        "the data: by how much more often models trained on a record label it correctly than "
-        "other models do. Records whose label is certified in the run (stable distance at least "
-        "1) are shown separately. Certificates do not cover models trained on halves, so the "
-        "estimates of certified records also lie on both sides of 0, by chance."
-    )
-    return {"memorisation": caption}
+    for name, side in (("certified", certified), ("not certified", ~certified)):
+        columns[name], _ = np.histogram(values[is_known & side], edges)
+    return pd.DataFrame(columns).iloc[::-1]
 
 
-def memorised(learnt: InOutCounts, models: int, confidence: float) -> Finding:
-    """Return the finding about how many records have a lower bound on memorisation above 0.
-
-    Args:
-        learnt: counts as of ``memorisation``, of training records only.
-        models: how many models there are; each record is in half of them.
-        confidence: the probability with which all lower bounds hold together.
-    """
-    looks = len(learnt.value)
+def _memorisation_estimates(learnt: InOutCounts) -> str:
+    """Return a sentence about how many training records have a large estimate."""
     many = int((learnt.value >= QUARTER).sum())
-    sure = _count_certain(learnt, looks, confidence, "record", groups=2)
-    meaning = sure.reason or (
-        f"for {sure.count} of {looks:,} training records, it is certain (with the stated "
-        "confidence) that models trained on the record label it correctly more often than other "
-        "models"
-    )
-    noticeable = (
-        f"this audit detects a difference of at least {sure.smallest} between the probabilities of "
-        "a correct label with and without the record, if all models trained on the record label "
-        "it correctly"
-    )
-    return Finding(
-        subject="memorisation",
-        claim=(
-            "nothing is claimed about how much training on a record raises the probability "
-            "that it is labelled correctly"
-        ),
-        attack="models trained on random halves of the data are compared: those trained on a "
-        "record with those not trained on it",
-        effort=f"{models} models, {looks:,} records",
-        meaning=(
-            f"{meaning}. For {many:,} records, models trained on random halves of the data "
-            "give an estimated probability of a correct label that is at least 0.25 higher if the "
-            "record was trained on. Some of these differences are due to chance"
-        ),
-        measure="records memorised",
-        noticeable="" if sure.reason else noticeable,
-        **sure.fields,
+    return (
+        f"For {many:,} records, models trained on random halves of the data give an estimated "
+        "probability of a correct label that is at least 0.25 higher if the record was trained "
+        "on. Some of these differences are due to chance"
     )
 
 
-def influence_finding(
-    decided: InOutCounts, looks: int, targets: int, models: int, confidence: float
-) -> Finding:
-    """Return the finding about how many pairs have a lower bound on influence above 0.
-
-    Args:
-        decided: counts of the pairs with the largest estimates, as of ``strongest``.
-        looks: how many pairs there are in all, among which the error probability is shared.
-        targets: how many test records there are in these pairs.
-        models: how many models there are. Half of them were trained without a given test record,
-            and half of these with a given training record.
-        confidence: the probability with which all lower bounds hold together.
-    """
-    # of four groups of models, with and without each record of a pair, two are compared
-    sure = _count_certain(decided, looks, confidence, "pair", groups=4)
-    meaning = sure.reason or (
-        f"for {sure.count} pairs of a training and a test record, it is certain (with the stated "
-        "confidence) that models trained on the training record answer the test record "
-        "correctly more often. Only pairs with the largest estimates were examined"
-    )
-    noticeable = (
-        f"this audit detects an influence of at least {sure.smallest} (a difference between "
-        "probabilities), if all models trained on the training record answer the test record "
-        "correctly"
-    )
-    if len(decided.value):
-        largest = float(decided.value[0])
-        meaning = (
-            f"{meaning}. The strongest influence is estimated at {largest:.3g} (a difference "
-            "between probabilities)"
-        )
-    return Finding(
-        subject="influence of a training record on a test record's answer",
-        claim=(
-            "nothing is claimed about how much training on a record changes the probability "
-            "that a test record is answered correctly"
-        ),
-        attack=(
-            "models trained on random halves of the data are compared: those trained on the "
-            "training record with those not trained on it"
-        ),
-        effort=(
-            f"{models} models; {looks:,} pairs, each of a training record and one of {targets:,} "
-            "test records (seed=... chose these test records)"
-        ),
-        meaning=meaning,
-        measure="pairs",
-        noticeable="" if sure.reason else noticeable,
-        **sure.fields,
+def _influence_estimates(decided: InOutCounts) -> str:
+    """Return a sentence about the largest estimate of all pairs."""
+    largest = float(decided.value[0]) if len(decided.value) else 0.0
+    return (
+        "Only pairs with the largest estimates were examined. The strongest influence is estimated "
+        f"at {largest:.3g} (a difference between probabilities)"
     )
 
 
 @dataclass(frozen=True)
-class _CertainCount:
-    """The number of differences with a lower bound above 0.
+class Difference:
+    """The words of a finding about one kind of difference between models trained on halves.
 
     Attributes:
-        reason: a sentence that says why no bound could be above 0; "": one could.
-        count: the number, formatted; "" with a reason.
-        smallest: the smallest estimate with a bound above 0, formatted; "" with a reason.
-        fields: the fields of a finding about it: the outcome, the estimator, and, without a
-            reason, the number and the confidence.
+        subject: the subject of the finding.
+        measure: what is counted, as of ``Finding``.
+        item: what a difference is computed for, "record" or "pair".
+        source: the record that some of the models were trained on.
+        target: the record that the models answer.
+        groups: the number of equal groups of models of which one was trained on the source and one
+            was not, and which are counted; it gives the number of models that are needed in all.
     """
 
-    reason: str
-    count: str
-    smallest: str
-    fields: dict[str, Any]
+    subject: str
+    measure: str
+    item: str
+    source: str
+    target: str
+    groups: int
 
 
-def _count_certain(
-    counts: InOutCounts, looks: int, confidence: float, item: str, groups: int
-) -> _CertainCount:
-    """Count the differences with a lower bound above 0.
+MEMORISATION = Difference(
+    subject="memorisation",
+    measure="records memorised",
+    item="record",
+    source="a training record",
+    target="this record",
+    groups=2,
+)
+# of four groups of models, with and without each record of a pair, two are compared
+INFLUENCE = Difference(
+    subject="influence of a training record on a test record's answer",
+    measure="pairs",
+    item="pair",
+    source="a training record",
+    target="a test record",
+    groups=4,
+)
+
+
+def difference_finding(
+    difference: Difference,
+    counts: InOutCounts,
+    looks: int,
+    confidence: float,
+    effort: str,
+    estimates: str,
+) -> Finding:
+    """Return the finding about how many differences have a lower bound above 0.
 
     Args:
-        counts: the differences to examine.
+        difference: what the differences are.
+        counts: the differences that are examined, those with the largest estimates first if they
+            are not all.
         looks: how many differences share the error probability, at least those of ``counts``.
-        confidence: the probability with which all bounds hold together.
-        item: what a difference is of, "record" or "pair".
-        groups: the number of equal groups of models of which one has the item and one lacks it;
-            it gives the number of models that are needed in all.
+        confidence: the probability with which all lower bounds hold together.
+        effort: how many models and differences there are, in words.
+        estimates: a sentence about the estimates, which are not certain.
+
+    Returns:
+        The finding, whose number is reported. It is untested if no bound could be above 0.
     """
-    fewest = needed(looks, confidence)
-    estimator = f"Clopper-Pearson, with the error probability shared among all {item}s"
-    needed_models = groups * fewest
-    reason = (
-        f"there are too few models trained on halves to be certain about any {item}: set "
-        f"audit.shadows={needed_models} or more (for {looks:,} {item}s)"
+    item = difference.item
+    effect = (
+        f"training on {difference.source} raises the probability that {difference.target} is "
+        "labelled correctly"
     )
+    finding = partial(
+        Finding,
+        subject=difference.subject,
+        claim=f"nothing is claimed about how much {effect}",
+        attack=(
+            "models trained on random halves of the data are compared: those trained on a training "
+            "record with those not trained on it"
+        ),
+        effort=effort,
+        measure=difference.measure,
+        estimator=f"Clopper-Pearson, with the error probability shared among all {item}s",
+    )
+    reason = _reason_untested(difference, counts, looks, confidence)
+    if reason:
+        return finding(outcome=Outcome.UNTESTED, meaning=reason)
+    lower, _ = counts.bounds(confidence, looks)
+    certain = int((lower > 0).sum())
+    smallest = _smallest_certain_estimate(counts, confidence, looks)
+    return finding(
+        outcome=Outcome.REPORTED,
+        meaning=(
+            f"for {certain:,} of {looks:,} {item}s, it is certain (with the stated confidence) "
+            f"that {effect}. {estimates}"
+        ),
+        found=float(certain),
+        confidence=confidence,
+        noticeable=(
+            f"this audit detects a difference of at least {smallest:.2g} between the two "
+            f"probabilities, if all models trained on {difference.source} label "
+            f"{difference.target} correctly"
+        ),
+    )
+
+
+def _reason_untested(
+    difference: Difference, counts: InOutCounts, looks: int, confidence: float
+) -> str:
+    """Return why no lower bound could be above 0; "": one could.
+
+    Arguments as of ``difference_finding``.
+    """
     if not len(counts.value):
-        reason = (
+        return (
             "no influence could be estimated, because no test record was used. Set "
             "audit.targets=NUMBER, and give a run with test records"
         )
-    largest_with = int(counts.models_with.max(initial=0))
-    largest_without = int(counts.models_without.max(initial=0))
-    if not len(counts.value) or min(largest_with, largest_without) < fewest:
-        untested = {"outcome": Outcome.UNTESTED, "estimator": estimator}
-        return _CertainCount(reason, "", "", untested)
-    lower, _ = counts.bounds(confidence, looks)
-    sure = int((lower > 0).sum())
-    fields = {
-        "outcome": Outcome.REPORTED,
-        "found": float(sure),
-        "confidence": confidence,
-        "estimator": estimator,
-    }
-    smallest = _smallest_certain_estimate(counts, confidence, looks)
-    return _CertainCount("", f"{sure:,}", f"{smallest:.2g}", fields)
+    fewest = needed(looks, confidence)
+    if min(int(counts.models_with.max()), int(counts.models_without.max())) >= fewest:
+        return ""
+    models = difference.groups * fewest
+    item = difference.item
+    return (
+        f"there are too few models trained on halves to be certain about any {item}: set "
+        f"audit.shadows={models} or more (for {looks:,} {item}s)"
+    )
 
 
 def _smallest_certain_estimate(counts: InOutCounts, confidence: float, looks: int) -> float:

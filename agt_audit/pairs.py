@@ -320,7 +320,8 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
     tried_units: set[str] = set()
     for row, query in enumerate(queries[: -(-count // per_query)]):
         score = scores[min(row, len(scores) - 1)]
-        unit = _strongest_unit(records, score, tried_units)
+        untried = (unit for unit in strongest_units(records, score) if unit not in tried_units)
+        unit = next(untried, None)
         if unit is None:
             return
         tried_units.add(unit)
@@ -342,19 +343,18 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         yield f"{ONE_DATASET} {addition}", neighbour_of(model, with_added(records, added))
 
 
-def _strongest_unit(records: Records, score: np.ndarray, excluded: set[str]) -> str | None:
-    """Return the private unit whose record has the largest score; None: no unit is left.
+def strongest_units(records: Records, score: np.ndarray) -> list[str]:
+    """Return the private units, in order of falling score.
+
+    A unit of several rows has its largest score.
 
     Args:
         records: n records.
         score: [n] of each record.
-        excluded: units that are not returned.
     """
-    for row in np.argsort(-score, kind="stable"):
-        unit = str(records.units[row])
-        if not records.public[row] and unit not in excluded:
-            return unit
-    return None
+    private_rows = np.flatnonzero(~records.public)
+    strongest_first = private_rows[np.argsort(-score[private_rows], kind="stable")]
+    return list(dict.fromkeys(records.units[strongest_first].tolist()))
 
 
 def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:

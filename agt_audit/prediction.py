@@ -1,9 +1,9 @@
 """agt audit prediction: the whole of agt predict, on runs of neighbouring datasets with test
 ledgers.
 
-There are two attackers: one asks queries from the data, the other chooses them between the decision
-boundaries of both models (Chadha et al. 2024). The guarantee is the same for both. The unit that is
-left out has the largest influence on a query from the data (``influences`` in agt_audit/pairs.py).
+The attacker chooses among queries from the data and queries between the decision boundaries of both
+models (Chadha et al. 2024). The unit that is left out has the largest influence on a query from the
+data (``influences`` in agt_audit/pairs.py).
 
 Formal guarantees
     * The event ("the label is one of S", or "at least t of Q labels are") is computed from both
@@ -113,7 +113,7 @@ def choose_query(
 
     def strength(index: int) -> tuple[float, float, int]:
         event = events[index]
-        bound = event.expected(claimed, trials, confidence, 1)
+        bound = event.expected(claimed, trials, confidence)
         return bound, event.hit - event.alarm, -first[index]
 
     best = max(range(len(events)), key=strength)
@@ -183,20 +183,10 @@ def judge_answers(
             f"the labels were counted in {mistakes.trials_with:,} trials of {event.answers} "
             "labels each"
         )
-    if attacked.events > 1:
-        parts.append(
-            f"{attacked.events} bounds share the error probability, so all of them hold together"
-        )
-    # each bound has its share of the error probability, and its own confidence in sentences
-    confidence = 1 - (1 - attacked.confidence) / attacked.events
-    single = replace(
-        attacked,
-        attack=f"{attacked.attack}; {event.sentence}",
-        effort="; ".join(parts),
-        confidence=confidence,
-        events=1,
+    claim = replace(
+        attacked, attack=f"{attacked.attack}; {event.sentence}", effort="; ".join(parts)
     )
-    return single.judge(mistakes)
+    return claim.judge(mistakes)
 
 
 def untested_because_equal(attacked: TestedClaim, effort: str = "nothing was drawn") -> Finding:
@@ -343,6 +333,7 @@ def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
 
 TEST_BUDGET = Allowance(MAX_TOTAL_EPS / 2, 0.99, 0.5)  # of each test ledger
 MAX_QUERIES = 1000  # queries from the data that are examined
+ATTACKER = "an attacker takes the record from the run's data and chooses the query freely"
 DRAWN = (
     "this audit drew labels about the real data as `agt predict` does, but published none: they "
     "were kept in a folder of this audit, which was deleted. So they spend no privacy budget, "
@@ -554,17 +545,15 @@ class ReleaseSandbox:
 
 @dataclass(frozen=True)
 class PlannedAttack:
-    """The models, the query and the event of one attacker, chosen before anything is drawn.
+    """The models, the query and the event of an attack, chosen before anything is drawn.
 
     Attributes:
-        adversary: a noun phrase that says who the attacker is.
         sides: the run with the unit, and the run without it.
         pair: the models of these runs, with the mechanism.
         query: [1, ...] the query.
         event: the event about a single answer that is counted.
     """
 
-    adversary: str
     sides: tuple[OpenedRun, OpenedRun]
     pair: AnyPair
     query: np.ndarray
@@ -576,7 +565,7 @@ class PredictionAudit(AuditKind):
     """Attacks ``agt predict`` with its mechanism and ledger.
 
     Attributes:
-        trials: N, how many labels are drawn from each side for each attacker.
+        trials: N, how many labels are drawn from each side.
         together: Q, how many answers make one trial in the test of the composed guarantee.
         targets: how many records of the data are left out of training, one at a time.
         scratch: a folder on a local disk for neighbouring runs and test ledgers; None: the audit's
@@ -596,7 +585,13 @@ class PredictionAudit(AuditKind):
         Raises:
             ConfigError: one of them is missing or wrong; the error names the key.
         """
-        given.check_run(inputs=True)
+        given.need_run(inputs=True)
+        if TrainedRun.from_config(given.config).settings.noise is not None:
+            raise ConfigError(
+                f"run={given.run}: the training of this run used random noise, so models of "
+                "neighbouring datasets cannot be compared with it. Use `agt audit dpsgd` for "
+                "this run"
+            )
         config = given.mechanism()
         if config.kind.output is not Output.LABELS:
             label_mechanisms = " or ".join([*MECHANISMS, LaplaceMean.name])
@@ -621,7 +616,7 @@ class PredictionAudit(AuditKind):
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train neighbouring runs, draw answers of both sides for each attacker, and count.
+        """Train neighbouring runs, draw answers of both sides, and count.
 
         Raises:
             DataMissing: the run's data is missing.
@@ -690,8 +685,8 @@ class _Audit:
         claimed: the claimed loss of one answer.
         claim: the claim of one answer, as ``agt predict`` makes it.
         totals: the claims about several answers together, each with its sentence.
-        events: how many bounds share the error probability: for each of the two attackers, one
-            about a single answer and one for each of ``totals``.
+        confidence: of each bound. The bounds about a single answer and about each of ``totals``
+            share the error probability.
 
     Raises:
         ConfigError: the trials are too few to contradict the claim.
@@ -720,46 +715,33 @@ class _Audit:
         self.claimed = Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
         self.totals = composed_claims(mechanism.guarantee, config.together)
-        self.events = 2 * (1 + len(self.totals))
+        bounds = 1 + len(self.totals)
+        self.confidence = 1 - (1 - given.confidence) / bounds
         self._check_trials()
 
     def _check_trials(self) -> None:
         """Raise ConfigError if no results of the trials could contradict the claim."""
-        needed = self.claimed.needed(self.given.confidence, self.events)
+        needed = self.claimed.needed(self.confidence)
         measure = self.claimed.measure
         claimed_value = self.claimed.value
         if self.config.trials < needed:
             raise ConfigError(
                 f"audit.trials={self.config.trials} is too few to contradict the claimed {measure} "
-                f"of {claimed_value:g} with confidence {self.given.confidence:g} over "
-                f"{self.events} events: set audit.trials={needed} or more"
+                f"of {claimed_value:g} with confidence {self.confidence:g}: set "
+                f"audit.trials={needed} or more"
             )
 
     def carry_out(self) -> Audited:
-        """Make the attacks of both attackers, and return the findings."""
-        attacks = self._plan_attacks()
-        findings: list[Finding] = []
-        rows = []
-        label = "releases on both sides"
-        with counted_progress(self.console, label, "adversary", len(attacks)) as report:
-            for done, attack in enumerate(attacks, 1):
-                of_attack = self._make_attack(attack)
-                findings += of_attack
-                rows.append(self._table_row(attack, of_attack))
-                report(done)
+        """Choose an attack, make it, and return the findings."""
+        findings = self._make_attack(self._plan_attack())
         notes = [DRAWN, TRIALS]
         if not self.claim.proved:
             notes.append(
                 "no test ledger was charged, because the guarantee of this release is not "
                 "proved (unproved=allow)"
             )
-        return Audited.of(
-            self.opened.trained.finished,
-            findings,
-            notes,
-            tables={"adversaries": pd.DataFrame(rows)},
-            metrics={"trials": self.config.trials, "adversaries": len(attacks)},
-        )
+        finished = self.opened.trained.finished
+        return Audited.of(finished, findings, notes, metrics={"trials": self.config.trials})
 
     def _labelling(self, opened: OpenedRun) -> AnyLabelling:
         """Return releases of a run's answers by the mechanism, judged as by ``agt predict``."""
@@ -778,8 +760,8 @@ class _Audit:
     # -- pairs and queries
     # ----------------------------------------------------------------------------------------------
 
-    def _plan_attacks(self) -> tuple[PlannedAttack, PlannedAttack]:
-        """Train neighbouring runs, and choose models, query and event for each attacker.
+    def _plan_attack(self) -> PlannedAttack:
+        """Train neighbouring runs, and choose models, query and event.
 
         Raises:
             ConfigError: no record is private, or training refused all neighbouring datasets.
@@ -802,17 +784,7 @@ class _Audit:
                 "tried records was left out, so there is nothing to compare with. Raise "
                 "audit.targets, or audit a run with more records"
             )
-        with_own_query = self._best_attack(
-            "an attacker who takes the record and the query from the run's data",
-            pairs,
-            chooses_query=False,
-        )
-        with_chosen_query = self._best_attack(
-            "an attacker who takes the record from the run's data and chooses the query freely",
-            pairs,
-            chooses_query=True,
-        )
-        return with_own_query, with_chosen_query
+        return self._best_attack(pairs)
 
     def _rows_to_leave_out(self, records: Records) -> list[int]:
         """Return rows of private records whose units are left out, at most ``config.targets``.
@@ -871,34 +843,23 @@ class _Audit:
         prepared = replace(base, loaded=dataset, dataset=dataset)
         return self.sandbox.train(self.opened.trained.finished.config, prepared, self.settings)
 
-    def _best_attack(
-        self, adversary: str, pairs: list[tuple[OpenedRun, OpenedRun]], chooses_query: bool
-    ) -> PlannedAttack:
+    def _best_attack(self, pairs: list[tuple[OpenedRun, OpenedRun]]) -> PlannedAttack:
         """Return the attack with the largest expected lower bound on the loss.
 
         Args:
-            adversary: a noun phrase that says who the attacker is.
             pairs: runs with a unit and without it, at least one pair.
-            chooses_query: whether the attacker searches queries between the two models; if none
-                is found, or if False, queries from the data are used.
         """
         trials = self.config.trials
-        confidence = self.given.confidence
         attacks = []
-        for with_unit, without_unit in pairs:
-            pair = pair_of(self._labelling(with_unit), self._labelling(without_unit))
-            queries = self.own_queries
-            if chooses_query:
-                found = pair.chosen_queries(self.own_queries, self.rng)
-                if len(found):
-                    queries = found
-            row, event = choose_query(pair, queries, self.claimed, trials, confidence)
-            query = queries[row : row + 1]
-            sides = (with_unit, without_unit)
-            attacks.append(PlannedAttack(adversary, sides, pair, query, event))
+        for sides in pairs:
+            pair = pair_of(*map(self._labelling, sides))
+            chosen = pair.chosen_queries(self.own_queries, self.rng)
+            queries = np.concatenate([self.own_queries, chosen])
+            row, event = choose_query(pair, queries, self.claimed, trials, self.confidence)
+            attacks.append(PlannedAttack(sides, pair, queries[row : row + 1], event))
 
         def strength(attack: PlannedAttack) -> tuple[float, float]:
-            bound = attack.event.expected(self.claimed, trials, confidence, self.events)
+            bound = attack.event.expected(self.claimed, trials, self.confidence)
             return bound, attack.event.hit - attack.event.alarm
 
         return max(attacks, key=strength)
@@ -907,7 +868,7 @@ class _Audit:
     # ----------------------------------------------------------------------------------------------
 
     def _make_attack(self, attack: PlannedAttack) -> list[Finding]:
-        """Draw answers of both sides, and return the findings about ``_claims``, in that order.
+        """Draw answers of both sides, and return the findings about ``_claims``, in their order.
 
         Nothing is drawn if both sides have the same probabilities of all answers.
         """
@@ -930,55 +891,27 @@ class _Audit:
     def _claims(self, attack: PlannedAttack) -> list[tuple[TestedClaim, AnswerEvent]]:
         """Return the claim about one answer and those about several, each with its event."""
         together = self.config.together
-        claims = [(self._claim(attack, self.claim.text, self.claimed), attack.event)]
+        claims = [(self._claim(self.claim.text, self.claimed), attack.event)]
         for claimed, sentence in self.totals:
             event = event_of_sum(
                 attack.event,
                 together,
                 claimed,
                 self.config.trials // together,
-                self.given.confidence,
-                self.events,
+                self.confidence,
             )
-            claim = self._claim(attack, f"{together} queries together: {sentence}", claimed)
+            claim = self._claim(f"{together} queries together: {sentence}", claimed)
             claims.append((replace(claim, together=together), event))
         return claims
 
-    def _claim(self, attack: PlannedAttack, claim: str, claimed: Claimed) -> TestedClaim:
-        """Return a claim that is to be tested by an attack.
+    def _claim(self, claim: str, claimed: Claimed) -> TestedClaim:
+        """Return a claim that is to be tested.
 
         Args:
-            attack: the attack, of which the attacker is named.
             claim: the claim, as a sentence.
             claimed: the claimed loss.
         """
         subject = (
             f"agt predict mechanism={self.mechanism.name}, {self.mechanism.guarantee} per query"
         )
-        return TestedClaim(
-            subject, claim, attack.adversary, "", claimed, self.given.confidence, self.events
-        )
-
-    def _table_row(self, attack: PlannedAttack, findings: list[Finding]) -> dict[str, object]:
-        """Return an attack's row of the table: name of a column -> value.
-
-        Args:
-            attack: the attack.
-            findings: its findings, about one answer and then about each of ``totals``.
-        """
-        of_one_label, *of_totals = findings
-        row: dict[str, object] = {
-            "adversary": attack.adversary,
-            "measure": self.claimed.measure,
-            "claimed": self.claimed.value,
-            "this pair": attack.event.loss(self.claimed),
-            "found": of_one_label.found,
-        }
-        for finding, (claimed, _) in zip(of_totals, self.totals, strict=True):
-            name = f"{self.config.together} together"
-            if claimed.delta:
-                name = f"{name}, delta {claimed.delta:.2g}"
-            row[f"claimed of {name}"] = finding.claimed
-            row[f"found of {name}"] = finding.found
-        row["outcome"] = " / ".join(dict.fromkeys(finding.outcome.value for finding in findings))
-        return row
+        return TestedClaim(subject, claim, ATTACKER, "", claimed, self.confidence)

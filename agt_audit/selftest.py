@@ -83,7 +83,6 @@ from agt_audit.mechanism import (
     exact_loss,
     table_finding,
 )
-from agt_audit.membership_attack import compare_labels
 from agt_audit.neighbours import retrained, without
 from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
 from agt_audit.page import found
@@ -573,6 +572,15 @@ class StretchedDistance(LinearModel):
         return certify_linear(trained, phi, self.settings.relation.name, ks)
 
 
+class OneMoreEdit(LinearModel):
+    """A head whose stable distances are too large by one edit."""
+
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+        """Return the head's certificates with distances that are larger by 1."""
+        honest = super().certify_phi(phi, ks)
+        return replace(honest, distance=honest.distance + 1)
+
+
 @dataclass(frozen=True)
 class CountingProblem(Problem):
     """A problem whose batch plan depends on the number of records, although a size is declared.
@@ -670,6 +678,17 @@ def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT)
     """
     model = headed(seed, **ONE_STEP)
     return audited(flawed(StretchedDistance, model, times=times), seed, about, extent)
+
+
+def one_more_edit(seed: int, kind: type[LinearModel] = OneMoreEdit) -> Finding:
+    """Audit a head's stable distances by leaving people out of training, one at a time.
+
+    Args:
+        seed: of the data and of the audit.
+        kind: the class of heads with the flaw; ``LinearModel`` itself is sound.
+    """
+    model = flawed(kind, fitted(*crowd(seed, 600)).linear_head)
+    return audited(model, seed, CERTIFIED_LABELS, replace(NO_NEIGHBOURS, units=20))
 
 
 def counting(seed: int, dealt: bool) -> Finding:
@@ -780,24 +799,6 @@ def audited_training(
         return size
     judged_bounds = [bound for bound in bounds if bound.adversary.startswith(adversary or "")]
     return judge_training(trainer, one, effort, judged_bounds)
-
-
-# -- membership
-# --------------------------------------------------------------------------------------------------
-
-
-def overstated_labels(seed: int, more: int = 1) -> Finding:
-    """Plant: a linear head whose stable distances are too large by ``more``; 0 is sound.
-
-    Labels of queries near its decision boundary change when a unit is left out of training.
-    """
-    model = fitted(*crowd(seed, 600))
-    count = 20_000
-    angle = np.linspace(0, 2 * np.pi, count)
-    queries = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
-    distance = model.certify(queries).stable_distance + more
-    units = model.problem.dataset.train.units[:20]
-    return compare_labels(model, units, queries, distance, np.arange(count))
 
 
 # -- unlearning
@@ -1003,7 +1004,7 @@ PLANTED: dict[str, Plant] = {
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
     "fault: stable distances that are too large by 1, detected by leaving people out": (
-        overstated_labels
+        one_more_edit
     ),
     "fault: unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
@@ -1073,7 +1074,7 @@ SOUND: dict[str, Plant] = {
     "control: training with the claimed noise, tested by the size of the noise": partial(
         audited_training, kept=1.0, adversary=NOISE_SIZE, confidence=SURE
     ),
-    "control: stable distances as agt computes them": partial(overstated_labels, more=0),
+    "control: stable distances as agt computes them": partial(one_more_edit, kind=LinearModel),
     "control: a linear model as agt trains it": lambda seed: all_audited(
         headed(seed, **ONE_STEP), seed
     ),

@@ -155,6 +155,18 @@ class Shadows:
     def __len__(self) -> int:
         return len(self.included)
 
+    @property
+    def failure_notes(self) -> tuple[str, ...]:
+        """A sentence about the models that could not be trained; empty: all were."""
+        if not self.failed:
+            return ()
+        count = len(self.failed)
+        index, error = self.failed[0]
+        return (
+            f"shadow models that failed and were left out: {count}. Error of model number {index}, "
+            f"the first of them: {error}",
+        )
+
 
 def class_logits(model: Model, features: np.ndarray) -> np.ndarray:
     """Return a logit for each class, [n, C] float64, up to a constant of each row.

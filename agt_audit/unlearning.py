@@ -27,7 +27,7 @@ Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [00
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -491,30 +491,10 @@ def _test_distinguishing(
         A result for each pair whose models add noise, and the finding, which is about the largest
         lower bound on epsilon. The finding is None if the claim covers no such pair.
     """
-    claimed_loss = Claimed("epsilon", claimed.eps, claimed.delta)
-    half = plan.trials // 2
     noisy_pairs = [
         pair for pair in pairs if pair.unlearned.draw_noise and pair.retrained.draw_noise
     ]
-    trials = []
-    mistakes_of: dict[Trial, Mistakes] = {}
-    for pair in noisy_pairs:
-        unlearned, retrained = _projected_draws(pair, plan.trials)
-        # one half of the draws chooses the event, the other half counts it
-        event = choose_event(
-            unlearned[:half], retrained[:half], claimed_loss, plan.confidence, "scores"
-        )
-        mistakes = event.mistakes(unlearned[half:], retrained[half:])
-        bound = claimed_loss.bound(mistakes, plan.confidence, len(noisy_pairs))
-        is_covered = claimed.adaptive or not pair.attack.adaptive
-        words = _mistakes_sentence(mistakes, is_covered)
-        trial = Trial.of(pair, "distinguished", bound, is_covered and bound > claimed.eps, words)
-        trials.append(trial)
-        if is_covered:
-            mistakes_of[trial] = mistakes
-    if not mistakes_of:
-        return trials, None
-    largest = max(mistakes_of, key=lambda trial: trial.found or 0)
+    attacks = _attacks_text(pair.attack.name for pair in noisy_pairs)
     tested = TestedClaim(
         subject=f"{subject}: the weights that are used for answers",
         claim=claimed.sentences[0],
@@ -524,35 +504,50 @@ def _test_distinguishing(
             "models"
         ),
         effort=(
-            f"{_attacks_text(trials)}; each of {len(trials)} tests used {plan.trials:,} draws "
-            "from each of the two models, and half of these draws served only to choose thresholds"
+            f"{attacks}; each of {len(noisy_pairs)} tests used {plan.trials:,} draws from each of "
+            "the two models, and half of these draws served only to choose thresholds"
         ),
-        claimed=claimed_loss,
+        claimed=Claimed("epsilon", claimed.eps, claimed.delta),
         confidence=plan.confidence,
-        events=len(trials),
+        events=len(noisy_pairs),
     )
-    finding = tested.judge(mistakes_of[largest])
-    meaning = f"after {largest.attack_text}: {finding.meaning}"
-    return trials, _without_verdict_if_unproved(replace(finding, meaning=meaning), claimed)
+    trials = []
+    findings = []
+    for pair in noisy_pairs:
+        finding = tested.judge(_count_mistakes(pair, tested.claimed, plan))
+        if claimed.adaptive or not pair.attack.adaptive:
+            trial = Trial.of(
+                pair, "distinguished", finding.found, finding.violated, finding.meaning
+            )
+            meaning = f"after {trial.attack_text}: {finding.meaning}"
+            findings.append(replace(finding, meaning=meaning))
+        else:
+            words = (
+                f"{finding.meaning}. The claim does not cover requests that are chosen after "
+                "looking at outputs of the model"
+            )
+            trial = Trial.of(pair, "distinguished", finding.found, False, words)
+        trials.append(trial)
+    if not findings:
+        return trials, None
+    largest = max(findings, key=lambda finding: finding.found or 0.0)
+    return trials, _without_verdict_if_unproved(largest, claimed)
 
 
-def _mistakes_sentence(mistakes: Mistakes, is_covered: bool) -> str:
-    """Return a sentence about how often the attacker was wrong.
+def _count_mistakes(pair: AttackedSides, claimed: Claimed, plan: TrialPlan) -> Mistakes:
+    """Draw what two models release, and count an attacker's mistakes on half of the draws.
+
+    The other half chooses the event that the attacker guesses by.
 
     Args:
-        mistakes: the attacker's mistakes on the half of the draws that was counted.
-        is_covered: whether the claim covers attacks of this kind.
+        pair: both models after an attack; both add noise.
+        claimed: the claim, whose measure decides which event is best.
+        plan: how many draws there are of each model, and the confidence of bounds.
     """
-    words = (
-        f"the attacker made {mistakes.alarms} false alarms and {mistakes.misses} misses in "
-        f"{mistakes.trials_with} draws from each of the two models"
-    )
-    if is_covered:
-        return words
-    return (
-        f"{words}. The claim does not cover requests that are chosen after looking at "
-        "outputs of the model"
-    )
+    half = plan.trials // 2
+    unlearned, retrained = _projected_draws(pair, plan.trials)
+    event = choose_event(unlearned[:half], retrained[:half], claimed, plan.confidence, "scores")
+    return event.mistakes(unlearned[half:], retrained[half:])
 
 
 def _projected_draws(pair: AttackedSides, count: int) -> list[np.ndarray]:
@@ -669,11 +664,11 @@ def _correlations(noises: Sequence[np.ndarray], sigmas: Sequence[float]) -> list
     return correlations
 
 
-def _attacks_text(trials: Sequence[Trial]) -> str:
-    """Return how many attacks were made, with their names; untested trials are left out."""
-    names = dict.fromkeys(trial.attack for trial in trials if trial.found is not None)
-    listed = "; ".join(names)
-    return f"{counted(len(names), 'attack')} ({listed})"
+def _attacks_text(names: Iterable[str]) -> str:
+    """Return how many attacks were made, with their names, each of which is there once."""
+    distinct = dict.fromkeys(names)
+    listed = "; ".join(distinct)
+    return f"{counted(len(distinct), 'attack')} ({listed})"
 
 
 def _without_verdict_if_unproved(finding: Finding, claimed: Promise) -> Finding:
@@ -721,7 +716,7 @@ def _certain_finding(
         subject,
         claimed.sentences[0],
         attack,
-        _attacks_text(trials),
+        _attacks_text(trial.attack for trial in trials if trial.found is not None),
         measure,
         largest,
         meaning,

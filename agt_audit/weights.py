@@ -51,7 +51,7 @@ from agt_audit.estimates import tail_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, format_lower_bound
+from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
 
 GRID_POINTS = 40_001
@@ -162,7 +162,7 @@ def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -
     """
     mu = heads.distance / noise_scale(heads.sensitivity, mechanism.guarantee)
     share = heads.distance / heads.sensitivity
-    finding = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
+    return Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
         f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
         "the distance between the weights of the two models, divided by the standard deviation "
@@ -171,12 +171,6 @@ def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -
         f"this audit detects noise that is sized for less than {share:.3g} times the claimed "
         "sensitivity",
     )
-    mu_of_pair = format_lower_bound(finding.found or 0.0, mechanism.mu)
-    meaning = (
-        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, and "
-        f"{mechanism.mu:g} is claimed. The models are {share:.3g} times the sensitivity apart"
-    )
-    return replace(finding, meaning=meaning)
 
 
 def noise_size(subject: str, squares: float, count: int, confidence: float, effort: str) -> Finding:

@@ -154,6 +154,7 @@ OLD_SPELLINGS = {
     "audit audit.choosing=": _CHOOSING,
     "audit audit.left_out=": _LEFT_OUT,
     "audit audit.segments=": _PAIRS_OF_A_RUN,
+    "audit audit.pairs=": _LEFT_OUT,
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,

@@ -304,6 +304,7 @@ REFUSED = {
     ("certificate", "inputs=rows.csv"): "inputs=rows.csv: this audit uses",
     ("certificate", "audit.farthest=0"): "audit.farthest",
     ("certificate", "audit.seconds=0"): "audit.seconds",
+    ("membership", *ANSWERS): "agt audit prediction",
     ("membership", "audit.shadows=5"): "audit.shadows: must be a multiple of 2, got 5",
     ("dpsgd", "audit.canary=record"): "audit.canary",
     ("dpsgd",): "was trained without noise",

@@ -86,7 +86,7 @@ def test_data_that_changed_or_is_gone(agt: Agt, tmp_path: Path) -> None:
     agt("audit", "certificate", f"run={run}", *LITTLE).ended(2, "44 records")
     (tmp_path / "rows.csv").unlink()
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
-    agt("audit", "mechanism", f"run={run}", *answers).ended(4, "rows.csv")
+    agt("audit", "replay", f"run={run}", *answers).ended(4, "rows.csv")
     assert "rows.csv" in agt("audit", "certificate", f"run={run}", *LITTLE).ended(4).err
     folder = max((tmp_path / "outputs" / "audit").iterdir())
     assert json.loads((folder / "status.json").read_text())["state"] == "failed"

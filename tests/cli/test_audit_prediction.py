@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from agt.mechanisms.mechanism import Mechanism
@@ -52,10 +51,6 @@ Run = Callable[[str], Path]
 SMALL = ("audit.trials=400", "audit.targets=1")
 # draws are the operating system's: at 95 % a sound release fails one test in twenty
 SURE = "confidence=0.999999"
-ADVERSARIES = [
-    "an attacker who takes the record and the query from the run's data",
-    "an attacker who takes the record from the run's data and chooses the query freely",
-]
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +92,10 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
         for each in findings
         if each["outcome"] == "not tested"
     )
-    folder = next(Path("outputs/audit").iterdir())
-    table = pd.read_csv(folder / "tables/adversaries.csv")
-    assert table["adversary"].tolist() == ADVERSARIES
-    assert not (table["found"] > 1).any()
-    assert (table["found"][1:] > 0).all()
-    assert not table["found"][0] >= table["found"][1], (
-        "less, or nothing: both models answer all natural queries alike"
-    )
+    assert len(findings) == 2
+    one, several = findings
+    assert 0 < one["found"] <= 1
+    assert several["claimed"] > 1
     assert nothing_left()
     assert not Path("ledgers").exists()
     assert before == {path: path.read_bytes() for path in run("head").rglob("*") if path.is_file()}
@@ -145,7 +136,7 @@ REFUSED = {
         "head",
         *RESPONSE,
         "audit.trials=12",
-    ): "too few to contradict the claimed epsilon of 1 with confidence 0.95 over 4 events",
+    ): "too few to contradict the claimed epsilon of 1 with confidence 0.975: set audit.trials=",
     ("remove", *RESPONSE): "condition g",
     (
         "head",

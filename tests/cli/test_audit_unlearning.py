@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agt_audit import unlearning
-from agt_audit.memorisation import InOutCounts, influence_finding
+from agt_audit.memorisation import INFLUENCE, InOutCounts, difference_finding
 from agt_audit.unlearning import Attack, ForgetSets
 from agt_cli.report.findings import Outcome
 from agt_cli.unlearn import erasure
@@ -162,7 +162,7 @@ def test_influence_is_counted_where_the_clearest_pair_would_be_sure(
     models: int, enough: bool
 ) -> None:
     sure = InOutCounts(*(np.array([models / 4 * share]) for share in (1, 1, 0, 1)))
-    finding = influence_finding(sure, 20_000, 200, models, 0.95)
+    finding = difference_finding(INFLUENCE, sure, 20_000, 0.95, "all models", "No more.")
     assert (finding.outcome, finding.found) == (
         (Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None)
     )
@@ -181,4 +181,4 @@ def test_memorisation_is_reported(agt: Agt) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == 50
     assert all(row["id"].endswith("x") for row in rows)
-    assert (audited() / "figures/memorisation.png").exists()
+    assert (audited() / "tables/distribution.csv").exists()

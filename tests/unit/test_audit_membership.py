@@ -18,18 +18,14 @@ from agt_audit.membership_attack import (
     COPIES,
     Reference,
     ShadowEvaluation,
-    compare_labels,
     confidences,
-    exposure,
     label_scores,
-    lira_offline,
     lira_online,
     spread_of,
 )
 from agt_audit.roc import Roc
 from agt_audit.selftest import crowd, fitted
 from agt_audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
-from agt_cli.report.findings import Outcome
 
 
 def test_confidence_is_exact_where_p_rounds_to_one() -> None:
@@ -59,9 +55,6 @@ def test_lira_by_hand() -> None:
         2.0, other.mean(), other.std(ddof=1)
     )
     assert lira_online(np.full(400, 2.0), reference)[7] == pytest.approx(by_hand)
-    assert lira_offline(np.full(400, 2.0), reference)[7] == pytest.approx(
-        (2 - other.mean()) / other.std(ddof=1)
-    )
     assert np.ptp(simulated(10, 1.0).law_with[1]) == 0, "one variance for all"
 
 
@@ -73,7 +66,6 @@ def test_attacks_that_know_the_record_win_over_one_threshold() -> None:
     assert areas["loss"] < 0.68
     assert areas["rmia"] > areas["loss"]
     assert areas["lira_online"] == pytest.approx(norm.cdf(1.5 / math.sqrt(2)), abs=0.03)
-    assert areas["lira_offline"] == pytest.approx(areas["lira_online"], abs=0.03)
 
 
 def test_nothing_is_found_where_there_is_nothing() -> None:
@@ -91,78 +83,6 @@ def test_too_few_models() -> None:
     with pytest.raises(ConfigError, match=r"\b6\b.*\b4: .*audit\.shadows"):
         ShadowEvaluation.of(simulated(4, 1.0))
     assert set(ShadowEvaluation.of(simulated(6, 1.0)).scores) == set(ATTACKS)
-
-
-def test_the_most_exposed_record_is_found_among_many() -> None:
-    reference = simulated(64, 0.0, 500)
-    phi = reference.phi.copy()
-    phi[:, 3] += 3 * reference.included[:, 3]
-    found = exposure(phi[0], Reference(phi, reference.included))
-    assert found["shift"].argmax() == 3
-    assert found["shift"][3] == pytest.approx(3, abs=4 * found["shift_error"][3])
-
-
-def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
-    """Every record moves all others' phi, and its own not at all: what is called exposed is so
-    by chance.
-    """
-    rng, records = np.random.default_rng(0), 300
-    for seed in range(20):
-        others = rng.normal(size=(records, records)) * (1 - np.eye(records))
-        included = simulated(64, 0.0, records, seed).included
-        reference = Reference(included @ others + 0.1 * rng.normal(size=(64, records)), included)
-        found = exposure(reference.phi[0], reference)
-        assert found["shift"].std() == pytest.approx(found["shift_error"].mean(), rel=0.2)
-
-
-def test_a_pair_of_which_one_model_failed_is_dropped() -> None:
-    reference = simulated(10, 1.0, 200)
-    less = reference.without_models(3, 9)
-    assert np.array_equal(less.pairs.phi, reference.without_models(2, 3, 8, 9).phi)
-    having, lacking = reference.with_and_without
-    assert np.array_equal(
-        having[0], np.where(reference.included[0], reference.phi[0], reference.phi[1])
-    )
-    assert np.array_equal(
-        np.sort([having, lacking], axis=0)[:, 2], np.sort(reference.phi[4:6], axis=0)
-    )
-
-
-def test_labels_at_no_certified_query_and_of_no_unit_are_not_compared() -> None:
-    model = fitted(*crowd(0, 60))
-    records = model.problem.dataset.train
-    about = {
-        "model": model,
-        "units": records.units[:2],
-        "features": records.features,
-        "ids": records.ids,
-    }
-    certified = {**about, "distance": np.ones(60)}
-    for nothing in ({"distance": np.zeros(60)}, {"units": records.units[:0]}, {"why": "no pairs"}):
-        blank = compare_labels(**{**certified, **nothing})  # type: ignore[arg-type]
-        assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
-
-
-def test_labels_of_uncertified_queries_are_counted_apart_and_accuse_nobody() -> None:
-    """Where all are called certified, the same labels are violations."""
-    model = fitted(*crowd(0, 600))
-    turn = np.linspace(0, 2 * np.pi, 2_000)
-    queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
-    distance = model.certify(queries).stable_distance
-    assert 0 < (distance >= 1).sum() < 2_000
-    units = model.problem.dataset.train.units[:5]
-    right, wrong = (
-        compare_labels(model, units, queries, held, np.arange(2_000))
-        for held in (distance, distance + 1)
-    )
-    assert (right.outcome, right.found, wrong.outcome) == (
-        Outcome.NOT_CONTRADICTED,
-        0.0,
-        Outcome.VIOLATED,
-    )
-    assert wrong.found
-    assert f"{wrong.found:,.0f} of {5 * int((distance < 1).sum()):,}" in right.meaning
-    assert " 0 of 0 " in wrong.meaning
 
 
 def test_labels_alone() -> None:

@@ -115,7 +115,7 @@ class TestPrediction:
     def test_an_event_loses_what_the_noise_covers(self) -> None:
         model: Any = run_of_numbers(0)
         (event,) = number_pair(model, model).events(np.array([[LATTICE_STEPS], [0]]))
-        assert event.loss(Claimed("epsilon", 1.0)) == pytest.approx(1.0)
+        assert np.log(event.hit / event.alarm) == pytest.approx(1.0)
 
     def test_queries_are_those_whose_sums_differ_most_first(self) -> None:
         model: Any = run_of_numbers(0)

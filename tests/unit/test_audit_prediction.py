@@ -46,8 +46,9 @@ def response(eps: float, labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
 def test_an_event_loses_what_the_mechanism_does(labels: int) -> None:
     event = event_of(*response(1.5, labels))
     assert event.one.holds(np.arange(labels)).tolist() == [True, *[False] * (labels - 1)]
-    assert event.loss(ONE) == pytest.approx(1.5)
-    assert event_of(*response(0.0, labels)).loss(ONE) == 0
+    assert np.log(event.hit / event.alarm) == pytest.approx(1.5)
+    nothing = event_of(*response(0.0, labels))
+    assert nothing.hit == nothing.alarm
 
 
 def test_mistakes_are_counted_by_trial() -> None:
@@ -58,8 +59,8 @@ def test_mistakes_are_counted_by_trial() -> None:
 
 def test_a_sum_tells_more_than_one_answer() -> None:
     one, limit = event_of(*response(1.0)), Claimed("epsilon", 4.0)
-    together = event_of_sum(one, 4, limit, 2500, 0.95, 1)
-    assert together.expected(limit, 2500, 0.95, 1) > 2 * one.expected(ONE, 10_000, 0.95, 1)
+    together = event_of_sum(one, 4, limit, 2500, 0.95)
+    assert together.expected(limit, 2500, 0.95) > 2 * one.expected(ONE, 10_000, 0.95)
 
 
 # -- queries
