@@ -101,6 +101,9 @@ class DataOwner:
             public: the records were declared public.
         """
         train = dataset.train
+        with dataset.digest_in_background():
+            people = HashedPeople.from_records(train)
+            digests = (dataset.digest, *earlier)
         content = as_json({"settings": description, "data": dataset.digest})
         return cls(
             data=dataset.digest,
@@ -108,7 +111,7 @@ class DataOwner:
             run=f"python:{sha256(content).hexdigest()}",
             relation=relation.name,
             unit_names=train.units,
-            hashed=HashedPeople.from_dataset(dataset, (dataset.digest, *earlier)),
+            hashed=people.with_digests(digests),
             earlier=earlier,
             public=public,
         )
@@ -141,7 +144,9 @@ class DataOwner:
             run=node["run"],
             relation=relation.name,
             unit_names=np.empty(0, dtype=str),
-            hashed=HashedPeople.from_dataset(dataset, (node["data"] or model, *earlier)),
+            hashed=HashedPeople.from_records(dataset.train).with_digests(
+                (node["data"] or model, *earlier)
+            ),
             earlier=earlier,
             public=node.get("public") is True,
         )

@@ -155,6 +155,11 @@ def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
     return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
 
 
+def rows_in(block_bytes: int, row_bytes: int) -> int:
+    """Return how many rows of ``row_bytes`` bytes fit into a block: at least one."""
+    return max(1, block_bytes // max(1, row_bytes))
+
+
 def array_blocks(features: np.ndarray, block_bytes: int = CACHED_BYTES) -> Iterator[np.ndarray]:
     """Yield the rows of [n, ...] as contiguous arrays of about equal size, one after another.
 
@@ -162,8 +167,7 @@ def array_blocks(features: np.ndarray, block_bytes: int = CACHED_BYTES) -> Itera
         features: an array, or what can be sliced like one.
         block_bytes: about how many bytes each has; at least one row.
     """
-    row_bytes = features.dtype.itemsize * math.prod(features.shape[1:])
-    block_rows = max(1, block_bytes // max(1, row_bytes))
+    block_rows = rows_in(block_bytes, features.dtype.itemsize * math.prod(features.shape[1:]))
     for start in range(0, len(features), block_rows):
         yield np.ascontiguousarray(features[start : start + block_rows])
 

@@ -20,7 +20,7 @@ import numpy as np
 from agt.data.arrays import is_mapped, pieces
 from agt.data.coded import CodedFeatures, RowLookup
 from agt.data.digests import fingerprint, fingerprint_in_background, mark_of_codes
-from agt.data.ids import _rough_hash
+from agt.data.ids import rough_hash
 from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import DataError
@@ -170,11 +170,11 @@ class Dataset:
 
     @contextmanager
     def digest_in_background(self) -> Iterator[None]:
-        """Compute ``digest`` in a thread while the ``with`` block works, if it takes long.
+        """Compute ``digest`` in a thread while the ``with`` block works, unless it is known.
 
         Whoever reads ``digest`` in the block waits for it.
         """
-        if not self._is_coded:
+        if "digest" in vars(self):
             yield
             return
         with fingerprint_in_background(*self._digested) as future:
@@ -242,8 +242,8 @@ def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str
         test_units: [m] the unit of each test record.
     """
     notes = []
-    train_hashes = np.concatenate([*map(_rough_hash, pieces(train_units))])
-    test_hashes = np.concatenate([*map(_rough_hash, pieces(test_units))])
+    train_hashes = np.concatenate([*map(rough_hash, pieces(train_units))])
+    test_hashes = np.concatenate([*map(rough_hash, pieces(test_units))])
     if both := len(np.intersect1d(train_hashes, test_hashes)):
         notes.append(
             f"number of units (people) that have both training and test records: {both:,}. So "

@@ -318,7 +318,7 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None
     """
     if len(names) <= FEW_NAMES and max(Counter(names.tolist()).values(), default=0) <= allowed:
         return None
-    hashes = np.concatenate([np.empty(0, np.uint64), *map(_rough_hash, pieces(names))])
+    hashes = np.concatenate([np.empty(0, np.uint64), *map(rough_hash, pieces(names))])
     ordered = np.sort(hashes)
     # A hash that equals the one ``allowed`` places before it occurs more than ``allowed`` times.
     is_frequent = ordered[allowed:] == ordered[: len(ordered) - allowed]
@@ -333,7 +333,7 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None
     return str(distinct_names[index]), int(counts[index])
 
 
-def _rough_hash(names: np.ndarray) -> np.ndarray:
+def rough_hash(names: np.ndarray) -> np.ndarray:
     """Return a hash of each name, [n] uint64, which different names hardly ever share.
 
     Equal names have equal hashes in arrays of any width.
@@ -350,6 +350,20 @@ def _rough_hash(names: np.ndarray) -> np.ndarray:
     for index, pair in enumerate(pairs.T):
         # The zeros that follow a name in a wider array add nothing.
         hashes += remix(pair, index) * (pair > 0)
+    return hashes
+
+
+def rough_row_hash(rows: np.ndarray) -> np.ndarray:
+    """Return a hash of each row of numbers, [n] uint64, which different rows hardly ever share.
+
+    Args:
+        rows: [n, w] float32; rows are the same if their bits are.
+    """
+    pairs = np.zeros((len(rows), -(-rows.shape[1] // 2)), dtype=np.uint64)
+    pairs.view(np.float32)[:, : rows.shape[1]] = rows
+    hashes = np.zeros(len(rows), dtype=np.uint64)
+    for index, pair in enumerate(pairs.T):
+        hashes += remix(pair, index)
     return hashes
 
 

@@ -1,6 +1,6 @@
 """A warning if one process releases about the same people again and no ledger counts it.
 
-    payer = ProcessPayer(people=HashedPeople.from_dataset(dataset))
+    payer = ProcessPayer(people=HashedPeople.from_records(dataset.train))
     payer.reserve(claim, 1)  # warns or raises at the second release about any of these people
 
 What it does:
@@ -28,12 +28,10 @@ from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
-from pandas.util import hash_array, hash_pandas_object
 
-from agt.data.arrays import pieces
-from agt.data.dataset import Dataset
-from agt.data.ids import distinct
+from agt.data.arrays import ROWS
+from agt.data.ids import distinct, rough_hash, rough_row_hash
+from agt.data.records import Records
 from agt.errors import PrivacySumError, PrivacySumWarning, counted, warn_user
 from agt.ledger.payer import Charged, NoPayer, Reservation
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
@@ -60,31 +58,35 @@ class HashedPeople:
     hashes: np.ndarray
 
     @classmethod
-    def from_dataset(cls, dataset: Dataset, digests: Sequence[str] = ()) -> "HashedPeople":
-        """Return the hashes of a dataset's private training records.
+    def from_records(cls, records: Records) -> "HashedPeople":
+        """Return the hashes of private records: of the ids of their units, and of their features.
 
         Labels are not hashed, because somebody may train on the same records with the classes in
         another order, or with one class against all others.
 
         Args:
-            dataset: the dataset. It has no records if the model was read back from a file; then
-                only ``digests`` are hashed.
+            records: the records; there are none if a model was read back from a file.
+        """
+        parts = [np.empty(0, dtype=np.uint64)]
+        for start in range(0, len(records), ROWS):
+            block = slice(start, start + ROWS)
+            is_private = ~records.public[block]
+            features = np.asarray(records.features[block])[is_private]
+            with np.errstate(over="ignore", under="ignore"):
+                rows = features.reshape(len(features), -1).astype(np.float32)
+            parts.append(rough_hash(records.units[block][is_private]))
+            parts.append(rough_row_hash(rows + np.float32(0)))  # -0.0 becomes 0.0
+        return cls(distinct(np.concatenate(parts)))
+
+    def with_digests(self, digests: Sequence[str]) -> "HashedPeople":
+        """Return these hashes together with those of digests.
+
+        Args:
             digests: the digest of the data, and those of the data before records were erased. If
                 they are not known, the digest of the model.
         """
-        train = dataset.train
-        private = ~train.public
-        names = train.units[private].astype(object)
-        parts: list[np.ndarray] = [hash_array(names), hash_array(np.array(digests, dtype=object))]
-        start = 0
-        for chunk in pieces(train.features) if len(train) else ():
-            with np.errstate(over="ignore", under="ignore"):
-                rows = np.asarray(chunk).reshape(len(chunk), -1).astype(np.float32)
-            is_private = private[start : start + len(chunk)]
-            rows = rows[is_private] + np.float32(0)  # -0.0 becomes 0.0, which has another hash
-            parts.append(hash_pandas_object(pd.DataFrame(rows), index=False).to_numpy())
-            start += len(chunk)
-        return cls(distinct(np.concatenate(parts)))
+        hashed_digests = rough_hash(np.array(digests, dtype=str))
+        return HashedPeople(distinct(np.concatenate([self.hashes, hashed_digests])))
 
     def shares(self, other: "HashedPeople") -> bool:
         """Return whether two sets of hashes have one in common."""

@@ -23,8 +23,10 @@ from typing import Annotated, ClassVar, Self
 import numpy as np
 from pydantic import Field
 
+from agt.data.arrays import rows_in
 from agt.data.target import Target
 from agt.errors import ConfigError
+from agt.kernels.threads import run_jobs
 from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
 from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
@@ -50,7 +52,7 @@ PROJECTED_FEATURES = 400  # the number of dimensions that they are projected to
 # The share of M's squared length that goes to the coordinate with the features' squared length. M
 # has it for labels that are numbers, where the noise depends on the scale of the features.
 SQUARE_SHARE = 0.1
-_BLOCK_RECORDS = 4096
+_BLOCK_BYTES = 2**18  # of records that a thread sums at once, so that they stay in the cache
 _PUBLIC_INPUTS = 64  # random inputs from which the length of features is estimated
 _GRAIN_BITS = 14  # features are rounded to multiples of 2^-14 before they are summed
 _MAX_RECORDS = 2**25  # the largest number of records whose sums float64 holds exactly
@@ -301,9 +303,14 @@ class RecordSums:
 
         For numbers it is [w + 1], the sum of ``with_square`` of the features.
         """
+
         # Lemma 2 of docs/proofs/statistics.md: rows have length at most 1, so one record moves the
         # sum by at most 1. Lemma 6 of docs/proofs/statistics.md: so it is with a squared length.
-        return np.sum([self._total_of(block) for block, _ in self._blocks()], axis=0)
+        # Lemma 1 of docs/proofs/statistics.md: the order of exact sums does not matter.
+        def total_of_blocks(first: int, stop: int) -> np.ndarray:
+            return np.sum([self._total_of(block) for block, _ in self._blocks(first, stop)], axis=0)
+
+        return np.sum(run_jobs(total_of_blocks, self._block_count), axis=0)
 
     def _total_of(self, block: np.ndarray) -> np.ndarray:
         """Return the part of M of the records whose projected features are ``block`` [b, w]."""
@@ -319,19 +326,37 @@ class RecordSums:
             centre: the centre and scale that were released.
         """
 
-        def rows_and_labels() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            """Yield the features u and the labels' rows y of each block of records."""
-            for block, labels in self._blocks():
+        def rows_and_labels(first: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            """Yield the features u and the labels' rows y of some blocks of records."""
+            for block, labels in self._blocks(first, stop):
                 rows = centre.shifted_rows(block)
                 yield rows, label_rows(self.target, labels, rows)
 
-        return Statistics.from_blocks(rows_and_labels())
+        # Lemma 1 of docs/proofs/statistics.md: the order of exact sums does not matter.
+        parts = run_jobs(
+            lambda first, stop: Statistics.from_blocks(rows_and_labels(first, stop)),
+            self._block_count,
+        )
+        return Statistics(
+            np.sum([part.gram for part in parts], axis=0),
+            np.sum([part.sums for part in parts], axis=0),
+        )
 
-    def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the records in blocks: features without bias [b, w], and labels [b]."""
-        for start in range(0, len(self.labels), _BLOCK_RECORDS):
-            stop = start + _BLOCK_RECORDS
-            yield self.project(self.phi[start:stop]), self.labels[start:stop]
+    @property
+    def _block_records(self) -> int:
+        """The number of records of a block."""
+        return rows_in(_BLOCK_BYTES, 8 * self.phi.shape[1])
+
+    @property
+    def _block_count(self) -> int:
+        """The number of blocks, of which the last may have fewer records; at least 1."""
+        return max(1, -(-len(self.labels) // self._block_records))  # divided and rounded up
+
+    def _blocks(self, first: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the blocks ``first`` to ``stop`` - 1: features without bias [b, w], labels [b]."""
+        for block in range(first, stop):
+            rows = slice(block * self._block_records, (block + 1) * self._block_records)
+            yield self.project(self.phi[rows]), self.labels[rows]
 
 
 def label_rows(target: Target, labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -499,8 +524,9 @@ class NoisyStatistics(GaussianWeights):
         rows = self.training_rows(head, head.settings.relation.unit_rows)
         records = head.problem.dataset.train.take(rows)
         return RecordSums(
-            partial(self._project, head),
-            head.phi_of_records(records.features),
+            self._projection(head),
+            # Both sums read the features once, which costs less than to store them.
+            head.phi_of_records(records.features, memory_mb=0),
             records.labels,
             head.problem.dataset.target,
         )
@@ -521,7 +547,7 @@ class NoisyStatistics(GaussianWeights):
             return ReleasedCentre.from_total_and_square(total, noise, size)
         rng = np.random.default_rng(self.seed)
         inputs = rng.standard_normal((_PUBLIC_INPUTS, head.features.width))
-        squared_lengths = np.square(self._project(head, head.phi(inputs))).sum(axis=1)
+        squared_lengths = np.square(self._projection(head)(head.phi(inputs))).sum(axis=1)
         length = float(np.sqrt(np.mean(squared_lengths)))
         if length == 0:  # all features of random inputs are 0, so there is no scale to estimate
             length = 1.0
@@ -646,21 +672,19 @@ class NoisyStatistics(GaussianWeights):
         slopes = projected_weight[:, :-1] @ directions.T / _mean_stretch(directions)
         return np.concatenate([slopes, projected_weight[:, -1:]], axis=1)
 
-    def _project(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
-        """Return features without their bias, projected to fewer dimensions if there are many.
+    def _projection(self, head: LinearModel) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function that maps features [n, d] to float64 features [n, w].
+
+        They lose their bias, the last one, and are projected to fewer dimensions if there are many.
 
         Args:
             head: the head whose features are meant.
-            phi: [n, d] features, of which the last is the bias.
-
-        Returns:
-            [n, w] float64.
         """
-        without_bias = np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
         directions = self._directions(head)
         if directions is None:
-            return without_bias
-        return exact_product(without_bias, directions) / _mean_stretch(directions)
+            return _without_bias
+        stretch = _mean_stretch(directions)
+        return lambda phi: exact_product(_without_bias(phi), directions) / stretch
 
     def _bias(self, head: LinearModel) -> float:
         """Return the last coordinate of all records' features: a constant of the head."""
@@ -683,6 +707,11 @@ class NoisyStatistics(GaussianWeights):
             return None
         normals = np.random.default_rng(self.seed).standard_normal((count - 1, width - 1))
         return integer_matrix(normals)
+
+
+def _without_bias(phi: np.ndarray) -> np.ndarray:
+    """Return features [n, d] without their bias, the last one, as contiguous float64."""
+    return np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
 
 
 def _mean_stretch(directions: np.ndarray) -> float:

@@ -204,7 +204,7 @@ class ClosedFormModel(Model):
         """
         return self.features(features, self.settings.training.dtype)
 
-    def phi_of_records(self, features: np.ndarray) -> np.ndarray:
+    def phi_of_records(self, features: np.ndarray, memory_mb: int | None = None) -> np.ndarray:
         """Return the public features phi(x) of training records, for code that reads them often.
 
         They are stored in memory, or computed at every access if they need more than
@@ -212,15 +212,16 @@ class ClosedFormModel(Model):
 
         Args:
             features: [m, ...] the records' features, as the dataset scales them.
+            memory_mb: replaces ``compute.memory_mb``; None: it stays.
 
         Returns:
             [m, w], an array or an object that can be sliced like one. Each row has an l2 norm of at
             most 1.
         """
         settings = self.settings
-        return self.features.phi_of_records(
-            features, settings.training.dtype, settings.compute.memory_mb
-        )
+        if memory_mb is None:
+            memory_mb = settings.compute.memory_mb
+        return self.features.phi_of_records(features, settings.training.dtype, memory_mb)
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether a map made from a dataset has the same public matrices, bit for bit.

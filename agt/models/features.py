@@ -19,7 +19,7 @@ from hashlib import blake2b
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.arrays import Mapped, aligned_empty, as_array
+from agt.data.arrays import Mapped, aligned_empty, as_array, rows_in
 from agt.data.coded import CodedFeatures
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
@@ -43,6 +43,7 @@ CENTERED_RADIUS = 0.5
 
 _SINGULAR = 2.0**-43  # an eigenvalue below this share of the largest one may be rounding error
 _CHUNK_ROWS = 4096  # rows transformed at once; sums over one chunk are exact in float64
+_CHUNK_BYTES = 2**18  # of rows that are only normalised, so that a chunk stays in the cache
 
 
 def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray:
@@ -524,8 +525,11 @@ class FeatureMap:
         if coded is not None:
             return coded.lookup.features(coded.codes, out)
         phi = aligned_empty((len(x), self.outputs), dtype) if out is None else out
-        for start in range(0, len(x), _CHUNK_ROWS):
-            rows = slice(start, start + _CHUNK_ROWS)
+        chunk_rows = _CHUNK_ROWS
+        if self.only_normalises:
+            chunk_rows = rows_in(_CHUNK_BYTES, 8 * self.width)
+        for start in range(0, len(x), chunk_rows):
+            rows = slice(start, start + chunk_rows)
             chunk = np.asarray(x[rows])
             # The number of rows is written out, as NumPy cannot infer it for rows of no numbers.
             flat = chunk.reshape(len(chunk), self.width)

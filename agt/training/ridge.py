@@ -10,6 +10,8 @@ import math
 
 import numpy as np
 
+from agt.data.arrays import rows_in
+
 # Rows over which products of two features add up exactly: each product is at most 2^45, and
 # float64 holds sums up to 2^8 2^45 = 2^53.
 EXACT_SUM_ROWS = 256
@@ -321,7 +323,7 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
     members, outputs, width = weight.shape
     all_rows = weight.reshape(-1, width).astype(np.float64)
     labels = np.empty((members, len(queries)), dtype=np.int16)
-    block_rows = max(1, SCORES_BLOCK_BYTES // (8 * len(all_rows)))
+    block_rows = rows_in(SCORES_BLOCK_BYTES, 8 * len(all_rows))
     for start in range(0, len(queries), block_rows):
         block = slice(start, start + block_rows)
         scores = queries[block] @ all_rows.T  # [block_rows, T J]

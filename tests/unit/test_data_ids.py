@@ -197,4 +197,4 @@ def test_a_repeated_name_is_found_however_wide_its_array_is(
 def test_names_have_the_same_rough_hash_in_a_wider_array() -> None:
     names = np.array(["a", "abc", "abcd", ""])
     wider = names.astype("U7")
-    np.testing.assert_array_equal(ids._rough_hash(wider), ids._rough_hash(names))
+    np.testing.assert_array_equal(ids.rough_hash(wider), ids.rough_hash(names))

@@ -14,10 +14,13 @@ from synthetic import ball
 
 from agt.api import fit
 from agt.data.in_memory import Declared
+from agt.data.target import ClassTarget
 from agt.errors import ConfigError
+from agt.mechanisms import statistics as statistics_module
 from agt.mechanisms.planning import weights_options
 from agt.mechanisms.statistics import (
     NoisyStatistics,
+    RecordSums,
     ReleasedCentre,
     Statistics,
     SumNoiseScales,
@@ -113,6 +116,24 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
             np.linalg.norm(mine[1].sums - theirs[1].sums) / noises.sums,
         ]
         assert 0 < math.hypot(*map(float, moves)) <= MECHANISM.mu
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 100, 1000])
+def test_sums_have_the_same_bits_however_records_are_divided_among_threads(
+    block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = ball(100, 7)
+    target = ClassTarget(("a", "b", "c"))
+    centre = ReleasedCentre(np.full(7, 0.1), 0.9)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
+    monkeypatch.setattr(statistics_module, "_BLOCK_BYTES", block_rows * 7 * 8)
+    records = RecordSums(lambda phi: phi, x, y, target)
+    rows = centre.shifted_rows(x)
+    expected = Statistics.from_blocks([(rows, np.eye(3)[y])])
+    found = records.statistics(centre)
+    np.testing.assert_array_equal(found.gram, expected.gram)
+    np.testing.assert_array_equal(found.sums, expected.sums)
+    np.testing.assert_array_equal(records.total, records._total_of(x))
 
 
 def test_sums_are_exact_in_any_order_and_no_row_gets_longer() -> None:
