@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.store.folder import Folder
 from agt.relations import RELATIONS
+from agt.store.folder import Folder
 from agt.targets import OWN_SETTINGS, current_name
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, nothing_to_pay

@@ -17,8 +17,8 @@ from pydantic import Field, computed_field, model_validator
 from pydantic_core import ArgsKwargs
 
 from agt import __version__, sentences
-from agt.documents import content_of, read_document
 from agt.certificates.requirements import Reason
+from agt.documents import content_of, read_document
 from agt.errors import ConfigError
 from agt.facts import Declaration, Standing, with_code
 from agt.mechanisms.accounts import Account, Uncounted
