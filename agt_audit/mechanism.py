@@ -44,7 +44,7 @@ from agt_audit.early_checks import check_no_run, weights_not_audited
 from agt_audit.estimates import Claimed
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.numbers import audit_made_up_sums
-from agt_audit.trials import Exact, TrialPlan, attacked, tested
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding
 from agt_cli.report.record import RunRecord
@@ -155,7 +155,7 @@ def audit_pair(
         farthest: the public number that no evidence exceeds.
 
     Returns:
-        The finding of the exact loss, and the one from draws (``attacked``).
+        The finding of the exact loss, and the one from draws (``judge_by_draws``).
     """
     table = table_finding(
         mechanism,
@@ -165,8 +165,8 @@ def audit_pair(
     )
     draw_first = partial(_draw_labels, mechanism, pair.first, farthest, plan.source)
     draw_second = partial(_draw_labels, mechanism, pair.second, farthest, plan.source)
-    claim = tested(subject_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
-    return table, attacked((draw_first, draw_second), claim, plan, "labels")
+    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
+    return table, judge_by_draws((draw_first, draw_second), claim, plan, "labels")
 
 
 def audit_quantile(
@@ -183,7 +183,7 @@ def audit_quantile(
         plan: how many quantiles to draw, and how.
 
     Returns:
-        The finding of the exact loss, and the one from draws (``attacked``).
+        The finding of the exact loss, and the one from draws (``judge_by_draws``).
     """
     guarantee = mechanism.guarantee
 
@@ -213,9 +213,9 @@ def audit_quantile(
         f"the exact distributions of the noisy quantile on two datasets were compared: {sides}",
         where,
     )
-    claim = tested(subject, guarantee, sides, where, plan)
+    claim = claim_to_test(subject, guarantee, sides, where, plan)
     draws = (partial(draw, first), partial(draw, second))
-    return law, attacked(draws, claim, plan, "released numbers")
+    return law, judge_by_draws(draws, claim, plan, "released numbers")
 
 
 def audit_made_up_pairs(

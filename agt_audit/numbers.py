@@ -16,7 +16,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.numeric import Draw, Randomness, SeededRandomness, printed_decimal
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.recorded_draws import RecordedRandomness
-from agt_audit.trials import Exact, TrialPlan, attacked, tested
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding, Outcome
 
 MADE_UP = (
@@ -129,8 +129,8 @@ def drawn_finding(mechanism: LaplaceMean, pair: SumPair, plan: TrialPlan) -> Fin
     """Return the finding of an attack that counts releases of both sums."""
     draw_first = partial(pair.draw, mechanism, pair.first, plan.source)
     draw_second = partial(pair.draw, mechanism, pair.second, plan.source)
-    claim = tested(subject_of(mechanism), mechanism.guarantee, str(pair), MADE_UP, plan)
-    return attacked((draw_first, draw_second), claim, plan, "released numbers")
+    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), MADE_UP, plan)
+    return judge_by_draws((draw_first, draw_second), claim, plan, "released numbers")
 
 
 def subject_of(mechanism: LaplaceMean) -> str:

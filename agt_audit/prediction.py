@@ -166,12 +166,12 @@ def similar_queries(
 
 
 def judge_answers(
-    attacked: TestedClaim, event: AnswerEvent, with_unit: np.ndarray, without_unit: np.ndarray
+    claim: TestedClaim, event: AnswerEvent, with_unit: np.ndarray, without_unit: np.ndarray
 ) -> Finding:
     """Count an event in the answers of both sides, and return the verdict about a claim.
 
     Args:
-        attacked: the claim; sentences about the event and the numbers of trials are added to it.
+        claim: the claim; sentences about the event and the numbers of trials are added to it.
         event: the event, which was fixed before the answers were drawn.
         with_unit: [n] answers of the model with the unit.
         without_unit: [n] answers of the model without it.
@@ -183,21 +183,19 @@ def judge_answers(
             f"the labels were counted in {mistakes.trials_with:,} trials of {event.answers} "
             "labels each"
         )
-    claim = replace(
-        attacked, attack=f"{attacked.attack}; {event.sentence}", effort="; ".join(parts)
-    )
-    return claim.judge(mistakes)
+    attack = f"{claim.attack}; {event.sentence}"
+    return replace(claim, attack=attack, effort="; ".join(parts)).judge(mistakes)
 
 
-def untested_because_equal(attacked: TestedClaim, effort: str = "nothing was drawn") -> Finding:
+def untested_because_equal(claim: TestedClaim, effort: str = "nothing was drawn") -> Finding:
     """Return the finding of a claim that is untested, because both models give the same answers.
 
     Args:
-        attacked: the claim.
+        claim: the claim.
         effort: what was drawn, in words.
     """
     meaning = "the two models answer all tested queries alike, so nothing could be tested"
-    return replace(attacked, effort=effort).finding(Outcome.UNTESTED, meaning)
+    return replace(claim, effort=effort).finding(Outcome.UNTESTED, meaning)
 
 
 # -- neighbours

@@ -112,10 +112,10 @@ class Exact:
         return min(self.value, claimed)
 
 
-def tested(
+def claim_to_test(
     subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan
 ) -> TestedClaim:
-    """Return a guarantee as a claim that is to be tested by ``attacked``.
+    """Return a guarantee as a claim that is to be tested by ``judge_by_draws``.
 
     Args:
         subject: what is attacked, in words.
@@ -128,7 +128,7 @@ def tested(
     return TestedClaim(subject, str(guarantee), sides, where, claimed, plan.confidence)
 
 
-def attacked(
+def judge_by_draws(
     draws: tuple[Draws, Draws], claim: TestedClaim, plan: TrialPlan, outputs: Outputs
 ) -> Finding:
     """Release from both sides, count an event, and return the verdict about the claim.
@@ -137,7 +137,7 @@ def attacked(
 
     Args:
         draws: releases of the first side, and of the second side.
-        claim: the claim, as of ``tested``; its attack and effort are extended.
+        claim: the claim, as of ``claim_to_test``; its attack and effort are extended.
         plan: how many releases to count.
         outputs: what is released, which decides which events are tried.
     """

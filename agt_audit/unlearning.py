@@ -302,9 +302,8 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
     Args:
         subject: the method, in words.
         claim: what the method promises, in words.
-        why: a sentence that says why it could not be attacked; "": a general one.
+        why: a sentence that says why it could not be attacked.
     """
-    why = why or "nothing was tested, because no attack was made on this method"
     return exact_finding(subject, claim, "none", "none", "-", None, why)
 
 

@@ -49,7 +49,7 @@ from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.early_checks import WEIGHTS_EXAMPLE, check_no_run
 from agt_audit.estimates import tail_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.trials import Exact, TrialPlan, attacked, tested
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
@@ -149,7 +149,7 @@ def audit_weights(
         f"{plan.trials:,} releases of {heads.first.size:,} weights were drawn from each of the "
         f"two models; {MADE_UP}"
     )
-    drawn = tested(subject, mechanism.guarantee, how, effort, plan).judge(mistakes)
+    drawn = claim_to_test(subject, mechanism.guarantee, how, effort, plan).judge(mistakes)
     coordinates = squares.size * middle.size
     size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, MADE_UP)
     return _exact_finding(mechanism, heads, subject), drawn, size
@@ -308,9 +308,9 @@ def audit_objective(
         "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
     )
     subject = objective_subject(guarantee)
-    claim = tested(subject, guarantee, how, problems.where, plan)
+    claim = claim_to_test(subject, guarantee, how, problems.where, plan)
     draws = (partial(draw_scores, problems.first), partial(draw_scores, problems.second))
-    drawn = attacked(draws, claim, plan, "released numbers")
+    drawn = judge_by_draws(draws, claim, plan, "released numbers")
     coordinates = len(squares) * problems.shape.width
     size = noise_size(subject, sum(squares), coordinates, plan.confidence, problems.where)
     return drawn, size
