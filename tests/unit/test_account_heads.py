@@ -288,7 +288,9 @@ def test_a_restart_that_is_killed_half_way_leaves_the_head(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = HeadFile(tmp_path / "x.head", "0" * 64, of_account=True)
-    file.create_unless_exists(Head(9, "9" * 64))
+    file.create_unless_exists(Head(8, "8" * 64))
+    with file.locked(1) as (_, replace_head):
+        replace_head(Head(9, "9" * 64))
     if not (process := os.fork()):
         write = HeadFile._write
         monkeypatch.setattr(HeadFile, "_write", lambda *given: (write(*given), kill_myself()))
