@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ledgers import charge, new
+from ledgers import charge, keys, new
 from test_ledger_copies import at_once
 
 from agt.errors import AgtError, Busy, CheckError
-from agt.ledger import head_file
+from agt.ledger import head_file, ledger_list
 from agt.ledger.book import Book
 from agt.ledger.chain import Head
 from agt.ledger.head_file import HeadFile
@@ -125,6 +125,25 @@ def test_of_two_copies_of_which_the_older_is_listed_again_one_pays(
     first.debit(charge(), 1)
     first.path.rename(first.path.with_name("archive"))
     second.use_account_head(account_head(second.book))
+    with pytest.raises(CheckError, match="account's head file"):
+        second.debit(charge(), 1)
+
+
+def test_a_copy_that_was_compared_before_the_other_paid_does_not_pay(
+    two: tuple[Ledger, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one pays between the comparison of the lists and that with the head file."""
+    first, second = two
+    add_to_list = ledger_list._add_to_list
+
+    def pay_meanwhile(name: str, item: dict[str, str]) -> None:
+        monkeypatch.setattr(ledger_list, "_add_to_list", add_to_list)
+        first.debit(charge(), 1)
+        add_to_list(name, item)
+
+    monkeypatch.setattr(ledger_list, "_add_to_list", pay_meanwhile)
+    assert put_on_list(second) is None
+    assert len(first.history()) == 1
     with pytest.raises(CheckError, match="account's head file"):
         second.debit(charge(), 1)
 
@@ -269,7 +288,9 @@ def test_a_restart_that_is_killed_half_way_leaves_the_head(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = HeadFile(tmp_path / "x.head", "0" * 64, of_account=True)
-    file.create_unless_exists(Head(9, "9" * 64))
+    file.create_unless_exists(Head(8, "8" * 64))
+    with file.locked(1) as (_, replace_head):
+        replace_head(Head(9, "9" * 64))
     if not (process := os.fork()):
         write = HeadFile._write
         monkeypatch.setattr(HeadFile, "_write", lambda *given: (write(*given), kill_myself()))
@@ -342,6 +363,24 @@ def test_an_entry_that_the_book_refuses_is_not_stored(
     with Ledger.open(first.path, writing=False) as copy:
         assert copy.verify().last.number == 2
     assert first.debit(charge(), 1).entry.number == 3
+
+
+def test_an_answer_that_the_book_refuses_is_not_stored(
+    two: tuple[Ledger, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = two
+    debit = first.debit(charge(), 1)
+    (key,) = keys(1)
+
+    def refuse(*_: object) -> None:
+        raise ValueError("a mistake of this version")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Book, "_apply_answers", refuse)
+        with pytest.raises(CheckError):
+            first.answer(debit, {key: 1})
+    assert first.stored([key]) == {}
+    assert first.answer(debit, {key: 0}) == {key: 0}
 
 
 def test_a_commit_that_fails_leaves_the_book_as_it_was(
