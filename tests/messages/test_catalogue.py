@@ -489,7 +489,6 @@ train --config-dir nowhere | 2 | nowhere
 train trainin.lr=1 | 2 | did you mean 'training.lr'
 train '~training.lr' | 2 | training.lr: this setting is required
 ledger init people run=latest unit=one person | 2 | 'person' is not a setting | did you mean unit='one person'
-start ok.csv label=my label id=none | 2 | did you mean label='my label'
 train training.lr=1,000 | 2 | training.lr=1,000: write numbers without commas, training.lr=1000
 train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
