@@ -169,6 +169,18 @@ def check_columns(dataset: object) -> None:
             check_columns_of_embeddings(dataset)
 
 
+def check_not_resumed(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a run is to be resumed, which only ``agt train`` can do.
+
+    Args:
+        config: a training configuration, after ``agt train`` has put a resumed run's in its place.
+    """
+    if config.get("resume") is not None:
+        raise ConfigError(
+            f"resume={config['resume']}: only `agt train` can resume a run, so leave resume=... out"
+        )
+
+
 def check_feature_map(certificate: object) -> None:
     """Raise ConfigError if ``certificate.features`` is a name, which needs a slash instead.
 
@@ -193,6 +205,7 @@ def check_parts(config: Mapping[str, Any]) -> Any:
         ConfigError: a setting is wrong.
     """
     check_keys(config, TRAINING_KEYS)
+    check_not_resumed(config)
     check_feature_map(config.get("certificate"))
     parts = read_parts(config)
     certificate = config.get("certificate")

@@ -182,7 +182,7 @@ MISTAKES = (
     "doctor verbose=true",
     "reproduce blobs only=[x]",
     "reproduce blobs data=original",
-    "reproduce blobs overrides=[relation=remove]",
+    "reproduce blobs \"overrides=['relation=remove']\"",
     "predict run=RUN mechanism=randomized_response mechanism.eps=1",
     "predict run=RUN mechanism=release_weights total.eps=1 total.delta=1e-5",
     "predict run=RUN mechanism=laplace_mean mechanism.eps=1",

@@ -63,6 +63,7 @@ from agt_cli.report.training_md import train_report
 from agt_cli.training_checks import (
     TRAINING_KEYS,
     check_certificate_name,
+    check_not_resumed,
     ids_from_labels,
     read_parts,
 )
@@ -127,10 +128,7 @@ def read_settings(config: Mapping[str, Any], head: HeadBuilder | None = None) ->
         ConfigError: a setting is wrong; the message names it.
     """
     check_keys(config, TRAINING_KEYS)
-    if config.get("resume") is not None:
-        raise ConfigError(
-            f"resume={config['resume']}: only `agt train` can resume a run, so leave resume=... out"
-        )
+    check_not_resumed(config)
     parts = settings_parts(config)
     source = _build_source(config.get("dataset"), parts["relation"])
     model = head or head_from_config(config.get("model"))

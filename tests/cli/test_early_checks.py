@@ -104,7 +104,7 @@ MISTAKES = (
     ["ledger", "init", "people", "run=r", "head=nowhere/people.head"],
     ["reproduce", "blobs", "only=[x]"],
     ["reproduce", "blobs", "data=original"],
-    ["reproduce", "blobs", "overrides=[relation=remove]"],
+    ["reproduce", "blobs", "overrides=['relation=remove']"],
     ["tune", "dataset=digits"],
     ["tune", "dataset=digits", "tune.public=test", "tune.grid={training.lrr:[1,2]}"],
     ["tune", "dataset=digits", "tune.public=test", "tune.grid={training.lr:[-1,2]}"],
