@@ -464,6 +464,11 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
             f"{key}: this setting needs a linear model: add model=linear certificate=stability "
             "(or model=linear certificate=erm)"
         )
+    if "run" in recorded and key in ("k", "ks"):
+        return (
+            f"unknown key '{key}': agt {config} shows every k for which the run was trained "
+            "(kgrid.max=... of agt train), so leave it out"
+        )
     if "run" in recorded and key in _all_keys(usage.COMMANDS["train"].config, ()):
         typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
         return (
@@ -475,10 +480,13 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
         if values and re.fullmatch(r"\[[^,]+,[^,]+\]", values[0]):
             return f"unknown key '{key}'; did you mean 'ranges={{{key}: {values[0]}}}'?"
     if key == "run" and "dataset" in recorded:
-        return (
-            f"unknown key 'run': agt {config} works on data and not on a trained run: give "
-            "dataset=NAME, such as the dataset=... with which the run was trained"
-        )
+        remedy = "give dataset=NAME, such as the dataset=... with which the run was trained"
+        if config == "train":
+            remedy = (
+                "to train with other settings, type the run's command (argv in its env.json) with "
+                "them; to continue a killed run, type agt train resume=FOLDER"
+            )
+        return f"unknown key 'run': agt {config} works on data and not on a trained run: {remedy}"
     if key.rpartition(".")[2] == "drop" and "dataset" in recorded:
         return (
             f"unknown key '{key}': to leave a column out, delete its line under numeric or "

@@ -617,9 +617,10 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             )
         if not parameter.is_floating_point():
             raise ConfigError(f"model: the parameter {name} must consist of real numbers")
-    # Two parameters share memory if they begin at the same address.
-    parameters = list(network.parameters())
-    if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):
+    # Two parameters share memory if they begin at the same address. On PyTorch's meta device, on
+    # which agt verify builds models, parameters have no memory, and all addresses are 0.
+    addresses = [each.data_ptr() for each in network.parameters() if not each.is_meta]
+    if len(set(addresses)) < len(addresses):
         raise ConfigError(
             "model: two parameters share memory, but training would change them separately. "
             "Give each parameter its own memory"

@@ -128,7 +128,20 @@ def test_one_run_or_a_sweep_is_not_compared_and_says_what_to_type(history: Agt, 
         assert "compare=[FOLDER,FOLDER]" in history(f"compare={one}").ended(2).json["error"]
     said = history("compare=[rates_sweep,killed]").ended(2)
     assert "agt runs sweep=rates lists" in said.json["error"]
-    assert "dataset=NAME" in agt("measure", "run=latest").ended(2).err
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "remedy"),
+    [
+        ("measure", "run=latest", "dataset=NAME"),
+        ("train", "run=latest", "env.json"),
+        ("certify", "k=3", "kgrid.max"),
+    ],
+)
+def test_a_setting_of_another_command_is_refused_with_what_to_type(
+    agt: Agt, command: str, typed: str, remedy: str
+) -> None:
+    assert remedy in agt(command, typed).ended(2).err
 
 
 def test_runs_are_compared(history: Agt, agt: Agt) -> None:

@@ -1434,3 +1434,20 @@ def test_data_is_the_same_changed_or_gone(outputs: Path, agt: Agt) -> None:
     path.unlink()
     assert of_data()["state"] == "not checked"
     assert "is gone" in of_data()["words"]
+
+
+def test_a_run_of_a_network_of_ones_own_verifies(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """agt verify builds the network without memory, where all parameters have one address."""
+    (tmp_path / "own_net_to_verify.py").write_text(
+        "from torch import nn\n"
+        "def make_net(): return nn.Sequential(nn.Linear(6, 3), nn.ReLU(), nn.Linear(3, 2))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    model = ("model=custom", "model._target_=own_net_to_verify.make_net", "certificate=box")
+    training = ("training=generic", "training.epochs=1", "training.lr=1", "kgrid.max=1")
+    words = (*model, *training, "training.clip_elementwise=0.1", "hydra.run.dir=run", "-q")
+    agt("train", "dataset=blobs", "dataset.n_train=80", *words).ended(0)
+    agt("verify", "run").ended(0)
