@@ -198,3 +198,16 @@ def test_names_have_the_same_rough_hash_in_a_wider_array() -> None:
     names = np.array(["a", "abc", "abcd", ""])
     wider = names.astype("U7")
     np.testing.assert_array_equal(ids.rough_hash(wider), ids.rough_hash(names))
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_rows_that_differ_in_one_number_or_in_their_order_have_other_rough_hashes(
+    width: int,
+) -> None:
+    row = np.arange(1, width + 1, dtype=np.float32)
+    rows = [row, np.zeros_like(row), *(np.roll(row, shift) for shift in range(1, width))]
+    for column in range(width):
+        rows.append(np.where(np.arange(width) == column, np.float32(0.5), row))
+    hashes = ids.rough_row_hash(np.array(rows, dtype=np.float32))
+    assert len({*hashes.tolist()}) == len(rows)
+    assert ids.rough_row_hash(row[None])[0] == hashes[0]
