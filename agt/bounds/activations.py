@@ -332,9 +332,14 @@ class ReluRule:
 
     Attributes:
         name: the layer's name in the network.
+        overwrites_bounds: True if ``bound`` may overwrite its input, because nothing but this rule
+            reads it: it is the output of a layer that makes new tensors. ``bound_backward`` then
+            gets the overwritten input, and max(x, 0) has the derivative of x: it is positive where
+            x is.
     """
 
     name: str
+    overwrites_bounds: bool = False
 
     def nominal(self, inputs: Tensor, point: Point) -> Tensor:
         """Return max(inputs, 0); ``point`` is not used, as ReLU has no parameters."""
@@ -355,6 +360,8 @@ class ReluRule:
         Only ``inputs`` is used: ReLU has no parameters, and its values are exact.
         """
         # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
+        if self.overwrites_bounds:
+            return Interval.unchecked(inputs.lower.clamp_(min=0), inputs.upper.clamp_(min=0))
         return Interval.unchecked(inputs.lower.clamp(min=0), inputs.upper.clamp(min=0))
 
     def bound_backward(

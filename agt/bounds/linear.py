@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from agt.bounds.box import Intervals, Point
 from agt.bounds.interval import Interval
 from agt.bounds.layer_rule import Gradient
-from agt.bounds.products import Bounds, Products
+from agt.bounds.products import Bounds, Products, add_bias
 from agt.bounds.rounding import Rounding
 
 
@@ -59,9 +59,15 @@ class LinearRule:
         Returns:
             [K, n, out].
         """
-        bounds = self.unwidened_bounds(inputs, box, products)
         error_bound = self.output_error(inputs, box, rounding)
-        return rounding.widen(bounds, error_bound)
+        if inputs.is_point and self.bias:
+            return products.point_affine(
+                inputs.lower,
+                box[f"{self.name}.weight"],
+                box[f"{self.name}.bias"],
+                rounding.slack(error_bound),
+            )
+        return rounding.widen(self.unwidened_bounds(inputs, box, products), error_bound)
 
     def unwidened_bounds(self, inputs: Interval, box: Intervals, products: Products) -> Bounds:
         """Return bounds on inputs @ weight.T + bias that do not yet cover floating-point error.
@@ -76,9 +82,7 @@ class LinearRule:
         """
         lower, upper = products.forward(inputs, box[f"{self.name}.weight"], self.nonnegative)
         if self.bias:
-            bias = box[f"{self.name}.bias"]
-            lower = lower.add_(bias.lower[:, None, :])
-            upper = upper.add_(bias.upper[:, None, :])
+            lower, upper = add_bias(lower, upper, box[f"{self.name}.bias"])
         return lower, upper
 
     def output_error(self, inputs: Interval, box: Intervals, rounding: Rounding) -> Tensor:

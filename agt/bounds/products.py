@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from agt.bounds.interval import Interval
+from agt.bounds.rounding import widen_by
 
 Bounds = tuple[Tensor, Tensor]  # (lower, upper)
 
@@ -61,6 +62,37 @@ def linear_point(x: Tensor, weights: Interval) -> Bounds:
     lower = centre - spread
     upper = centre.add_(spread)  # last, because it overwrites ``centre``
     return lower, upper
+
+
+def add_bias(lower: Tensor, upper: Tensor, bias: Interval) -> Bounds:
+    """Return bounds on a product plus a bias, overwriting the bounds on the product.
+
+    Args:
+        lower: [K, n, out]; overwritten.
+        upper: [K, n, out]; overwritten.
+        bias: [K, out].
+    """
+    return lower.add_(bias.lower[:, None, :]), upper.add_(bias.upper[:, None, :])
+
+
+def affine_point(x: Tensor, weights: Interval, bias: Interval, slack: Tensor) -> Interval:
+    """Bound x @ weights.T + bias for vectors of numbers, moved outwards by a slack.
+
+    Args:
+        x: vectors of any sign, [1, n, in].
+        weights: bounds on the matrix, [K, out, in].
+        bias: bounds on the bias, [K, out].
+        slack: how far each row's bounds move outwards, at least 0, [K, n, 1].
+
+    Returns:
+        [K, n, out].
+
+    Raises:
+        UnsoundError: a lower bound exceeds its upper bound.
+        UnboundedError: a bound is NaN or infinite.
+    """
+    lower, upper = linear_point(x, weights)
+    return widen_by(*add_bias(lower, upper, bias), slack)
 
 
 def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
@@ -176,6 +208,7 @@ class Products:
         corners: an implementation of ``linear_corners``.
         nonnegative: an implementation of ``linear_nonnegative``; None: that function.
         point: an implementation of ``linear_point``; None: that function.
+        point_affine: an implementation of ``affine_point``.
         relu_backward: an implementation of ``relu_backward``. It may overwrite its first argument,
             the output gradient, which nothing but the backward pass holds.
     """
@@ -184,6 +217,7 @@ class Products:
     corners: Callable[[Interval, Interval], Bounds] = linear_corners
     nonnegative: Callable[[Interval, Interval], Bounds] | None = None
     point: Callable[[Tensor, Interval], Bounds] | None = None
+    point_affine: Callable[[Tensor, Interval, Interval, Tensor], Interval] = affine_point
     relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
     def forward(self, x: Interval, weights: Interval, nonnegative: bool = False) -> Bounds:

@@ -162,6 +162,17 @@ class Rounding:
         factor = self.factor.view(-1, *axes_after_k)  # 2 (k + 1), [K, 1, ..., 1]
         return self.widen_by(lower, upper, factor * error_bound)
 
+    def slack(self, error_bound: Tensor) -> Tensor:
+        """Return 2 (k + 1) times a bound on floating-point errors, as ``widen`` moves bounds.
+
+        Args:
+            error_bound: tau, [K or 1, n, 1].
+
+        Returns:
+            [K, n, 1].
+        """
+        return self.factor * error_bound
+
     def double(self) -> "Rounding":
         """Return the widening for the same distances, for bounds that are computed in float64."""
         precision = torch.finfo(torch.float64)

@@ -75,6 +75,8 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
         rule = RULES[type(layer)](name, layer)
         if isinstance(rule, TRAINED_RULES):
             rule = replace(rule, nonnegative=nonnegative)
+        if isinstance(rule, ReluRule) and rules and isinstance(rules[-1], TRAINED_RULES):
+            rule = replace(rule, overwrites_bounds=True)
         rules.append(rule)
         nonnegative = _is_output_nonnegative(rule, nonnegative)
     return tuple(rules)

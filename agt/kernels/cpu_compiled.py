@@ -48,6 +48,25 @@ def _quantise(value):  # type: ignore[no-untyped-def]
     return (_clip(value) + _MAGIC) - _MAGIC
 
 
+@njit(inline="always")
+def _ends_by_sign(factor, lower, upper):  # type: ignore[no-untyped-def]
+    """Return the ends of intervals that give the smallest products, and those with the largest.
+
+    The sign of the factor decides it for all of the intervals.
+
+    Args:
+        factor: float64.
+        lower, upper: float64 [width], the ends of intervals that it is multiplied by.
+    """
+    return (lower, upper) if factor >= 0 else (upper, lower)
+
+
+@njit(inline="always")
+def _is_wrong(lower, upper):  # type: ignore[no-untyped-def]
+    """Return 0 if two float64 bounds are finite and in order, otherwise 1, as in ``Interval``."""
+    return 0 if 0 <= upper - lower < np.inf else 1  # the comparison is False for a NaN
+
+
 @intrinsic
 def _float_bits(context, value):  # type: ignore[no-untyped-def]
     """Return the 64 bits of a float64 number as an int64.
@@ -362,40 +381,38 @@ def sum_nonnegative(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def sum_over_outputs(  # type: ignore[no-untyped-def]
-    first, stop, gradient_lower, gradient_upper, inputs, norms, tile, sum_lower, sum_upper
+    first, stop, gradient_lower, gradient_upper, inputs, sum_lower, sum_upper
 ):
     """Add all records' quantised gradient bounds to sums, vectorised over outputs.
 
-    The sums are those of ``sum_point``. This order of loops is faster for few inputs.
+    The sums are those of ``sum_point``. This order of loops is faster for few inputs: a record's
+    gradients are read once, and its sums stay in the cache.
 
     Args:
         first, stop: the rows of the sums that this call adds to, from ``first`` to ``stop`` - 1.
+            Row k * in + i has the sums of input i at this k.
         gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
             the layer's output, in quanta.
-        inputs: float64 [in, n], the layer's inputs.
-        norms: [K, n], the largest absolute value of each record's output gradient; infinite where
-            it is not known.
-        tile: how many records are processed together. Any number gives the same sums.
-        sum_lower, sum_upper: int64 [K * in, out], a row for each (k, input); changed in place.
+        inputs: float64 [n, in], the layer's inputs.
+        sum_lower, sum_upper: int64 [K, in, out]; changed in place.
     """
-    width, record_count = inputs.shape
+    record_count, width = inputs.shape
     outputs = gradient_lower.shape[2]
-    for start in range(0, record_count, tile):
-        tile_stop = min(record_count, start + tile)
-        for row in range(first, stop):
-            k = row // width
-            out_low = sum_lower[row]
-            out_high = sum_upper[row]
-            for record in range(start, tile_stop):
-                value = inputs[row % width, record]
-                # The sign of the input holds for the whole inner loop, and says which end of
-                # the gradient gives the smallest product.
-                smallest, largest = (
-                    (gradient_lower[k, record], gradient_upper[k, record])
-                    if value >= 0
-                    else (gradient_upper[k, record], gradient_lower[k, record])
-                )
-                if abs(value) * norms[k, record] <= _CLIP:  # nothing to clip, which saves time
+    for k in range(first // width, (stop - 1) // width + 1):
+        first_input = max(first - k * width, 0)
+        stop_input = min(stop - k * width, width)
+        for record in range(record_count):
+            lower = gradient_lower[k, record]
+            upper = gradient_upper[k, record]
+            norm = 0.0  # the largest absolute value of the record's gradients
+            for output in range(outputs):
+                norm = max(norm, max(-lower[output], upper[output]))
+            for i in range(first_input, stop_input):
+                value = inputs[record, i]
+                out_low = sum_lower[k, i]
+                out_high = sum_upper[k, i]
+                smallest, largest = _ends_by_sign(value, lower, upper)
+                if abs(value) * norm <= _CLIP:  # nothing to clip, which saves time
                     for output in range(outputs):
                         out_low[output] += _to_quanta(value * smallest[output])
                         out_high[output] += _to_quanta(value * largest[output])
@@ -627,19 +644,29 @@ def corner_product(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def point_product(first, stop, inputs, weights_lower, weights_upper, block, low, high):  # type: ignore[no-untyped-def]
-    """Write bounds on the product of known inputs (points) and an interval of weights.
+def point_affine(  # type: ignore[no-untyped-def]
+    first, stop, inputs, weights_lower, weights_upper, bias_lower, bias_upper, slack, block,
+    low, high,
+):  # fmt: skip
+    """Write bounds on the outputs of a linear layer for known inputs (points), widened.
 
     Args:
         first, stop: the jobs that this call does, numbered as in ``corner_product``.
-        inputs: float64 [n, in], of any sign. The sign decides which end of a weight gives the
-            smallest product.
+        inputs: float64 [n, in], of any sign.
         weights_lower, weights_upper: float64 [K, in, out], bounds on the weights.
+        bias_lower, bias_upper: float64 [K, out], bounds on the bias.
+        slack: float64 [K, n], nonnegative bounds on rounding errors. A record's bounds move
+            outwards by its slack after the bias was added.
         block: how many records one job has. Any number gives the same bits.
-        low, high: float64 [K, n, out], overwritten with the bounds, not widened for rounding.
+        low, high: float64 [K, n, out], overwritten with the bounds.
+
+    Returns:
+        True if all bounds of these jobs are finite, with low <= high.
     """
     record_count, outputs = low.shape[1:]
+    width = inputs.shape[1]
     blocks = (record_count + block - 1) // block
+    wrong = 0
     for job in range(first, stop):
         k = job // blocks
         start = (job % blocks) * block
@@ -648,16 +675,28 @@ def point_product(first, stop, inputs, weights_lower, weights_upper, block, low,
             out_high = high[k, record]
             out_low[:] = 0.0
             out_high[:] = 0.0
-            for i in range(inputs.shape[1]):
-                value = inputs[record, i]
-                smallest, largest = (
-                    (weights_lower[k, i], weights_upper[k, i])
-                    if value >= 0
-                    else (weights_upper[k, i], weights_lower[k, i])
-                )
+            # Two inputs in one pass over the outputs, each added in its turn.
+            for i in range(0, width - 1, 2):
+                x0 = inputs[record, i]
+                x1 = inputs[record, i + 1]
+                a0, b0 = _ends_by_sign(x0, weights_lower[k, i], weights_upper[k, i])
+                a1, b1 = _ends_by_sign(x1, weights_lower[k, i + 1], weights_upper[k, i + 1])
                 for output in range(outputs):
-                    out_low[output] += value * smallest[output]
-                    out_high[output] += value * largest[output]
+                    out_low[output] = (out_low[output] + x0 * a0[output]) + x1 * a1[output]
+                    out_high[output] = (out_high[output] + x0 * b0[output]) + x1 * b1[output]
+            for i in range(width & -2, width):  # the last input of an odd number
+                x0 = inputs[record, i]
+                a0, b0 = _ends_by_sign(x0, weights_lower[k, i], weights_upper[k, i])
+                for output in range(outputs):
+                    out_low[output] += x0 * a0[output]
+                    out_high[output] += x0 * b0[output]
+            for output in range(outputs):
+                p = (out_low[output] + bias_lower[k, output]) - slack[k, record]
+                q = (out_high[output] + bias_upper[k, output]) + slack[k, record]
+                out_low[output] = p
+                out_high[output] = q
+                wrong += _is_wrong(p, q)
+    return wrong == 0
 
 
 # Elementwise operations, in place.
@@ -710,8 +749,7 @@ def widen_in_place(first, stop, lower, upper, slack):  # type: ignore[no-untyped
             q = upper[row, i] + slack[row]
             lower[row, i] = p
             upper[row, i] = q
-            # False for a NaN or an infinity in either, as in Interval.
-            wrong += 0 if 0 <= q - p < np.inf else 1
+            wrong += _is_wrong(p, q)
     return wrong == 0
 
 

@@ -144,6 +144,19 @@ def _point_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tenso
     return multiply(probe.narrow.lower, probe.point_weights)
 
 
+def _point_affine(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
+    """Return the ends of widened bounds on the outputs of a linear layer for known inputs.
+
+    The layer has an odd number of inputs, because the CPU kernel takes two at a time. This is a
+    case of the kernel's self-test, with the inputs of ``probe``.
+    """
+    inputs = probe.interval.lower[:1]
+    bias = probe.weights[..., 0]  # any interval for each output
+    slack = probe.interval.upper[..., :1].abs()  # any nonnegative number for each record
+    outputs = kernel.products("exact").point_affine(inputs, probe.weights, bias, slack)
+    return outputs.lower, outputs.upper
+
+
 def _corner_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]:
     """Return bounds on the products of intervals of inputs and interval matrices.
 
@@ -222,6 +235,7 @@ CASES: dict[str, Case] = {
     "corner product": _corner_product,
     "nonnegative product": _nonnegative_product,
     "point product": _point_product,
+    "point affine": _point_affine,
     "relu backward": _relu_backward,
     "outward": _widen,
 }

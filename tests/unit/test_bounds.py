@@ -220,6 +220,44 @@ def test_linear_forward_holds_the_exact_bounds_and_little_more(
         assert high <= Fraction(upper) <= high + Fraction(slack)
 
 
+def test_a_relu_that_overwrites_its_input_gives_the_same_bounds() -> None:
+    rng = np.random.default_rng(0)
+    inputs, gradient = random_interval(rng, 2, 30, 4), random_interval(rng, 2, 30, 4)
+    inputs.lower[:, ::3] = 0.0
+    inputs.upper[:, ::3] = inputs.upper[:, ::3].abs()
+    inputs.upper[:, ::6] = 0.0  # where the derivative changes
+    rounding = Rounding.for_grid((0, 1), torch.float64, torch.device("cpu"))
+    results = []
+    for overwrites in (False, True):
+        rule = ReluRule("0", overwrites_bounds=overwrites)
+        given = inputs.rearranged(torch.clone)
+        outputs = rule.bound(given, {}, rounding, EXACT)
+        back = rule.bound_backward(gradient, given, {}, rounding, EXACT)
+        assert torch.equal(given.lower, outputs.lower if overwrites else inputs.lower)
+        results.append([outputs.lower, outputs.upper, back.lower, back.upper])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [(), (nn.Flatten(),), (nn.Tanh(),), (nn.ReLU(),)],
+    ids=["first", "view", "tanh", "relu"],
+)
+def test_a_relu_overwrites_nothing_that_another_layer_reads(before: tuple[nn.Module, ...]) -> None:
+    """Records, or a layer's output that its own backward pass may need."""
+    head = nn.Sequential(*before, nn.ReLU(), nn.Linear(4, 1)).double()
+    network = Network.from_head(head, "binary_cross_entropy", 2)
+    records = random_interval(np.random.default_rng(0), 2, 9, 4)
+    copies = records.rearranged(torch.clone)
+    box = Box.point((0, 1), dict(head.named_parameters())).bounds
+    rounding = Rounding.for_grid((0, 1), torch.float64, torch.device("cpu"))
+    with torch.no_grad():
+        values = network._bound_layers(network.rules, records, box, rounding)
+    assert torch.equal(records.lower, copies.lower)
+    assert torch.equal(records.upper, copies.upper)
+    assert values[len(before)].lower is not values[len(before) + 1].lower
+
+
 def test_relus_nominal_derivative_at_0_is_0() -> None:
     x = torch.tensor([[-1.0, 0.0, -0.0, 1e-300]], dtype=torch.float64)
     assert ReluRule("1").nominal_backward(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
@@ -363,7 +401,7 @@ def test_names_come_from_the_head() -> None:
     )
     assert rules_for(head) == (
         LinearRule("first", True),
-        ReluRule("act"),
+        ReluRule("act", overwrites_bounds=True),
         LinearRule("last", False, nonnegative=True),
     )
 

@@ -20,6 +20,8 @@ from agt.bounds.interval import Interval, recording_overflow
 from agt.bounds.products import (
     PRODUCTS,
     Products,
+    add_bias,
+    affine_point,
     linear_corners,
     linear_nonnegative,
     linear_point,
@@ -358,6 +360,61 @@ def test_outward_widens_and_refuses_what_is_not_finite(kernel: ReferenceKernel) 
             kernel.widen_by(*ends, slack)
 
 
+def known_inputs_of_a_layer(
+    rng: np.random.Generator, width: int
+) -> tuple[torch.Tensor, Interval, Interval, torch.Tensor]:
+    """Inputs [1, 70, width] with zeros, and bounds on weights, bias and rounding for two k."""
+    inputs = torch.from_numpy(rng.normal(size=(1, 70, width)) * rng.integers(0, 2, (1, 70, width)))
+    weights = random_interval(rng, 2, 5, width)
+    bias = random_interval(rng, 2, 5)
+    slack = torch.from_numpy(rng.random((2, 70, 1)) * 1e-12)
+    return inputs, weights, bias, slack
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 15])
+def test_outputs_for_known_inputs_are_added_input_by_input_then_bias_then_slack(
+    width: int,
+) -> None:
+    """The order of the roundings is part of the result, so the oracle has each one by itself."""
+    inputs, weights, bias, slack = known_inputs_of_a_layer(np.random.default_rng(3), width)
+    lower = upper = torch.zeros((2, 70, 5), dtype=torch.float64)
+    for i in range(width):
+        products = [
+            inputs[..., i, None] * end[:, None, :, i] for end in (weights.lower, weights.upper)
+        ]
+        lower = lower + torch.minimum(*products)
+        upper = upper + torch.maximum(*products)
+    outputs = CpuKernel().products("exact").point_affine(inputs, weights, bias, slack)
+    assert torch.equal(outputs.lower, (lower + bias.lower[:, None]) - slack)
+    assert torch.equal(outputs.upper, (upper + bias.upper[:, None]) + slack)
+
+
+@pytest.mark.parametrize("width", [6, 20])
+def test_outputs_for_known_inputs_are_those_of_the_single_operations(
+    kernel: ReferenceKernel, width: int
+) -> None:
+    inputs, weights, bias, slack = known_inputs_of_a_layer(np.random.default_rng(4), width)
+    products = kernel.products("exact")
+    bounds = products.forward(Interval.point(inputs), weights)
+    expected = kernel.widen_by(*add_bias(*bounds, bias), slack)
+    outputs = products.point_affine(inputs, weights, bias, slack)
+    assert torch.equal(outputs.lower, expected.lower)
+    assert torch.equal(outputs.upper, expected.upper)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e9])
+def test_outputs_for_known_inputs_that_are_not_finite_or_in_order_are_refused(
+    kernel: ReferenceKernel, number: float
+) -> None:
+    inputs, weights, bias, slack = known_inputs_of_a_layer(np.random.default_rng(5), 6)
+    wrong = bias.lower.clone()
+    wrong[1, 3] = number  # 1e9 is above the upper bound
+    with pytest.raises(UnsoundError):
+        kernel.products("exact").point_affine(
+            inputs, weights, Interval.unchecked(wrong, bias.upper), slack
+        )
+
+
 # -- choosing
 # --------------------------------------------------------------------------------------------------
 
@@ -448,8 +505,13 @@ class Bent(ReferenceKernel):
                 "nonnegative product", linear_nonnegative(x, weights)
             ),  # type: ignore[arg-type,return-value]
             point=lambda x, weights: self.bend("point product", linear_point(x, weights)),  # type: ignore[arg-type,return-value]
+            point_affine=lambda *arguments: self._bent_affine(*arguments),
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]
         )
+
+    def _bent_affine(self, *arguments: Any) -> Interval:
+        true = affine_point(*arguments)
+        return Interval(*self.bend("point affine", (true.lower, true.upper)))
 
     def widen_by(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
         true = widen_by(lower, upper, slack)
