@@ -33,7 +33,13 @@ LISTED: dict[str, Any] = yaml.safe_load(
     Path(__file__).with_name("conditions.yaml").read_text(encoding="utf-8")
 )
 HOME = Path(__file__).parents[2]
-OF_OTHERS = {IN_WORDS, DECLARED_IN_WORDS, "own_words", "declared_in_own_words"}
+OF_OTHERS = {
+    IN_WORDS,
+    DECLARED_IN_WORDS,
+    "own_words",
+    "declared_in_own_words",
+    "initial_parameters_public",
+}
 """Codes of what earlier versions recorded, and of what somebody else's data set says: no part of
 agt has them.
 """
