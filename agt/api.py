@@ -150,7 +150,8 @@ def fit(
             the values of a sequence. 50 by default.
         members: the number of models in an ensemble, each trained on its own part of the records;
             1: a single model, or for ``votes`` about one for 67 records of a data frame with
-            ``columns``, and for 100 records of other features (docs/recipe_reference.md).
+            ``columns``, and for 100 records of other features, or fewer where ``unit_rows`` is
+            large (docs/recipe_reference.md).
         vote: what members of an ensemble contribute: ``labels``, or ``margins`` for two classes.
         margin_clip: the public constant to which margins are clipped, only with ``vote="margins"``.
         compute: settings of the computation by name, such as ``{"device": "cuda", "threads": 4}``.

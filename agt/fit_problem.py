@@ -247,7 +247,9 @@ def build_ensemble(
     if given.get("members") == 1 and size is not None:
         # 1 is the default of ``fit`` and means that the certificate decides.
         caution = training.get("caution", 1.0)
-        given["members"] = certificate.default_members(size, caution, settings.relation, recipe)
+        given["members"] = certificate.default_members(
+            size, settings.unit_rows, caution, settings.relation, recipe
+        )
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(

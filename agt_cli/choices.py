@@ -182,7 +182,11 @@ def _recipe_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
     caution = training.get("caution") if isinstance(training, Mapping) else None
     if not isinstance(caution, int | float):
         caution = 1.0
-    return VotesKind.default_members(size, caution, config["relation"]["name"], recipe)
+    relation = config["relation"]
+    unit_rows = relation.get("unit_rows")
+    if not isinstance(unit_rows, int):
+        unit_rows = 1
+    return VotesKind.default_members(size, unit_rows, caution, relation["name"], recipe)
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -187,12 +187,13 @@ class CertificateKind(CertificateConfig):
 
     @classmethod
     def default_members(
-        cls, size: float, caution: float, relation: str, recipe: VotesRecipe
+        cls, size: float, unit_rows: int, caution: float, relation: str, recipe: VotesRecipe
     ) -> int:
         """Return the default number of ensemble members; 1, the default here, is no ensemble.
 
         Args:
             size: the declared number of training records.
+            unit_rows: the public limit on the records of one person.
             caution: the setting ``training.caution``, a factor on the number of members: with more
                 members, labels withstand more edits of the data, and accuracy is lower.
             relation: the name of the neighbour relation, which says what an edit is.

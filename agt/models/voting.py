@@ -76,22 +76,23 @@ class VotingKind(ClosedFormKind):
 
     @classmethod
     def default_members(
-        cls, size: float, caution: float, relation: str, recipe: VotesRecipe
+        cls, size: float, unit_rows: int, caution: float, relation: str, recipe: VotesRecipe
     ) -> int:
         """Return the default number of members.
 
         Args:
             size: the declared number of records.
+            unit_rows: the public limit on the records of one person.
             caution: a factor on the number of members. More members certify more edits, and are
                 less accurate.
             relation: the name of the neighbour relation. Under ``flip`` (labels change) the
                 default is 1, because the edits that change a single member's label can be counted
                 exactly.
-            recipe: how many records there are for each member.
+            recipe: how many records and people there are for each member.
         """
         if RELATIONS[relation].counts_label_flips:
             return 1
-        return recipe.members(size, caution)
+        return recipe.members(size, caution, unit_rows)
 
     def with_recipe(self, recipe: VotesRecipe) -> Self:
         """Return the settings with the recipe's strength if the strength was left at "recipe".
