@@ -219,8 +219,8 @@ class Certificate(AuditKind):
         other_code = _code_differences(run_environment, audit_environment)
         with console.progress("certificate audit", "neighbour") as report:
 
-            def on_progress(done: int, of: int) -> None:
-                report(done, of, done, of)
+            def on_progress(done: int, total: int) -> None:
+                report(done, total, done, total)
 
             auditor = Auditor(model, self, given.seed, other_code, on_progress)
             findings = auditor.run()
@@ -422,7 +422,7 @@ class Auditor:
 
     @property
     def neighbours_trained(self) -> int:
-        """How many neighbours were trained without bounds."""
+        """The number of neighbours that were trained without bounds."""
         return sum(map(len, self.edit_deviations.values()))
 
     @property
@@ -578,7 +578,8 @@ class Auditor:
         while remaining and not self._out_of_time():
             count = min(EDITS_AT_ONCE, remaining)
             remaining -= count
-            edits = [self._next_edit([edit for _, edit in best]) for _ in range(count)]
+            best_edits = [edit for _, edit in best]
+            edits = [self._next_edit(best_edits) for _ in range(count)]
             best += [(deviation, edit) for edit, _, deviation in self._train(edits)]
             best = sorted(best, key=lambda pair: -pair[0])[:BEST_EDITS]
 
@@ -592,7 +593,7 @@ class Auditor:
         if extensible and self.rng.random() < 0.5:
             start = extensible[int(self.rng.integers(len(extensible)))]
             if start.added and self.rng.random() < 0.7:
-                return self.editor.repeated(start)
+                return self.editor.add_copy_of_last_unit(start)
             return self.editor.step(start, self.choose_target(start.distance + 1))
         steps = 1
         if self.rng.random() < 0.3:
@@ -782,7 +783,7 @@ class Auditor:
         Perhaps no neighbour reaches these parameters, but the certificate covers them. Ensembles
         are not tested, because each member has bounds of its own.
         """
-        asked = 0
+        query_count = 0
         changed = 0
         meaning = (
             "this claim was not tested, because each member of this ensemble has bounds of its own"
@@ -792,13 +793,13 @@ class Auditor:
                 "this claim was not tested, because no query has a stable distance of 1 or more"
             )
             queries, distances = self._queries_within_bounds()
-            asked = len(queries)
+            query_count = len(queries)
             changed = int(
                 bounds_of(self.model).labels_changed(self.model, queries, distances).sum()
             )
-        if asked:
+        if query_count:
             meaning = (
-                f"{changed} of {asked} labels change for some parameters that are within the "
+                f"{changed} of {query_count} labels change for some parameters that are within the "
                 "bounds for the label's stable distance"
             )
         return exact_finding(
@@ -807,9 +808,9 @@ class Auditor:
             "bounds for k = L",
             "the parameters were moved as far as their bounds allow, towards a change of the "
             "label. Some queries lie where the stable distance changes (found by bisection)",
-            f"{asked} queries",
+            f"{query_count} queries",
             "labels that change",
-            float(changed) if asked else None,
+            float(changed) if query_count else None,
             meaning,
             "this audit detects a single label that changes. For a linear model, it also "
             "detects a stable distance that is too large by more than its rounding",
@@ -948,9 +949,8 @@ class Auditor:
             largest_drift = max(largest_drift, bounds.largest_drift(own, again))
         allowed_drift = ALLOWED_DRIFT[self.problem.settings.training.dtype]
         drifted = largest_drift > allowed_drift and not self.other_code
-        outcome, meaning = self._judge_difference(
-            compared, differ, largest_deviation > 1 or drifted
-        )
+        beyond_rounding = largest_deviation > 1 or drifted
+        outcome, meaning = self._judge_difference(compared, differ, beyond_rounding)
         on_record = "parameters and boxes" if self.has_boxes else "weights"
         noticeable = "this audit detects any change of the stored numbers beyond rounding"
         if self.other_code:
@@ -958,15 +958,19 @@ class Auditor:
                 "this audit detects parameters that differ by more than the allowed rounding"
             )
         return Finding(
-            f"{on_record} on record",
-            "training with the run's settings on the run's records gives the numbers that are "
-            "stored in the run's folder",
-            "the run was trained again on the same records, and its bounds were computed again",
-            f"{compared:,} numbers compared",
-            outcome,
-            meaning,
-            "numbers that differ",
-            0.0,
+            subject=f"{on_record} on record",
+            claim=(
+                "training with the run's settings on the run's records gives the numbers that are "
+                "stored in the run's folder"
+            ),
+            attack=(
+                "the run was trained again on the same records, and its bounds were computed again"
+            ),
+            effort=f"{compared:,} numbers compared",
+            outcome=outcome,
+            meaning=meaning,
+            measure="numbers that differ",
+            claimed=0.0,
             found=float(differ),
             strength=Strength.EXACT,
             noticeable=noticeable,

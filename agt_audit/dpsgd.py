@@ -82,7 +82,9 @@ from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format
 from agt_cli.report.record import RunRecord
 
 CANARY_ID = "agt-canary-"  # the ids of canaries are this and a number
-LENGTH = 10.0  # the l2 norm of a gradient canary before it is clipped, in units of the clip level
+CANARY_NORM = (
+    10.0  # the l2 norm of a gradient canary before it is clipped, in units of the clip level
+)
 PROBED_ROWS = 256  # records whose gradients decide which coordinates the data moves least
 SUMS = "every noisy sum"
 WEIGHTS = "the final weights"
@@ -197,7 +199,7 @@ def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
     energy = (first_gradients**2).sum(0)
     coordinates = shuffled[np.argsort(energy[shuffled], kind="stable")][:count]
     gradients = np.zeros((count, len(head.initial)))
-    gradients[np.arange(count), coordinates] = LENGTH
+    gradients[np.arange(count), coordinates] = CANARY_NORM
     return gradients
 
 
@@ -208,7 +210,7 @@ def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
     ``dirac``; ``pool`` is not used.
     """
     size = len(head.initial)
-    return LENGTH / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
+    return CANARY_NORM / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
 
 
 GRADIENTS = {
@@ -427,10 +429,10 @@ class NoisyTraining:
             self._train_once(canaries, of_run, seed)
             for of_run, seed in zip(inside, seeds, strict=True)
         ]
-        stacked = {
-            each.name: np.stack([getattr(run, each.name) for run in runs])
-            for each in fields(AdversaryView)
-        }
+        stacked = {}
+        for view_field in fields(AdversaryView):
+            of_runs = [getattr(run, view_field.name) for run in runs]
+            stacked[view_field.name] = np.stack(of_runs)
         return AdversaryView(**stacked)
 
     def _train_once(
@@ -447,7 +449,7 @@ class NoisyTraining:
         problem = neighbouring(self.problem, records)
         inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
         noise = self.noise_of_run(seed)
-        run = _WatchedRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
+        run = _RecordingRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)
@@ -466,7 +468,7 @@ class NoisyTraining:
         )
 
 
-class _WatchedRun(TrainingRun):
+class _RecordingRun(TrainingRun):
     """The training loop with canaries among the records; it records what an adversary sees.
 
     Args:
@@ -665,7 +667,7 @@ class TrainingEffort:
 
     @property
     def counted(self) -> int:
-        """How many trials of each side are counted; the first third chooses thresholds instead."""
+        """The number of trials of each side that are counted; the others choose thresholds."""
         return self.trials - self.trials // 3
 
 

@@ -233,7 +233,7 @@ def jump_of_the_evidence(seed: int) -> Finding:
     """
     mechanism = SmoothCauchy(eps=1.0)
     pair = NeighbourPair(Side(1, 50), Side(1, 0))
-    return table_finding(mechanism, exact_loss(mechanism, pair), str(pair), pair.where)
+    return table_finding(mechanism, exact_loss(mechanism, pair), str(pair), pair.datasets_note)
 
 
 def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95) -> Finding:

@@ -220,13 +220,13 @@ class ProblemPair:
         first: the problem on one dataset, without the linear term.
         second: the problem on the other, without the linear term.
         shape: the public constants of both.
-        where: a sentence that says which datasets these are.
+        datasets_note: a sentence that says which datasets these are.
     """
 
     first: ErmWithLinearTerm
     second: ErmWithLinearTerm
     shape: ProblemConstants
-    where: str
+    datasets_note: str
 
     @classmethod
     def on_line(cls, shape: ProblemConstants, records: int, rows: int = 1) -> "ProblemPair":
@@ -247,12 +247,12 @@ class ProblemPair:
         )
         with_unit = ErmWithLinearTerm.from_labels(features, labels, shape.strength, shape.clamp)
         added = "one more record" if rows == 1 else f"{rows} rows of one unit (person)"
-        where = (
+        datasets_note = (
             f"no run and no data were used: the audit compares a made-up dataset of {records} "
             "records of one class (all with the same features) with the same dataset plus "
             f"{added} of another class"
         )
-        return cls(without_unit, with_unit, shape, where)
+        return cls(without_unit, with_unit, shape, datasets_note)
 
     def score(self, theta: np.ndarray, tilt: float) -> float:
         """Return the log-likelihood ratio of a released minimiser, of the second side to the first.
@@ -308,11 +308,11 @@ def audit_objective(
         "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
     )
     subject = objective_subject(guarantee)
-    claim = claim_to_test(subject, guarantee, how, problems.where, plan)
+    claim = claim_to_test(subject, guarantee, how, problems.datasets_note, plan)
     draws = (partial(draw_scores, problems.first), partial(draw_scores, problems.second))
     drawn = judge_by_draws(draws, claim, plan, "released numbers")
     coordinates = len(squares) * problems.shape.width
-    size = noise_size(subject, sum(squares), coordinates, plan.confidence, problems.where)
+    size = noise_size(subject, sum(squares), coordinates, plan.confidence, problems.datasets_note)
     return drawn, size
 
 
@@ -324,7 +324,7 @@ def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: Objectiv
     )
     exact = line_loss(guarantee, problems, noises.tilt)
     return exact.finding(
-        f"{objective_subject(guarantee)}: its table", guarantee, how, problems.where
+        f"{objective_subject(guarantee)}: its table", guarantee, how, problems.datasets_note
     )
 
 
