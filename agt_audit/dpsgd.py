@@ -22,7 +22,7 @@ Formal guarantees
       binomial number. The accountant composes the steps, so errors in noise and clipping are
       detected, but no errors in the composition.
     * One training with many canaries: agt_audit/one_run.py. The size of the noise is tested as in
-      agt_audit/weights.py.
+      agt_audit/added_noise.py.
     * All rigorous bounds of one audit share the error probability equally.
 
 Sources: lecture 004; Nasr et al. 2023; Steinke et al. 2023.
@@ -57,6 +57,7 @@ from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
+from agt_audit.added_noise import noise_size
 from agt_audit.estimates import (
     Claimed,
     Mistakes,
@@ -76,7 +77,6 @@ from agt_audit.one_run import (
     planned_guesses,
     right_guesses,
 )
-from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format_lower_bound
 from agt_cli.report.record import RunRecord

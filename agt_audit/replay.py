@@ -145,13 +145,13 @@ def _published_finding(
         fields = "; ".join(different)
         listed = f"published fields that differ on the neighbouring dataset: {fields}"
     return exact_finding(
-        f"{subject}: what is published",
-        "with fixed random draws, what a release publishes does not depend on private data",
-        ATTACK,
-        effort,
-        "differences",
-        len(different),
-        f"{listed}; {effort}",
+        subject=f"{subject}: what is published",
+        claim="with fixed random draws, what a release publishes does not depend on private data",
+        attack=ATTACK,
+        effort=effort,
+        measure="differences",
+        found=len(different),
+        meaning=f"{listed}; {effort}",
     )
 
 
@@ -168,18 +168,22 @@ def _inputs_finding(subject: str, guarantee: Guarantee, loss: float, effort: str
     if share <= 1 + ROUNDING:  # a rounding error is no violation
         share = min(share, 1.0)
     return exact_finding(
-        f"{subject}: what goes into its random draws",
-        str(guarantee),
-        ATTACK,
-        effort,
-        "deviation/bound",
-        share,
-        "what goes into the random draws (before noise) differs between the two datasets by "
-        f"{share:.3g} times the difference that the noise covers. A factor above 1 breaks the "
-        "guarantee",
-        "this audit detects any difference that is larger than what the noise covers, on this "
-        "pair of datasets",
-        1.0,
+        subject=f"{subject}: what goes into its random draws",
+        claim=str(guarantee),
+        attack=ATTACK,
+        effort=effort,
+        measure="deviation/bound",
+        found=share,
+        meaning=(
+            "what goes into the random draws (before noise) differs between the two datasets by "
+            f"{share:.3g} times the difference that the noise covers. A factor above 1 breaks the "
+            "guarantee"
+        ),
+        noticeable=(
+            "this audit detects any difference that is larger than what the noise covers, on this "
+            "pair of datasets"
+        ),
+        max_allowed=1.0,
     )
 
 
