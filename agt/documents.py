@@ -91,11 +91,14 @@ def _difference(node: Any, expected: Any, path: str = "") -> str:
         if has_other_type or is_float_of_integer or node != expected:
             return _unequal(node, expected, path)
         return ""
-    differences = (_difference(entry, other, where) for where, entry, other in entries)
+    differences = (_difference(entry, other, entry_path) for entry_path, entry, other in entries)
     return next(filter(None, differences), "")
 
 
 def _unequal(node: Any, expected: Any, path: str) -> str:
-    """Return the text that one entry of a document is not the one that agt would have written."""
+    """Return a text that names an entry, its value in the file, and the one that agt would write.
+
+    Arguments as of ``_difference``.
+    """
     entry = path.removeprefix(".")
     return f"the entry {entry} is {node!r}, but agt would have written {expected!r}"

@@ -191,7 +191,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
         known: the words that exist; none: empty text is returned.
     """
     known = sorted(known)
-    by_letters = {_letters(each): each for each in known}
+    by_letters = {_letters(known_word): known_word for known_word in known}
     close = get_close_matches(_letters(word), by_letters, n=1, cutoff=0.55)
     hint = f"; did you mean '{by_letters[close[0]]}'?" if close else ""
     return f"{hint} (known: {', '.join(known)})" if known else hint

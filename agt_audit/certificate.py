@@ -219,8 +219,8 @@ class Certificate(AuditKind):
         other_code = _code_differences(run_environment, audit_environment)
         with console.progress("certificate audit", "neighbour") as report:
 
-            def on_progress(done: int, of: int) -> None:
-                report(done, of, done, of)
+            def on_progress(done: int, total: int) -> None:
+                report(done, total, done, total)
 
             auditor = Auditor(model, self, given.seed, other_code, on_progress)
             findings = auditor.run()
@@ -422,7 +422,7 @@ class Auditor:
 
     @property
     def neighbours_trained(self) -> int:
-        """How many neighbours were trained without bounds."""
+        """The number of neighbours that were trained without bounds."""
         return sum(map(len, self.edit_deviations.values()))
 
     @property
@@ -578,7 +578,8 @@ class Auditor:
         while remaining and not self._out_of_time():
             count = min(EDITS_AT_ONCE, remaining)
             remaining -= count
-            edits = [self._next_edit([edit for _, edit in best]) for _ in range(count)]
+            best_edits = [edit for _, edit in best]
+            edits = [self._next_edit(best_edits) for _ in range(count)]
             best += [(deviation, edit) for edit, _, deviation in self._train(edits)]
             best = sorted(best, key=lambda pair: -pair[0])[:BEST_EDITS]
 
@@ -592,7 +593,7 @@ class Auditor:
         if extensible and self.rng.random() < 0.5:
             start = extensible[int(self.rng.integers(len(extensible)))]
             if start.added and self.rng.random() < 0.7:
-                return self.editor.repeated(start)
+                return self.editor.add_copy_of_last_unit(start)
             return self.editor.step(start, self.choose_target(start.distance + 1))
         steps = 1
         if self.rng.random() < 0.3:
@@ -782,7 +783,7 @@ class Auditor:
         Perhaps no neighbour reaches these parameters, but the certificate covers them. Ensembles
         are not tested, because each member has bounds of its own.
         """
-        asked = 0
+        query_count = 0
         changed = 0
         meaning = (
             "this claim was not tested, because each member of this ensemble has bounds of its own"
@@ -792,27 +793,33 @@ class Auditor:
                 "this claim was not tested, because no query has a stable distance of 1 or more"
             )
             queries, distances = self._queries_within_bounds()
-            asked = len(queries)
+            query_count = len(queries)
             changed = int(
                 bounds_of(self.model).labels_changed(self.model, queries, distances).sum()
             )
-        if asked:
+        if query_count:
             meaning = (
-                f"{changed} of {asked} labels change for some parameters that are within the "
+                f"{changed} of {query_count} labels change for some parameters that are within the "
                 "bounds for the label's stable distance"
             )
         return exact_finding(
-            f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
-            "a label with stable distance L is the same for all parameters within the run's "
-            "bounds for k = L",
-            "the parameters were moved as far as their bounds allow, towards a change of the "
-            "label. Some queries lie where the stable distance changes (found by bisection)",
-            f"{asked} queries",
-            "labels that change",
-            float(changed) if asked else None,
-            meaning,
-            "this audit detects a single label that changes. For a linear model, it also "
-            "detects a stable distance that is too large by more than its rounding",
+            subject=f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
+            claim=(
+                "a label with stable distance L is the same for all parameters within the run's "
+                "bounds for k = L"
+            ),
+            attack=(
+                "the parameters were moved as far as their bounds allow, towards a change of the "
+                "label. Some queries lie where the stable distance changes (found by bisection)"
+            ),
+            effort=f"{query_count} queries",
+            measure="labels that change",
+            found=float(changed) if query_count else None,
+            meaning=meaning,
+            noticeable=(
+                "this audit detects a single label that changes. For a linear model, it also "
+                "detects a stable distance that is too large by more than its rounding"
+            ),
         )
 
     def _queries_within_bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -867,19 +874,29 @@ class Auditor:
                 wrong_constants += (plan.normalizer, plan.n_max) != self._declared_constants
             moved += self._count_moved_records(edit.records, neighbour.plan)
         return exact_finding(
-            f"{BATCHES}: {self.subject}",
-            "the divisor B of gradient sums and the maximum batch size n_max have their "
-            "declared values, and a record's batch and shard depend on that record only",
-            "the run's batches were compared with those of two other datasets: one is a "
-            "neighbouring dataset, the other has half of the records",
-            "for all records that are in the run's dataset and in the other one, the shards and "
-            "the batches of the first two epochs were compared",
-            "wrong constants, and records in another batch or shard",
-            float(wrong_constants + moved),
-            f"{wrong_constants} of 4 batch plans have other constants than declared, and {moved} "
-            "records are in another batch or shard than in the run",
-            "this audit detects a single wrong constant, and a single record in another batch "
-            "or shard",
+            subject=f"{BATCHES}: {self.subject}",
+            claim=(
+                "the divisor B of gradient sums and the maximum batch size n_max have their "
+                "declared values, and a record's batch and shard depend on that record only"
+            ),
+            attack=(
+                "the run's batches were compared with those of two other datasets: one is a "
+                "neighbouring dataset, the other has half of the records"
+            ),
+            effort=(
+                "for all records that are in the run's dataset and in the other one, the shards "
+                "and the batches of the first two epochs were compared"
+            ),
+            measure="wrong constants, and records in another batch or shard",
+            found=float(wrong_constants + moved),
+            meaning=(
+                f"{wrong_constants} of 4 batch plans have other constants than declared, and "
+                f"{moved} records are in another batch or shard than in the run"
+            ),
+            noticeable=(
+                "this audit detects a single wrong constant, and a single record in another batch "
+                "or shard"
+            ),
         )
 
     @property
@@ -948,9 +965,8 @@ class Auditor:
             largest_drift = max(largest_drift, bounds.largest_drift(own, again))
         allowed_drift = ALLOWED_DRIFT[self.problem.settings.training.dtype]
         drifted = largest_drift > allowed_drift and not self.other_code
-        outcome, meaning = self._judge_difference(
-            compared, differ, largest_deviation > 1 or drifted
-        )
+        beyond_rounding = largest_deviation > 1 or drifted
+        outcome, meaning = self._judge_difference(compared, differ, beyond_rounding)
         on_record = "parameters and boxes" if self.has_boxes else "weights"
         noticeable = "this audit detects any change of the stored numbers beyond rounding"
         if self.other_code:
@@ -958,15 +974,19 @@ class Auditor:
                 "this audit detects parameters that differ by more than the allowed rounding"
             )
         return Finding(
-            f"{on_record} on record",
-            "training with the run's settings on the run's records gives the numbers that are "
-            "stored in the run's folder",
-            "the run was trained again on the same records, and its bounds were computed again",
-            f"{compared:,} numbers compared",
-            outcome,
-            meaning,
-            "numbers that differ",
-            0.0,
+            subject=f"{on_record} on record",
+            claim=(
+                "training with the run's settings on the run's records gives the numbers that are "
+                "stored in the run's folder"
+            ),
+            attack=(
+                "the run was trained again on the same records, and its bounds were computed again"
+            ),
+            effort=f"{compared:,} numbers compared",
+            outcome=outcome,
+            meaning=meaning,
+            measure="numbers that differ",
+            claimed=0.0,
             found=float(differ),
             strength=Strength.EXACT,
             noticeable=noticeable,
@@ -1049,19 +1069,25 @@ class Auditor:
             clauses.append(f"by more than {narrowing:.3g} % in {group}")
         detectable = " and ".join(clauses)
         return exact_finding(
-            f"{PARAMETERS}: {self.subject}",
-            f"on every dataset with {edits_within_k}, the trained parameters stay within the "
-            "run's bounds for distance k",
-            "models were trained on neighbouring datasets with the run's settings. Some of "
-            "these datasets lack a unit (a person), others were edited to change answers",
-            self.effort,
-            "deviation/bound",
-            self.largest_deviation if self.parameter_deviations else None,
-            self._parameters_sentence(),
-            "this audit detects if all bounds of a group of parameters are too narrow "
-            f"{detectable}. For other groups, the percentage lies between those given. It may "
-            "miss a single bound that is too narrow",
-            1.0,
+            subject=f"{PARAMETERS}: {self.subject}",
+            claim=(
+                f"on every dataset with {edits_within_k}, the trained parameters stay within the "
+                "run's bounds for distance k"
+            ),
+            attack=(
+                "models were trained on neighbouring datasets with the run's settings. Some of "
+                "these datasets lack a unit (a person), others were edited to change answers"
+            ),
+            effort=self.effort,
+            measure="deviation/bound",
+            found=self.largest_deviation if self.parameter_deviations else None,
+            meaning=self._parameters_sentence(),
+            noticeable=(
+                "this audit detects if all bounds of a group of parameters are too narrow "
+                f"{detectable}. For other groups, the percentage lies between those given. It may "
+                "miss a single bound that is too narrow"
+            ),
+            max_allowed=1.0,
         )
 
     def _parameters_sentence(self) -> str:
@@ -1103,17 +1129,21 @@ class Auditor:
                 "of any neighbouring dataset that was made"
             )
         return exact_finding(
-            f"{CERTIFIED_LABELS}: {self.subject}",
-            "a label with stable distance L is the same for models trained on any dataset "
-            "within distance L of the run's dataset",
-            f"{len(self.queries)} queries were asked. Some of them lie where the label or the "
-            "stable distance changes (found by bisection). The labels of all training records were "
-            "compared, too, whenever a unit was left out",
-            self.effort,
-            "certified labels that changed",
-            float(self.labels_changed) if self.labels_compared else None,
-            meaning,
-            "this audit detects a single label that changed",
+            subject=f"{CERTIFIED_LABELS}: {self.subject}",
+            claim=(
+                "a label with stable distance L is the same for models trained on any dataset "
+                "within distance L of the run's dataset"
+            ),
+            attack=(
+                f"{len(self.queries)} queries were asked. Some of them lie where the label or the "
+                "stable distance changes (found by bisection). The labels of all training records "
+                "were compared, too, whenever a unit was left out"
+            ),
+            effort=self.effort,
+            measure="certified labels that changed",
+            found=float(self.labels_changed) if self.labels_compared else None,
+            meaning=meaning,
+            noticeable="this audit detects a single label that changed",
         )
 
     def _memorisation_finding(self) -> Finding:
@@ -1124,17 +1154,23 @@ class Auditor:
         if changes:
             meaning = f"{changed:,} of {len(changes):,} certified records were memorised"
         return exact_finding(
-            f"{MEMORISATION}: {self.subject}",
-            "training on a record whose stable distance is at least 1 does not change the "
-            "probability that the model labels this record correctly",
-            "each unit (person) was left out in turn, and the model trained without it was "
-            "asked about the unit's own records",
-            f"{self.units_left_out} units (people) were left out of training, one at a time, and "
-            f"{len(self.memorised)} records were used as queries",
-            "records memorised",
-            float(changed) if changes else None,
-            meaning,
-            "this audit detects a single memorised record",
+            subject=f"{MEMORISATION}: {self.subject}",
+            claim=(
+                "training on a record whose stable distance is at least 1 does not change the "
+                "probability that the model labels this record correctly"
+            ),
+            attack=(
+                "each unit (person) was left out in turn, and the model trained without it was "
+                "asked about the unit's own records"
+            ),
+            effort=(
+                f"{self.units_left_out} units (people) were left out of training, one at a time, "
+                f"and {len(self.memorised)} records were used as queries"
+            ),
+            measure="records memorised",
+            found=float(changed) if changes else None,
+            meaning=meaning,
+            noticeable="this audit detects a single memorised record",
         )
 
     def _pair_findings(self) -> dict[str, Finding]:
@@ -1197,13 +1233,13 @@ class Auditor:
                 "tested: raise audit.bounded (or audit.seconds, if the time ran out)"
             )
         return exact_finding(
-            f"{name}: {self.subject}",
-            claim,
-            attack,
-            f"{self.pairs} neighbouring datasets",
-            f"{compared} that violate the claim",
-            float(violations) if count else None,
-            meaning,
+            subject=f"{name}: {self.subject}",
+            claim=claim,
+            attack=attack,
+            effort=f"{self.pairs} neighbouring datasets",
+            measure=f"{compared} that violate the claim",
+            found=float(violations) if count else None,
+            meaning=meaning,
         )
 
     def notes(self) -> Iterator[str]:

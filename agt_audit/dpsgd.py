@@ -22,7 +22,7 @@ Formal guarantees
       binomial number. The accountant composes the steps, so errors in noise and clipping are
       detected, but no errors in the composition.
     * One training with many canaries: agt_audit/one_run.py. The size of the noise is tested as in
-      agt_audit/weights.py.
+      agt_audit/added_noise.py.
     * All rigorous bounds of one audit share the error probability equally.
 
 Sources: lecture 004; Nasr et al. 2023; Steinke et al. 2023.
@@ -57,6 +57,7 @@ from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
+from agt_audit.added_noise import noise_size
 from agt_audit.estimates import (
     Claimed,
     Mistakes,
@@ -76,13 +77,14 @@ from agt_audit.one_run import (
     planned_guesses,
     right_guesses,
 )
-from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format_lower_bound
 from agt_cli.report.record import RunRecord
 
 CANARY_ID = "agt-canary-"  # the ids of canaries are this and a number
-LENGTH = 10.0  # the l2 norm of a gradient canary before it is clipped, in units of the clip level
+CANARY_NORM = (
+    10.0  # the l2 norm of a gradient canary before it is clipped, in units of the clip level
+)
 PROBED_ROWS = 256  # records whose gradients decide which coordinates the data moves least
 SUMS = "every noisy sum"
 WEIGHTS = "the final weights"
@@ -197,7 +199,7 @@ def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
     energy = (first_gradients**2).sum(0)
     coordinates = shuffled[np.argsort(energy[shuffled], kind="stable")][:count]
     gradients = np.zeros((count, len(head.initial)))
-    gradients[np.arange(count), coordinates] = LENGTH
+    gradients[np.arange(count), coordinates] = CANARY_NORM
     return gradients
 
 
@@ -208,7 +210,7 @@ def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
     ``dirac``; ``pool`` is not used.
     """
     size = len(head.initial)
-    return LENGTH / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
+    return CANARY_NORM / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
 
 
 GRADIENTS = {
@@ -427,10 +429,10 @@ class NoisyTraining:
             self._train_once(canaries, of_run, seed)
             for of_run, seed in zip(inside, seeds, strict=True)
         ]
-        stacked = {
-            each.name: np.stack([getattr(run, each.name) for run in runs])
-            for each in fields(AdversaryView)
-        }
+        stacked = {}
+        for view_field in fields(AdversaryView):
+            of_runs = [getattr(run, view_field.name) for run in runs]
+            stacked[view_field.name] = np.stack(of_runs)
         return AdversaryView(**stacked)
 
     def _train_once(
@@ -447,7 +449,7 @@ class NoisyTraining:
         problem = neighbouring(self.problem, records)
         inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
         noise = self.noise_of_run(seed)
-        run = _WatchedRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
+        run = _RecordingRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)
@@ -466,7 +468,7 @@ class NoisyTraining:
         )
 
 
-class _WatchedRun(TrainingRun):
+class _RecordingRun(TrainingRun):
     """The training loop with canaries among the records; it records what an adversary sees.
 
     Args:
@@ -665,7 +667,7 @@ class TrainingEffort:
 
     @property
     def counted(self) -> int:
-        """How many trials of each side are counted; the first third chooses thresholds instead."""
+        """The number of trials of each side that are counted; the others choose thresholds."""
         return self.trials - self.trials // 3
 
 

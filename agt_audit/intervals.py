@@ -103,15 +103,17 @@ class IntervalCounts:
                 f"{self.outside} of {self.answers:,} answers lie outside of their interval"
             )
         contained = exact_finding(
-            f"{INTERVALS}: {subject}",
-            "the answer of the model that is trained on any dataset within distance k of the "
-            "run's dataset lies in the interval that is certified for k",
-            attack,
-            effort,
-            "answers outside of their interval",
-            float(self.outside) if self.answers else None,
-            containment_meaning,
-            "this audit detects a single answer outside of its interval",
+            subject=f"{INTERVALS}: {subject}",
+            claim=(
+                "the answer of the model that is trained on any dataset within distance k of the "
+                "run's dataset lies in the interval that is certified for k"
+            ),
+            attack=attack,
+            effort=effort,
+            measure="answers outside of their interval",
+            found=float(self.outside) if self.answers else None,
+            meaning=containment_meaning,
+            noticeable="this audit detects a single answer outside of its interval",
         )
         nesting_meaning = "every interval beyond the tried distances is the whole range"
         if self.intervals:
@@ -120,14 +122,16 @@ class IntervalCounts:
                 "not inside of the run's"
             )
         nested = exact_finding(
-            f"{NESTING_INTERVALS}: {subject}",
-            "the interval for j on a dataset at distance k lies within the run's interval for "
-            "j + k",
-            attack,
-            effort,
-            "intervals that are not inside",
-            float(self.not_nested) if self.intervals else None,
-            nesting_meaning,
+            subject=f"{NESTING_INTERVALS}: {subject}",
+            claim=(
+                "the interval for j on a dataset at distance k lies within the run's interval for "
+                "j + k"
+            ),
+            attack=attack,
+            effort=effort,
+            measure="intervals that are not inside",
+            found=float(self.not_nested) if self.intervals else None,
+            meaning=nesting_meaning,
         )
         return {INTERVALS: contained, NESTING_INTERVALS: nested}
 

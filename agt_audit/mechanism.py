@@ -73,12 +73,13 @@ class NeighbourPair:
     Attributes:
         first: the input on one dataset.
         second: the input on the other.
-        where: a sentence that says which datasets these are; by default, that they are made up.
+        datasets_note: a sentence that says which datasets these are; by default, that they are
+            made up.
     """
 
     first: Side
     second: Side
-    where: str = (
+    datasets_note: str = (
         "no data were used: the audit made up two inputs that differ as much as those of "
         "neighbouring datasets can"
     )
@@ -161,11 +162,13 @@ def audit_pair(
         mechanism,
         exact_loss(mechanism, pair),
         f"probabilities from the mechanism's own table were compared, for {pair}",
-        pair.where,
+        pair.datasets_note,
     )
     draw_first = partial(_draw_labels, mechanism, pair.first, farthest, plan.source)
     draw_second = partial(_draw_labels, mechanism, pair.second, farthest, plan.source)
-    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
+    claim = claim_to_test(
+        subject_of(mechanism), mechanism.guarantee, str(pair), pair.datasets_note, plan
+    )
     return table, judge_by_draws((draw_first, draw_second), claim, plan, "labels")
 
 
@@ -198,7 +201,7 @@ def audit_quantile(
     first, second = quantiles
     moved = abs(first - second)
     subject = f"certified_quantile with eps={mechanism.eps:g}"
-    where = (
+    datasets_note = (
         "no data were used: the audit made up two inputs whose certified quantiles (of the "
         f"queries' stable distances) differ by {moved}"
     )
@@ -211,9 +214,9 @@ def audit_quantile(
         f"{subject}: its table",
         guarantee,
         f"the exact distributions of the noisy quantile on two datasets were compared: {sides}",
-        where,
+        datasets_note,
     )
-    claim = claim_to_test(subject, guarantee, sides, where, plan)
+    claim = claim_to_test(subject, guarantee, sides, datasets_note, plan)
     draws = (partial(draw, first), partial(draw, second))
     return law, judge_by_draws(draws, claim, plan, "released numbers")
 
@@ -243,7 +246,7 @@ def audit_made_up_pairs(
         worst_loss,
         f"probabilities from the mechanism's own table were compared for all {len(losses)} pairs "
         f"of neighbouring inputs. The worst pair is {worst_pair}",
-        worst_pair.where,
+        worst_pair.datasets_note,
     )
     differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
@@ -391,10 +394,14 @@ class MechanismAudit(AuditKind):
         self._check_values(_audited_mechanism(given))
 
     def _check_values(self, mechanism: AnyMechanism) -> None:
-        """Raise ConfigError if ``values`` has no effect, or ``farthest`` is a number of members 0.
+        """Check ``values`` and ``farthest``, whose meaning depends on the mechanism.
 
         Args:
-            mechanism: the audited mechanism, which decides what the two settings mean.
+            mechanism: the audited mechanism.
+
+        Raises:
+            ConfigError: ``values`` is given but has no effect; or ``farthest`` is a number of
+                members, and 0.
         """
         name = mechanism.name
         uses_members = mechanism.needs == "votes"

@@ -25,8 +25,8 @@ from agt_audit.membership_attack import (
     loss_scores,
     spread_of,
 )
-from agt_audit.page import short
-from agt_audit.roc import Roc, fewest
+from agt_audit.page import rounded_cell
+from agt_audit.roc import Roc, too_few_non_members
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, Shadows, class_logits, trained_shadows
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, draw_headline, draw_legend, saved_figure
@@ -317,12 +317,12 @@ class AttackedModel:
         for name, roc in self.rocs.items():
             row: dict[str, Any] = {"attack": name, **_area(roc, self.confidence)}
             for rate in RATES:
-                point = roc.at(rate, self.confidence)
+                point = roc.at_false_alarm_rate(rate, self.confidence)
                 column = f"TPR_at_{100 * rate:g}%_FPR"
                 low, high = point.tpr_limits
                 row |= {column: point.tpr, f"{column}_low": low, f"{column}_high": high}
             if self.evaluation is not None and name in self.evaluation.scores:
-                fixed = roc.beyond(self.evaluation.threshold(name), self.confidence)
+                fixed = roc.at_threshold(self.evaluation.threshold(name), self.confidence)
                 low, high = fixed.advantage_limits
                 advantage = fixed.tpr - fixed.fpr
                 row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
@@ -356,7 +356,7 @@ class AttackedModel:
                 if members and others:
                     roc = self.roc(name, in_bin)
                     row |= _area(roc, self.confidence)
-                    row["TPR_at_1%_FPR"] = roc.at(RATES[1], self.confidence).tpr
+                    row["TPR_at_1%_FPR"] = roc.at_false_alarm_rate(RATES[1], self.confidence).tpr
                 rows.append(row)
         return pd.DataFrame(rows).round(5)
 
@@ -385,14 +385,14 @@ class AttackedModel:
             table[f"guessed_right_of_{targets}"] = self.evaluation.right_guesses("lira_online")
         table[column] = scores
         members = table[self.pool.member]
-        return members.sort_values(column, ascending=False, kind="stable").map(short)
+        return members.sort_values(column, ascending=False, kind="stable").map(rounded_cell)
 
     def notes(self) -> Iterator[str]:
         """Yield sentences that a reader needs beside the findings, for the audit's notes."""
         if self.two_sided:
             rate = 100 * RATES[0]
             points = 100 * self.largest_class_difference
-            reason_too_few = fewest(RATES[0], int((~self.pool.member).sum()))
+            reason_too_few = too_few_non_members(RATES[0], int((~self.pool.member).sum()))
             if reason_too_few:
                 yield (
                     f"detection rates at {rate:g} % false alarms were measured at a threshold that "
@@ -482,9 +482,9 @@ def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> F
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
     if roc.area < 0.45 and high < 0.5:  # non-members score higher, and not by chance
         return replace(untested, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
-    point = roc.at(RATES[1], confidence)
+    point = roc.at_false_alarm_rate(RATES[1], confidence)
     others = point.mistakes.trials_without
-    caveat = fewest(RATES[1], others)
+    caveat = too_few_non_members(RATES[1], others)
     if point.mistakes.alarms < RATES[1] * others / 2 and not caveat:
         caveat = (
             f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
@@ -523,7 +523,7 @@ def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence:
     """
     rocs = evaluation.rocs(name)
     area, spread = spread_of(roc.area for roc in rocs)
-    rate, rate_spread = spread_of(roc.at(RATES[1], confidence).tpr for roc in rocs)
+    rate, rate_spread = spread_of(roc.at_false_alarm_rate(RATES[1], confidence).tpr for roc in rocs)
     false_alarms = 100 * RATES[1]
     detected = 100 * rate
     detected_spread = 100 * rate_spread
@@ -613,11 +613,11 @@ def _draw(
     rates = np.geomspace(smallest_rate, 1, CURVE_POINTS)
     shares = {}
     for attack, roc in rocs.items():
-        shares[attack] = [roc.at(rate, 0.95).tpr for rate in rates]
+        shares[attack] = [roc.at_false_alarm_rate(rate, 0.95).tpr for rate in rates]
     data = pd.DataFrame({"FPR": rates, **shares})
     values = data.to_numpy()
     floor = min(float(values[values > 0].min()), MAX_START)
-    points = {attack: roc.at(0.01, 0.95) for attack, roc in rocs.items()}
+    points = {attack: roc.at_false_alarm_rate(0.01, 0.95) for attack, roc in rocs.items()}
     best = max(points, key=lambda attack: points[attack].tpr)
     with saved_figure(record, name, data, (WIDTH, 4.6)) as figure:
         axes = figure.subplots()

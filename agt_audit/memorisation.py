@@ -35,7 +35,7 @@ from pydantic import Field
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.page import short
+from agt_audit.page import rounded_cell
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
@@ -282,9 +282,9 @@ class Memorisation(AuditKind):
         classes = opened.dataset.classes
         memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
         tables = {
-            "memorised": memorised_table.head(self.shown).map(short),
+            "memorised": memorised_table.head(self.shown).map(rounded_cell),
             "distribution": _distribution_table(of_members.value, distance[members] >= 1),
-            "influence": _influence_table(pool.records.ids, pairs, decided).map(short),
+            "influence": _influence_table(pool.records.ids, pairs, decided).map(rounded_cell),
         }
         return Audited.of(
             opened.trained.finished,

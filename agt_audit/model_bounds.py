@@ -131,7 +131,14 @@ class Bounds:
 
     @staticmethod
     def largest_drift(recorded: Any, again: Any) -> float:
-        """Return the largest difference between a record's bounds and those of another training."""
+        """Return the largest difference between a run's stored bounds and those of ``again``.
+
+        Here it is 0, because no bounds are stored.
+
+        Args:
+            recorded: the run's model.
+            again: the model that another training on the same records gave.
+        """
         return 0.0
 
 
@@ -220,9 +227,10 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def largest_drift(recorded: BoxModel, again: BoxModel) -> float:
-        """Return the largest difference between ends of recorded boxes and of boxes trained again.
+        """Return the largest difference between ends of stored boxes and of boxes trained again.
 
-        It is in units of the width of the boxes that were trained again. k = 0 is left out.
+        Each is divided by the width of the box that was trained again. k = 0 is left out, because
+        its boxes may have no width. Arguments as of ``Bounds.largest_drift``.
         """
         largest = 0.0
         for name, lower in again.box.lower.items():
@@ -231,7 +239,7 @@ class BoxBounds(Bounds):
             for old, new in ((recorded.box.lower[name], lower), (recorded.box.upper[name], upper)):
                 difference = (old.double() - new.double()).abs()
                 drift = torch.where(difference == 0, 0.0, difference / width)[1:]
-                if drift.numel():  # a grid of k = 0 alone has none
+                if drift.numel():  # a grid whose only k is 0 has none
                     largest = max(largest, float(drift.max().nan_to_num()))
         return largest
 
@@ -261,8 +269,8 @@ class HeadBounds(Bounds):
 
         def move(gradients: Parameters) -> Parameters:
             gradient = gradients["weight"]
-            length = cls.length(model, gradient).clamp(min=NEVER_ZERO)
-            return {"weight": model.trained.weight - SLACK * radius * gradient / length}
+            norms = cls.norms(model, gradient).clamp(min=NEVER_ZERO)
+            return {"weight": model.trained.weight - SLACK * radius * gradient / norms}
 
         return move
 
@@ -276,11 +284,11 @@ class HeadBounds(Bounds):
         if not np.isfinite(radius):
             return None
         moved = neighbour.trained.weight - model.trained.weight
-        distance = float(cls.length(model, moved).max()) * SLACK
+        distance = float(cls.norms(model, moved).max()) * SLACK
         return {"weight": distance / radius}
 
     @staticmethod
-    def length(model: LinearModel, weight: Tensor) -> Tensor:
+    def norms(model: LinearModel, weight: Tensor) -> Tensor:
         """Return the norms that the radius bounds: [J, 1] of one-vs-all, otherwise [1, 1]."""
         if model.trained.loss.kind == "one_vs_all":
             return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
@@ -288,7 +296,10 @@ class HeadBounds(Bounds):
 
     @staticmethod
     def radius(model: LinearModel, k: int) -> float:
-        """Return the largest distance that k edits move the weights; for k = 0, by rounding."""
+        """Return the radius of the ball for k: how far k edits can move the weights at most.
+
+        If the bound is 0, as for k = 0, it is instead the largest distance that rounding explains.
+        """
         sensitivity = model.trained.sensitivity
         distance = k * sensitivity.per_k
         return distance if distance else sensitivity.rounding
@@ -375,7 +386,7 @@ def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.nda
 
 
 def flips_to_rival(
-    influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int
+    influence: np.ndarray, own_labels: np.ndarray, rival: int, classes: int, max_flips: int
 ) -> int:
     """Search for flips of training labels after which a member answers ``rival``.
 
@@ -384,20 +395,20 @@ def flips_to_rival(
 
     Args:
         influence: [n] integers, what each record adds to the score of its class.
-        given: [n] the records' labels.
+        own_labels: [n] the records' labels before any flip.
         rival: the class that the member should answer.
         classes: how many classes there are.
-        most: the largest number of flips to try.
+        max_flips: the largest number of flips to try.
 
     Returns:
-        The number of flips; ``most + 1`` if none up to ``most`` were found.
+        The number of flips; ``max_flips + 1`` if none of at most ``max_flips`` were found.
     """
-    labels = given.copy()
+    labels = own_labels.copy()
     for _ in range(2 * classes):  # once the rival is past one class, another may lead
         scores = scores_of(influence, labels, classes)
         leader = int(scores.argmax())
-        flips = int((labels != given).sum())
-        if flips > most:
+        flips = int((labels != own_labels).sum())
+        if flips > max_flips:
             break
         if leader == rival:
             return flips
@@ -411,7 +422,7 @@ def flips_to_rival(
         count = int(np.searchsorted(gain[strongest_first].cumsum(), lead)) + 1
         chosen = strongest_first[:count]
         labels[chosen] = np.where(to_rival >= to_leader, rival, leader)[chosen]
-    return most + 1
+    return max_flips + 1
 
 
 BOUNDS: Mapping[type, Any] = {

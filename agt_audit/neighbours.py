@@ -64,7 +64,7 @@ Read = Callable[[np.ndarray], np.ndarray]
 """Queries [n, ...] -> [n] one value for each, such as its label."""
 Uphill = Callable[[Records], np.ndarray]
 """Records -> [n, ...] the signs of the directions in which the model's loss at each rises."""
-NAMES = 24  # candidates for the name of an added unit
+NAME_CANDIDATES = 24  # candidates for the name of an added unit
 
 
 class EditKind(Enum):
@@ -341,7 +341,7 @@ def retrained_members(
     is_declared = problem.dataset.declared_size is not None
     # without a declared size, each member keeps the number of records that it counted
     counts = (0,) * members if is_declared else problem.member_record_counts
-    assert isinstance(counts, tuple)
+    assert isinstance(counts, tuple)  # an ensemble has a number for each member
     models: dict[int, Model] = {}
     # Members with one count share a problem; with a declared size, all of them do.
     for count in sorted({counts[index] for index in which}):
@@ -666,12 +666,12 @@ class Editor:
         added_unit, description = self._make_unit(neighbour, removed_unit, target)
         return edited.with_edit(None, added_unit, f"plus {description}")
 
-    def repeated(self, neighbour: EditedRecords) -> EditedRecords:
+    def add_copy_of_last_unit(self, neighbour: EditedRecords) -> EditedRecords:
         """Return a neighbour one k farther, with a second copy of the unit that was added last.
 
-        Of several names, the copy gets the one with the most weight in training. If one k replaces
-        a unit, another unit is removed for it. If the relation adds no units, an edit as of
-        ``step`` is made, without a query to aim at.
+        Of several new names, the copy gets the one with the most weight in training. If one k of
+        the relation replaces a unit, another unit is removed as well. If the relation adds no
+        units, the edit is a random one, as of ``step``, with an all-zero query as its target.
 
         Args:
             neighbour: the dataset to edit; it is not changed. If the relation adds units, at
@@ -689,7 +689,7 @@ class Editor:
         name = f"audit{self.units_made}"
         ids = np.array([f"{name}.row{index}" for index in range(len(rows))])
         renamed = replace(rows, ids=ids, units=np.full(len(rows), name))
-        candidates = self._name_candidates(renamed, None, keep=True)
+        candidates = self._name_candidates(renamed, None, keep_features=True)
         names = np.array([str(candidate.units[0]) for candidate in candidates])
         heaviest = candidates[int(np.argmax(self._weight_of_units(names)))]
         description = "plus a second copy of the record that was added last"
@@ -826,7 +826,9 @@ class Editor:
             units=np.full(count, name),
             public=np.zeros(count, dtype=bool),
         )
-        named, name_choice = self._choose_name(rows, removed_unit, keep=way in ("copy", "zero"))
+        named, name_choice = self._choose_name(
+            rows, removed_unit, keep_features=way in ("copy", "zero")
+        )
         description = f"one {way}, {name_choice}"
         if range_factor > 1:
             description = (
@@ -924,7 +926,7 @@ class Editor:
         return signs * np.where(largest > 0, largest, 1.0) * range_factor
 
     def _choose_name(
-        self, rows: Records, removed_unit: str | None, keep: bool
+        self, rows: Records, removed_unit: str | None, keep_features: bool
     ) -> tuple[Records, str]:
         """Choose the name of a new unit.
 
@@ -935,7 +937,7 @@ class Editor:
         Args:
             rows: the unit's rows.
             removed_unit: the unit that it replaces; None: it replaces none.
-            keep: as of ``_name_candidates``.
+            keep_features: as of ``_name_candidates``.
 
         Returns:
             The rows under the chosen name, and how it was chosen, for the edit's description.
@@ -945,7 +947,7 @@ class Editor:
             ways += ["elsewhere", "elsewhere", "same"]
         way = str(self.rng.choice(ways))
         fixed_name = removed_unit if way == "same" else None
-        candidates = self._name_candidates(rows, fixed_name, keep)
+        candidates = self._name_candidates(rows, fixed_name, keep_features)
         if len(candidates) == 1:
             return candidates[0], "under the same name" if way == "same" else way
         names = np.array([str(candidate.units[0]) for candidate in candidates])
@@ -959,19 +961,21 @@ class Editor:
             score = scaled_weight + self._placement_difference(names, str(removed_unit))
         return candidates[int(np.argmax(score))], way
 
-    def _name_candidates(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
+    def _name_candidates(
+        self, rows: Records, name: str | None, keep_features: bool
+    ) -> list[Records]:
         """Return the rows of a unit under each name that it may get.
 
         Args:
             rows: the unit's rows.
-            name: the only candidate; None: ``NAMES`` names that no unit has.
-            keep: features must stay as they are. It has no effect here, where features always
-                stay; it is for subclasses whose names are hashes of the features, which change
-                features in order to change names (the tests' adversary does).
+            name: the only candidate; None: ``NAME_CANDIDATES`` names that no unit has.
+            keep_features: features must stay as they are. It has no effect here, where features
+                always stay; it is for subclasses whose names are hashes of the features, which
+                change features in order to change names (the tests' adversary does).
         """
         names = [name]
         if name is None:
-            names = [f"{rows.units[0]}.{index}" for index in range(NAMES)]
+            names = [f"{rows.units[0]}.{index}" for index in range(NAME_CANDIDATES)]
         return [replace(rows, units=np.full(len(rows), candidate)) for candidate in names]
 
     def _takes_part(self, names: np.ndarray) -> np.ndarray:

@@ -89,16 +89,15 @@ def found(finding: Finding) -> str:
     if finding.found is None:
         return "nothing"
     is_loss = finding.measure in LOSS_MEASURES
+    value = format_bound(finding.found)
+    if is_loss:
+        value = format_lower_bound(finding.found, finding.claimed)
     sign = SIGNS[finding.strength]
-    value = (
-        format_lower_bound(finding.found, finding.claimed)
-        if is_loss
-        else format_bound(finding.found)
-    )
-    words = f"{sign} {value}" if is_loss or sign == ABOUT else value
-    quantity = f"{finding.measure} {words}"
+    if is_loss or sign == ABOUT:
+        value = f"{sign} {value}"
+    quantity = f"{finding.measure} {value}"
     if " " in finding.measure:  # a noun of several words, such as "labels that differ"
-        quantity = f"{words} {finding.measure}"
+        quantity = f"{value} {finding.measure}"
     confidence = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
     notes = ", ".join(filter(None, (confidence, finding.estimator)))
     return f"{quantity} ({notes})" if notes else quantity
@@ -138,12 +137,13 @@ def risk(finding: Finding, question: str) -> str:
         exception = (
             f", except with probability {format_bound(delta)}, for which nothing is promised"
         )
-    before, rare_before = (percent(prior) for prior in PRIORS)
-    after, rare_after = (percent(posterior(prior, claimed)) for prior in PRIORS)
+    likely = PRIORS[0]
+    unlikely = PRIORS[1]
     return (
-        f"{privacy_loss}: an attacker who is {before} sure that {question} can be at most "
-        f"{after} sure after seeing the answer, and an attacker who is {rare_before} sure before "
-        f"can be at most {rare_after} sure{exception}. In general, {advantage_limit}"
+        f"{privacy_loss}: an attacker who is {percent(likely)} sure that {question} can be at most "
+        f"{percent(posterior(likely, claimed))} sure after seeing the answer, and an attacker who "
+        f"is {percent(unlikely)} sure before can be at most "
+        f"{percent(posterior(unlikely, claimed))} sure{exception}. In general, {advantage_limit}"
     )
 
 
@@ -153,7 +153,7 @@ def risks(audit: Audit, question: str) -> list[str]:
     return list(dict.fromkeys(filter(None, sentences)))
 
 
-def short(cell: object) -> object:
+def rounded_cell(cell: object) -> object:
     """Return a cell of a table as it is, but a float rounded to four significant digits."""
     return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
@@ -163,14 +163,14 @@ def short(cell: object) -> object:
 
 
 def lines(audit: Audit, question: str) -> Iterator[str]:
-    """Yield what is said of an audit on the console.
+    """Yield the lines that the console shows about an audit.
 
     Args:
         audit: what was found.
         question: what an attacker wants to know, as a clause.
     """
     yield f"{audit.kind} audit of {audit.subject}: {audit.verdict}"
-    if audit.is_selftest:  # a table has said the rest
+    if audit.is_selftest:  # the rest is in a table, which was printed before
         return
     yield from (f"{finding.outcome.value}: {finding.meaning}" for finding in audit.findings)
     yield from _again(audit)
@@ -178,7 +178,7 @@ def lines(audit: Audit, question: str) -> Iterator[str]:
 
 
 def _again(audit: Audit) -> list[str]:
-    """Return what to do if a claim is violated by a bound that chance may have made too large."""
+    """Return the advice to audit again, if chance may be the reason for a violation; else []."""
     if any(finding.strength is Strength.CONFIDENT for finding in audit.violations):
         return [AGAIN]
     return []
@@ -195,9 +195,9 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
         audited: the tables and captions of figures of the same audit.
         question: what an attacker wants to know, as a clause (``AuditKind.question``).
     """
-    of_auditor = audit.is_selftest
+    is_selftest = audit.is_selftest
     sections: list[str | Sequence[str]] = []
-    if not of_auditor:
+    if not is_selftest:
         sections += _findings(audit)
         sections += _section("How to read the numbers", STRENGTHS)
         sections += _section(
@@ -205,13 +205,13 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
         )
     sections += _section("What this audit does not show", LIMITS)
     sections += _section("Notes", audit.notes)
-    sections += _tables(audited, len(audit.findings) if of_auditor else MAX_ROWS)
+    sections += _tables(audited, len(audit.findings) if is_selftest else MAX_ROWS)
     digest_start = audit.digest[:19] if audit.digest else ""
     state = f" State of the run (start of its digest): {digest_start}…." if digest_start else ""
     kind = escape_markdown(audit.kind)
     subject = escape_markdown(audit.subject)
     verdict = escape_markdown(capitalize_first(audit.verdict))
-    for_whom = "" if of_auditor else f" {capitalize_first(OWNER)}.{state}"
+    for_whom = "" if is_selftest else f" {capitalize_first(OWNER)}.{state}"
     return document(
         f"# Audit: {kind} of {subject}",
         f"**{verdict}.**{for_whom}",

@@ -203,7 +203,7 @@ def untested_because_equal(claim: TestedClaim, effort: str = "nothing was drawn"
 
 
 def edited(problem: Problem, records: Records, row: int) -> Records:
-    """Return a neighbouring dataset without the unit of one record.
+    """Return the training records of a neighbouring dataset, without the unit of one record.
 
     If one edit of the relation can change two members of an ensemble, a copy of the record is added
     in the unit's place, with another label and a name that belongs to another shard.
@@ -252,7 +252,9 @@ def names_in_shard(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -
 # --------------------------------------------------------------------------------------------------
 
 
-def deciding_records(model: Model, records: Records, queries: np.ndarray, most: int) -> list[int]:
+def deciding_records(
+    model: Model, records: Records, queries: np.ndarray, max_rows: int
+) -> list[int]:
     """Return rows of private records that are likely to change the answer to a query.
 
     Each row is of the record with the largest influence on a query whose label is close to a
@@ -264,7 +266,7 @@ def deciding_records(model: Model, records: Records, queries: np.ndarray, most: 
         model: the run's model.
         records: the run's training records.
         queries: [n, ...] the queries.
-        most: the largest number of rows to return.
+        max_rows: the largest number of rows to return.
 
     Returns:
         Row numbers, among which one record may be several times; empty if no label is decided by
@@ -274,7 +276,7 @@ def deciding_records(model: Model, records: Records, queries: np.ndarray, most: 
         influence = influences(model, records, queries).max(axis=0)
         influence = influence * np.abs(records.labels - model.predict(records.features))
         influence[records.public] = 0
-        strongest: list[int] = np.argsort(-influence, kind="stable")[:most].tolist()
+        strongest: list[int] = np.argsort(-influence, kind="stable")[:max_rows].tolist()
         return strongest
     ensemble = model.problem.settings.ensemble
     members = model.member_models
@@ -286,7 +288,7 @@ def deciding_records(model: Model, records: Records, queries: np.ndarray, most: 
     is_decided = _decided_by_member(margins, model.problem.classes)
     distance = np.where(is_decided, distance, np.inf)  # [T, n]
     rows_found: list[int] = []
-    for index in np.argsort(distance, axis=None, kind="stable")[:most].tolist():
+    for index in np.argsort(distance, axis=None, kind="stable")[:max_rows].tolist():
         member, query = divmod(index, distance.shape[1])
         rows = np.flatnonzero((shard_of_row == member) & ~records.public)
         if np.isfinite(distance[member, query]) and len(rows):
@@ -366,7 +368,7 @@ class ReleaseSandbox:
 
     @classmethod
     @contextmanager
-    def within(cls, parent: Path, config: Mapping[str, Any]) -> Iterator["ReleaseSandbox"]:
+    def in_new_folder(cls, parent: Path, config: Mapping[str, Any]) -> Iterator["ReleaseSandbox"]:
         """Create a sandbox in a new folder within ``parent``, and remove the folder at the end.
 
         Raises:
@@ -443,15 +445,14 @@ class ReleaseSandbox:
         unlabelled = np.full(len(queries), target.unlabelled)
         names = np.array([f"q{row}" for row in range(len(queries))])
         is_public = np.zeros(len(queries), dtype=bool)
-        asked = replace(
-            opened, queries=Records(queries, unlabelled, names, names.copy(), is_public)
-        )
+        records = Records(queries, unlabelled, names, names.copy(), is_public)
+        with_queries = replace(opened, queries=records)
         settings = {name: value for name, value in asdict(mechanism).items() if value is not None}
         config = MechanismConfig(type(mechanism), settings, TotalConfig())
         folder = self._next_folder("predict")
         refused = ""
         try:
-            self._release(asked, config, folder, ledger)
+            self._release(with_queries, config, folder, ledger)
         except CheckError as error:
             refused = str(error)
         labels = unlabelled.copy()
@@ -463,7 +464,7 @@ class ReleaseSandbox:
         return labels, refused
 
     def _release(
-        self, asked: OpenedRun, config: MechanismConfig, folder: Path, ledger: Ledger | None
+        self, opened: OpenedRun, config: MechanismConfig, folder: Path, ledger: Ledger | None
     ) -> None:
         """Release answers to the queries of an opened run into a new run folder.
 
@@ -473,17 +474,17 @@ class ReleaseSandbox:
             CheckError: the ledger refused some of the answers; the others were written.
         """
         with RunRecord(folder, "predict", self.config) as record:
-            trained = asked.trained.finished
+            trained = opened.trained.finished
             payer: LedgerPayer | NoPayer = NoPayer()
             if ledger is not None:
                 payer = LedgerPayer(ledger, people_of_run(trained), trained.digest)
             terms = ReleaseTerms(
-                conditions=asked.conditions,
+                conditions=opened.conditions,
                 accounting=self.accounting,
                 counting=self.counting,
                 payer=payer,
             )
-            release_file(PredictRequest(config, terms, payer, asked, record, SILENT, force=True))
+            release_file(PredictRequest(config, terms, payer, opened, record, SILENT, force=True))
 
     @contextmanager
     def ledger(self, opened: OpenedRun) -> Iterator[Ledger]:
@@ -631,7 +632,7 @@ class PredictionAudit(AuditKind):
             rows = np.sort(rng.choice(rows, MAX_QUERIES, replace=False))
         own_queries = np.asarray(queries[rows], dtype=np.float64)
         scratch = record.folder if self.scratch is None else Path(self.scratch)
-        with ReleaseSandbox.within(scratch, given.config) as sandbox:
+        with ReleaseSandbox.in_new_folder(scratch, given.config) as sandbox:
             return _Audit(self, given, opened, own_queries, sandbox, console).carry_out()
 
 
@@ -874,10 +875,12 @@ class _Audit:
         if attack.event.hit == attack.event.alarm:
             return [untested_because_equal(claim) for claim, _ in claims]
         queries = similar_queries(attack.pair, attack.query, self.config.trials, self.rng)
-        with_unit, without_unit = (
-            self.sandbox.draw_labels(side, self.mechanism, queries, self.claim.proved)
+        is_payable = self.claim.proved
+        labels_of_sides = [
+            self.sandbox.draw_labels(side, self.mechanism, queries, is_payable)
             for side in attack.sides
-        )
+        ]
+        with_unit, without_unit = labels_of_sides
         if len(np.unique(np.concatenate([with_unit, without_unit]))) == 1:
             effort = (
                 f"{len(with_unit):,} labels were drawn from each of the two models, and all of "

@@ -85,7 +85,7 @@ def replay(
     guarantee: Guarantee,
     first: Publish,
     second: Publish,
-    where: str,
+    datasets_note: str,
     *,
     composed: Composed = "release",
     problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None = None,
@@ -98,7 +98,7 @@ def replay(
         guarantee: the claimed guarantee.
         first: releases from one of the datasets, and returns everything that is published.
         second: releases from the other dataset in the same way.
-        where: a sentence that says which datasets these are.
+        datasets_note: a sentence that says which datasets these are.
         composed: what the guarantee is about.
         problems: for objective perturbation, both sides' problems without the linear term; None:
             the release has no linear term.
@@ -120,7 +120,7 @@ def replay(
     loss_of_draws = largest_loss(guarantee, composed, recorded.draws, replayed.draws)
     effort = (
         f"{len(recorded.draws)} random draws and {len(recorded.published)} published fields of the "
-        f"two releases were compared; {where}"
+        f"two releases were compared; {datasets_note}"
     )
     return (
         _published_finding(subject, recorded, replayed, effort),
@@ -145,13 +145,13 @@ def _published_finding(
         fields = "; ".join(different)
         listed = f"published fields that differ on the neighbouring dataset: {fields}"
     return exact_finding(
-        f"{subject}: what is published",
-        "with fixed random draws, what a release publishes does not depend on private data",
-        ATTACK,
-        effort,
-        "differences",
-        len(different),
-        f"{listed}; {effort}",
+        subject=f"{subject}: what is published",
+        claim="with fixed random draws, what a release publishes does not depend on private data",
+        attack=ATTACK,
+        effort=effort,
+        measure="differences",
+        found=len(different),
+        meaning=f"{listed}; {effort}",
     )
 
 
@@ -168,18 +168,22 @@ def _inputs_finding(subject: str, guarantee: Guarantee, loss: float, effort: str
     if share <= 1 + ROUNDING:  # a rounding error is no violation
         share = min(share, 1.0)
     return exact_finding(
-        f"{subject}: what goes into its random draws",
-        str(guarantee),
-        ATTACK,
-        effort,
-        "deviation/bound",
-        share,
-        "what goes into the random draws (before noise) differs between the two datasets by "
-        f"{share:.3g} times the difference that the noise covers. A factor above 1 breaks the "
-        "guarantee",
-        "this audit detects any difference that is larger than what the noise covers, on this "
-        "pair of datasets",
-        1.0,
+        subject=f"{subject}: what goes into its random draws",
+        claim=str(guarantee),
+        attack=ATTACK,
+        effort=effort,
+        measure="deviation/bound",
+        found=share,
+        meaning=(
+            "what goes into the random draws (before noise) differs between the two datasets by "
+            f"{share:.3g} times the difference that the noise covers. A factor above 1 breaks the "
+            "guarantee"
+        ),
+        noticeable=(
+            "this audit detects any difference that is larger than what the noise covers, on this "
+            "pair of datasets"
+        ),
+        max_allowed=1.0,
     )
 
 
@@ -240,9 +244,10 @@ def couple_linear_term(
 def largest_loss(
     guarantee: Guarantee, composed: Composed, draws: list[Draw], others: list[Draw]
 ) -> float:
-    """Return the privacy loss of one answer (the largest) or of all draws, as a share of a claim.
+    """Return the privacy loss of draws on one pair of datasets, as a share of a claim.
 
-    The losses of all draws add up if the guarantee is pure; otherwise their squares do.
+    It is the largest loss of a single answer, or that of all draws together: the sum of their
+    losses if the guarantee is pure, otherwise the root of the sum of squares.
 
     Args:
         guarantee: the claimed guarantee.
@@ -328,9 +333,9 @@ def input_difference(draw: Draw, other: Draw) -> np.ndarray:
     first: Any = draw.private
     second: Any = other.private
     if isinstance(first, Mapping):
-        words = {**first, **second}
-        first = [first.get(word, 0) for word in words]
-        second = [second.get(word, 0) for word in words]
+        every_word = {**first, **second}
+        first = [first.get(word, 0) for word in every_word]
+        second = [second.get(word, 0) for word in every_word]
     return np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
 
 
@@ -443,22 +448,24 @@ class ReplayedRelease:
             Two findings for each dataset, as of ``replay``.
         """
         points = points_between_labels(self.model, self.queries, count, rng)
-        for where, other in islice(neighbours(self.model, points, count), count):
-            yield from self.pair(other, where, rng)
+        for datasets_note, other in islice(neighbours(self.model, points, count), count):
+            yield from self.pair(other, datasets_note, rng)
 
-    def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:
+    def pair(
+        self, other: Model, datasets_note: str, rng: np.random.Generator
+    ) -> tuple[Finding, Finding]:
         """Record a release from the run, replay it on one neighbour, and compare them.
 
         Args:
             other: the neighbour's model.
-            where: a sentence that says which datasets these are.
+            datasets_note: a sentence that says which datasets these are.
             rng: draws the queries that are added to ``queries`` if labels are released.
 
         Returns:
             Two findings, as of ``replay``.
         """
         if self.mechanism is None:
-            return self._replay_training(other, where)
+            return self._replay_training(other, datasets_note)
         mechanism = self.mechanism
         queries = self.queries
         composed: Composed = "release"
@@ -470,12 +477,12 @@ class ReplayedRelease:
             mechanism.guarantee,
             partial(self.publish, self.model, queries),
             partial(self.publish, other, queries),
-            where,
+            datasets_note,
             composed=composed,
             problems=_linear_term_problems(mechanism, (self.model, other)),
         )
 
-    def _replay_training(self, other: Model, where: str) -> tuple[Finding, Finding]:
+    def _replay_training(self, other: Model, datasets_note: str) -> tuple[Finding, Finding]:
         """Do what ``pair`` does, for the run's training instead of a mechanism."""
         noise = cast(NoiseConfig, self.model.problem.settings.noise)
         claimed = ApproximateDP(noise.epsilon, noise.delta)
@@ -486,7 +493,7 @@ class ReplayedRelease:
             claimed,
             partial(publish_training, network),
             partial(publish_training, other_network),
-            where,
+            datasets_note,
         )
 
     def differing_queries(
@@ -546,7 +553,7 @@ def _linear_term_problems(
     if cast(WeightsMechanism, mechanism).noise_law is not NoiseLaw.LINEAR_TERM:
         return None
     perturbation = cast(ObjectivePerturbation, mechanism)
-    first, second = (perturbation.releasable_head(side) for side in sides)
+    first, second = map(perturbation.releasable_head, sides)
     shape = ProblemConstants.from_head(first, perturbation.weight_decay)
     return build_problem(first, shape), build_problem(second, shape)
 
@@ -575,15 +582,14 @@ class Replay(AuditKind):
             ConfigError: one of these is missing or must not be given; the error names the key.
         """
         super().check(given)
-        noisy = (
-            TrainedRun.from_config({**given.config, "mechanism": None}).settings.noise is not None
-        )
-        if noisy and given.config.get("mechanism") is not None:
+        run = TrainedRun.from_config({**given.config, "mechanism": None})
+        has_noise = run.settings.noise is not None
+        if has_noise and given.config.get("mechanism") is not None:
             raise ConfigError(
                 f"mechanism=... cannot be given here: run={given.run} was trained with random "
                 "noise, so the audit replays its training. Leave mechanism=... out"
             )
-        if not noisy:
+        if not has_noise:
             given.mechanism()  # called because it raises if none is given, or one without a budget
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:

@@ -3,10 +3,10 @@
 A record is classified as a member if its score is at least the threshold.
 
 Formal guarantees
-    * ``Roc.at``: the threshold depends on the non-members' scores only. Members are drawn apart
-      from them, so given the threshold the number of members above it is binomial, and its
-      Clopper-Pearson limits hold. (Records of one training are taken for independent draws of one
-      population, given the model.)
+    * ``Roc.at_false_alarm_rate``: the threshold depends on the non-members' scores only. Members
+      are drawn independently of them, so given the threshold the number of members above it is
+      binomial, and its Clopper-Pearson limits hold. (Records of one training are taken for
+      independent draws of one population, given the model.)
     * ``Roc.area_limits`` is asymptotic (DeLong et al. 1988). A few records, or ones that are nearly
       all tied, may show no variance where there is some, so each side is counted with two records
       more, one placed best and one worst, as Agresti and Coull do for a rate.
@@ -43,7 +43,7 @@ class RocPoint:
 
     @property
     def found(self) -> int:
-        """How many members are classified as members."""
+        """The number of members that are classified as members."""
         return self.mistakes.trials_with - self.mistakes.misses
 
     @property
@@ -173,7 +173,7 @@ class Roc:
         below = 1 - (ranks[len(members) :] - rankdata(others)) / len(members)
         return above, below
 
-    def at(self, rate: float, confidence: float) -> RocPoint:
+    def at_false_alarm_rate(self, rate: float, confidence: float) -> RocPoint:
         """Return the results at the lowest threshold with at most a given rate of false alarms.
 
         Args:
@@ -184,9 +184,9 @@ class Roc:
         max_alarms = rate * len(self._others) * (1 + 1e-12)
         allowed = self.curve[self.curve[:, 1] <= max_alarms]
         lowest_threshold = float(allowed[-1, 0])
-        return self.beyond(lowest_threshold, confidence)
+        return self.at_threshold(lowest_threshold, confidence)
 
-    def beyond(self, threshold: float, confidence: float) -> RocPoint:
+    def at_threshold(self, threshold: float, confidence: float) -> RocPoint:
         """Return the results at a given threshold.
 
         Args:
@@ -212,10 +212,10 @@ def _limits(events: int, trials: int, confidence: float) -> tuple[float, float]:
     return lower_limit(events, trials, error), upper_limit(events, trials, error)
 
 
-def fewest(rate: float, others: int) -> str:
-    """Return a clause that says that a rate of false alarms cannot be measured; "": it can.
+def too_few_non_members(rate: float, others: int) -> str:
+    """Return a clause that says why a rate of false alarms cannot be measured; "": it can.
 
-    It can if one false alarm among all non-members is at most this rate.
+    It can if a single false alarm among all non-members is a share of at most ``rate``.
 
     Args:
         rate: of false alarms, above 0.

@@ -51,6 +51,7 @@ from agt.training.ridge import predict_numbers
 from agt.training.settings import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
+from agt_audit.added_noise import WeightPair, audit_weights, weights_drawn
 from agt_audit.certificate import (
     BATCHES,
     CERTIFIED_LABELS,
@@ -85,20 +86,13 @@ from agt_audit.mechanism import (
 )
 from agt_audit.neighbours import retrained, without
 from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
+from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found
 from agt_audit.pairs import LabellingPair, between_roots, neighbours
 from agt_audit.prediction import choose_query, judge_answers, similar_queries
 from agt_audit.replay import ReplayedRelease
 from agt_audit.trials import TrialPlan
 from agt_audit.unlearning import Attack, ModelState, RemovedRows, Unlearn, audit_unlearning
-from agt_audit.weights import (
-    ProblemPair,
-    WeightPair,
-    audit_line,
-    audit_objective,
-    audit_weights,
-    weights_drawn,
-)
 from agt_cli.report.console import Console
 from agt_cli.report.findings import (
     CAUGHT,
@@ -233,7 +227,7 @@ def jump_of_the_evidence(seed: int) -> Finding:
     """
     mechanism = SmoothCauchy(eps=1.0)
     pair = NeighbourPair(Side(1, 50), Side(1, 0))
-    return table_finding(mechanism, exact_loss(mechanism, pair), str(pair), pair.where)
+    return table_finding(mechanism, exact_loss(mechanism, pair), str(pair), pair.datasets_note)
 
 
 def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95) -> Finding:
@@ -1142,7 +1136,9 @@ def _audit_plant(plant: Plant, name: str, seed: int) -> Finding:
     except Exception as error:
         error_type = type(error).__name__
         why = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
-        return exact_finding(name, "-", "-", "-", "-", None, why)
+        return exact_finding(
+            subject=name, claim="-", attack="-", effort="-", measure="-", found=None, meaning=why
+        )
 
 
 def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:

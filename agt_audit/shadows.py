@@ -78,7 +78,7 @@ class ShadowConfig:
 
     Attributes:
         models: m, an even number: half of them are trained on each record.
-        seed: of the hashes that assign units to models.
+        seed: a part of the hash that decides which units each model is trained on.
         workers: how many processes train at once, each with one thread; None: one for each
             processor. The models do not depend on it.
     """
@@ -210,7 +210,7 @@ def train_shadows(
     key_folder = folder / shadow_key(half, pool, config)
     logits_of: dict[int, np.ndarray] = {}
     for index in range(config.models):
-        stored = _stored(key_folder, index)
+        stored = _load_logits(key_folder, index)
         if stored is not None:
             logits_of[index] = stored
     reused = len(logits_of)
@@ -223,7 +223,7 @@ def train_shadows(
         if reason:
             failures[index] = reason
             continue
-        logits = _stored(key_folder, index)
+        logits = _load_logits(key_folder, index)
         if logits is None:
             failures[index] = "the file of the shadow model was damaged after it was written"
         else:
@@ -323,9 +323,9 @@ def _train_missing(
     half: Problem,
     pool: Pool,
     sides: np.ndarray,
-    which: Sequence[int],
+    indices: Sequence[int],
     config: ShadowConfig,
-    home: Path,
+    key_folder: Path,
 ) -> Iterator[Failure]:
     """Train some of the models, in several processes if there are several, and write their files.
 
@@ -335,27 +335,27 @@ def _train_missing(
         half: the run's problem for half of the pool.
         pool: the records.
         sides: [m, n] bool, which model is trained on which record.
-        which: the numbers of the models to train; empty: nothing is done.
+        indices: the numbers of the models to train; empty: nothing is done.
         config: how many processes there are at most.
-        home: the folder KEY of these models.
+        key_folder: the folder KEY of these models.
 
     Yields:
         The result of each model when it is finished, in any order.
     """
-    if not which:
+    if not indices:
         return
-    about = home / "about.json"
+    about = key_folder / "about.json"
     if not about.exists():
         write_atomic(about, as_json(_about(half, pool, config)))
-    workers = min(config.workers or os.cpu_count() or 1, len(which))
+    workers = min(config.workers or os.cpu_count() or 1, len(indices))
     if workers == 1:
         with _one_thread():
-            for index in which:
-                yield _train(half, pool, sides[index], index, home)
+            for index in indices:
+                yield _train(half, pool, sides[index], index, key_folder)
         return
-    task_count = min(len(which), workers * TASKS_PER_PROCESS)
+    task_count = min(len(indices), workers * TASKS_PER_PROCESS)
     tasks = [
-        delayed(_train_some)(half, pool, sides, which[task::task_count], home)
+        delayed(_train_task)(half, pool, sides, indices[task::task_count], key_folder)
         for task in range(task_count)
     ]
     with worker_processes(workers):
@@ -363,14 +363,17 @@ def _train_missing(
             yield from results
 
 
-def _train_some(
-    half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[int], home: Path
+def _train_task(
+    half: Problem, pool: Pool, sides: np.ndarray, indices: Sequence[int], key_folder: Path
 ) -> list[Failure]:
-    """Train the models of one task, in a worker process; other arguments as of ``_train``."""
-    return [_train(half, pool, sides[index], index, home) for index in which]
+    """Train the models of one task, in a worker process, and return the result of each.
+
+    Arguments as of ``_train_missing``.
+    """
+    return [_train(half, pool, sides[index], index, key_folder) for index in indices]
 
 
-def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) -> Failure:
+def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, key_folder: Path) -> Failure:
     """Train one model, and write its logits at all records of the pool.
 
     Errors of training are returned, so that one failed model does not end the others.
@@ -380,7 +383,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
         pool: the records.
         side: [n] bool, which records the model is trained on.
         index: the model's number.
-        home: the folder KEY of the models.
+        key_folder: the folder KEY of the models.
 
     Raises:
         OSError: the file cannot be written.
@@ -395,7 +398,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
     except (AgtError, ArithmeticError, ValueError, MemoryError) as error:
         return index, first_line(error)
     content = save({"logits": torch.from_numpy(np.ascontiguousarray(logits))})
-    write_atomic(home / f"{_stem(index)}.{sha256(content).hexdigest()}.safetensors", content)
+    write_atomic(key_folder / f"{_stem(index)}.{sha256(content).hexdigest()}.safetensors", content)
     return index, ""
 
 
@@ -414,16 +417,16 @@ def _half_of(pool: Pool, side: np.ndarray) -> Records:
     return replace(chosen, features=aligned_copy(chosen.features))
 
 
-def _stored(home: Path, index: int) -> np.ndarray | None:
+def _load_logits(key_folder: Path, index: int) -> np.ndarray | None:
     """Return the stored logits [n, C] of a model; None: it has no file that is intact.
 
     Damaged files, whose content does not have the hash in their name, are deleted.
 
     Args:
-        home: the folder KEY of the models.
+        key_folder: the folder KEY of the models.
         index: the model's number.
     """
-    for path in sorted(home.glob(f"{_stem(index)}.*.safetensors")):
+    for path in sorted(key_folder.glob(f"{_stem(index)}.*.safetensors")):
         content = path.read_bytes()
         if path.name.split(".")[1] == sha256(content).hexdigest():
             return load(content)["logits"].numpy()
@@ -432,7 +435,7 @@ def _stored(home: Path, index: int) -> np.ndarray | None:
 
 
 def _stem(index: int) -> str:
-    """Return the first part of the name of a model's file, without the hash."""
+    """Return the start of the name of a model's file, before the hash of its content."""
     return f"model={index:04d}"
 
 

@@ -113,7 +113,7 @@ class Exact:
 
 
 def claim_to_test(
-    subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan
+    subject: str, guarantee: Guarantee, sides: str, datasets_note: str, plan: TrialPlan
 ) -> TestedClaim:
     """Return a guarantee as a claim that is to be tested by ``judge_by_draws``.
 
@@ -121,11 +121,11 @@ def claim_to_test(
         subject: what is attacked, in words.
         guarantee: the claim.
         sides: what the two inputs are, in words; findings show it as the attack.
-        where: which datasets they come from, in words; findings show it as the effort.
+        datasets_note: which datasets they come from, in words; findings show it as the effort.
         plan: of which only the confidence is used.
     """
     claimed = Claimed.of(guarantee)
-    return TestedClaim(subject, str(guarantee), sides, where, claimed, plan.confidence)
+    return TestedClaim(subject, str(guarantee), sides, datasets_note, claimed, plan.confidence)
 
 
 def judge_by_draws(

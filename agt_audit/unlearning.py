@@ -51,11 +51,11 @@ from agt.settings import schema
 from agt.training.ensemble import assign_shards
 from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
+from agt_audit.added_noise import noise_size
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.neighbours import labels_of, margins_of_labels
 from agt_audit.trials import TrialPlan
-from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, exact_finding
 from agt_cli.report.next_state import run_lock
@@ -304,7 +304,15 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
         claim: what the method promises, in words.
         why: a sentence that says why it could not be attacked.
     """
-    return exact_finding(subject, claim, "none", "none", "-", None, why)
+    return exact_finding(
+        subject=subject,
+        claim=claim,
+        attack="none",
+        effort="none",
+        measure="-",
+        found=None,
+        meaning=why,
+    )
 
 
 def _make_attack(
@@ -712,15 +720,15 @@ def _certain_finding(
     """
     largest = max(trial.found or 0.0 for trial in trials)
     finding = exact_finding(
-        subject,
-        claimed.sentences[0],
-        attack,
-        _attacks_text(trial.attack for trial in trials if trial.found is not None),
-        measure,
-        largest,
-        meaning,
-        noticeable,
-        allowed,
+        subject=subject,
+        claim=claimed.sentences[0],
+        attack=attack,
+        effort=_attacks_text(trial.attack for trial in trials if trial.found is not None),
+        measure=measure,
+        found=largest,
+        meaning=meaning,
+        noticeable=noticeable,
+        max_allowed=allowed,
     )
     return _without_verdict_if_unproved(replace(finding, claimed=None), claimed)
 

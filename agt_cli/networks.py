@@ -107,8 +107,10 @@ def linear_line(typed: Sequence[str]) -> str:
         typed: the words of the command line without the program's name.
     """
     replaced = ("model", "certificate", "training", "kgrid")
-    kept = [word for word in typed if _key(word).partition(".")[0] not in replaced]
-    return shlex.join(["agt", *kept, "model=linear", "certificate=stability", "training=recipe"])
+    other_words = [word for word in typed if _key(word).partition(".")[0] not in replaced]
+    return shlex.join(
+        ["agt", *other_words, "model=linear", "certificate=stability", "training=recipe"]
+    )
 
 
 def check_network(config: Mapping[str, Any], other_problem: str = "") -> None:
@@ -153,10 +155,10 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
     if value in config_files.options_of_group("model") or not is_code(value):
         return
     own = OwnNetwork(value)
-    other_words = [each for each in typed if each != word]
-    typed_keys = {_key(each) for each in other_words}
+    other_words = [typed_word for typed_word in typed if typed_word != word]
+    typed_keys = {_key(other_word) for other_word in other_words}
     form = ("certificate=box", "training=generic", *FORM.values())
-    needed = [each for each in form if _key(each) not in typed_keys]
+    needed = [setting for setting in form if _key(setting) not in typed_keys]
     sentences = [
         "A function of your own is named by model=custom and model._target_",
         *own.problems(),

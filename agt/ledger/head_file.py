@@ -57,7 +57,7 @@ class HeadFile:
 
     @property
     def _setting(self) -> str:
-        """How messages about the file begin: with the setting that says where it is."""
+        """The start of messages about the file: the setting that says where it is, and its path."""
         return f"XDG_STATE_HOME: {self.path}" if self.of_account else f"head={self.path}"
 
     def create(self, head: Head) -> None:

@@ -192,7 +192,8 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
         if not shared:
             continue
-        before, after = "", ""
+        before = ""
+        after = ""
         if shared == shared_people:
             before = f"{NUMBERED_IDS} "
             after = ". Otherwise nothing is to be done"

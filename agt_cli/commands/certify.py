@@ -210,7 +210,7 @@ def _certify(
 
 
 def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> Quality:
-    """Return how good the certified answers to the queries are."""
+    """Return the quality of the certified answers to a run's queries."""
     model = opened.model
     trained = opened.trained
     return evaluate_answers(

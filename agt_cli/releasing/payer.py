@@ -58,24 +58,7 @@ def payer_of(
     if name is None:
         holding, errors = ledgers_of(people)
         if holding:
-            dataset = people.table.name
-            ledgers = ", ".join(holding)
-            first = next(iter(holding))
-            if all(match.by_names for match in holding.values()):
-                shared = holding[first].shared
-                raise ConfigError(
-                    f"ledger: is this one of the people of the ledger {first}? {NUMBERED_IDS} "
-                    f"The table {dataset} and a table of that ledger have the same {shared}. If "
-                    f"these are the same people, give ledger={first}, so that this ledger counts "
-                    "the release. Otherwise open a ledger of their own with agt ledger init NAME "
-                    "run=FOLDER another_population=true, and give ledger=NAME. To release without "
-                    f"a ledger, give ledger={NO_LEDGER}"
-                )
-            raise ConfigError(
-                f"ledger: the people of {dataset} are in the ledger of {ledgers}: give "
-                f"ledger={first}, so that this ledger counts the release. To release without a "
-                f"ledger, give ledger={NO_LEDGER}"
-            )
+            raise _ledger_not_named(people.table.name, holding)
         # Any of the unreadable files may be a ledger of these people; the first is reported.
         for error in errors:
             raise type(error)(f"{error}. To release without a ledger, give ledger={NO_LEDGER}")
@@ -103,6 +86,31 @@ def payer_of(
                 outputs = Path(str(record.config.get("output_dir") or "."))
                 answers = free_answers(outputs, ledger.population.name)
                 raise Exhausted(f"{error}. {answers}", error.result) from None
+
+
+def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> ConfigError:
+    """Return the refusal of a release without ``ledger=``, where a ledger may count its people.
+
+    Args:
+        dataset: the name of the table that the release is about.
+        holding: the ledgers that may count these people, as of ``ledgers_of``; at least one.
+    """
+    first, match = next(iter(holding.items()))
+    if all(found.by_names for found in holding.values()):
+        return ConfigError(
+            f"ledger: is this one of the people of the ledger {first}? {NUMBERED_IDS} "
+            f"The table {dataset} and a table of that ledger have the same {match.shared}. If "
+            f"these are the same people, give ledger={first}, so that this ledger counts "
+            "the release. Otherwise open a ledger of their own with agt ledger init NAME "
+            "run=FOLDER another_population=true, and give ledger=NAME. To release without "
+            f"a ledger, give ledger={NO_LEDGER}"
+        )
+    ledgers = ", ".join(holding)
+    return ConfigError(
+        f"ledger: the people of {dataset} are in the ledger of {ledgers}: give "
+        f"ledger={first}, so that this ledger counts the release. To release without a "
+        f"ledger, give ledger={NO_LEDGER}"
+    )
 
 
 def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> ProtectedPeople:

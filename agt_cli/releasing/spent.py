@@ -105,13 +105,13 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         KeyboardInterrupt: the body was interrupted.
     """
     write_spent(record, subject, about)
-    place = record.folder / SPENT_FILE
+    path = record.folder / SPENT_FILE
     what = about.what
     entry = about.entry
     counted = ""
     if not about.simulated:
         doubt = (
-            f"{what} may have been drawn, so treat the budget recorded in {place} as spent{entry}"
+            f"{what} may have been drawn, so treat the budget recorded in {path} as spent{entry}"
         )
         counted = f"; {doubt}"
     try:
@@ -120,14 +120,13 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         error.args = (f"{error or 'interrupted'}{counted}",)
         raise
     except Exception as error:
-        # out of memory, maybe
-        known = explain(error, "", ()) if isinstance(error, MemoryError | RuntimeError) else None
-        where = (
-            f"{error.filename}: {error.strerror}"
-            if isinstance(error, OSError)
-            else str(known or error)
-        )
-        text = f"{where}{counted}"
+        known = None
+        if isinstance(error, MemoryError | RuntimeError):  # perhaps out of memory
+            known = explain(error, "", ())
+        reason = str(known or error)
+        if isinstance(error, OSError):
+            reason = f"{error.filename}: {error.strerror}"
+        text = f"{reason}{counted}"
         if known or isinstance(error, OSError | AgtError):
             raise AgtError(text) from error
         raise RuntimeError(f"{type(error).__name__}: {text}") from error

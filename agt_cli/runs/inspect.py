@@ -767,7 +767,8 @@ class _ArrayGuesses:
             if name not in ids and 2 <= len(distinct) <= MAX_FOUND
         )
         classes = tuple(map(str, values[labels[0]])) if len(labels) == 1 else ()
-        pixels, image = False, ()
+        pixels = False
+        image: tuple[int, ...] = ()
         if len(vectors) == 1:
             array = arrays[vectors[0]]
             pixels = array.dtype == np.uint8
@@ -856,16 +857,16 @@ def _check_header(path: Path, form: CsvFormat) -> None:
 
 
 def _check_one_line_of_names(path: Path, form: CsvFormat, is_doubtful: bool) -> None:
-    """Raise DataError if line 2 of a csv gives names, too, because line 1 is a title, or because
-    line 2 has the units of the columns.
+    """Raise DataError if line 2 of a csv seems to be no record, but names or units of columns.
 
-    It does if each column that has numbers from line 3 on has a word in line 2. The first record
-    has words in place of its numbers rarely, so a single such column counts only below a line that
-    is hardly one of names.
+    Then line 1 is a title, or line 2 explains the columns. It seems so if every column that has
+    numbers from line 3 on has a word in line 2. One such column is enough only if line 1 hardly
+    looks like names, because a first record may have a word in place of one number.
 
     Args:
+        path: the csv.
         form: how the csv is cut into cells.
-        is_doubtful: whether line 1 has numbers, or cells without anything.
+        is_doubtful: whether line 1 has numbers or empty cells.
     """
     rows = form.first_rows(path, _HEADER_LINES)
     filled = [row for row in rows[2:] if row]
@@ -1050,18 +1051,19 @@ def _propose_columns(
 
 
 def _count_repeated_rows(columns: Sequence[_ColumnValues]) -> int:
-    """Return how many rows are equal to an earlier row in all of some columns, if they are many;
-    else 0.
+    """Return how many rows are equal to an earlier row in all of these columns.
+
+    It is 0 if they are at most a share ``REPEATED_SHARE`` of all rows.
 
     Args:
-        columns: at least one.
+        columns: the values of each column, at least one column.
     """
     by_distinct = sorted(columns, key=lambda values: -len(values.distinct))
     repeated = 0
     # Rows that a few columns tell apart are told apart by all of them. So of most tables a few
     # columns show that not many rows are equal.
     for count in (_COLUMNS_COMPARED_FIRST, len(columns)):
-        cells = {str(place): values.cells for place, values in enumerate(by_distinct[:count])}
+        cells = {str(index): values.cells for index, values in enumerate(by_distinct[:count])}
         table = pa.table(cells)
         distinct = table.group_by(table.column_names).aggregate([])
         repeated = table.num_rows - distinct.num_rows

@@ -30,7 +30,7 @@ class LedgerProposal:
 
     Attributes:
         name: of the ledger that counts these people, as ``ledger=`` takes it; empty: there is none.
-        unit: whose data its budget protects, in its own words.
+        unit: whose data its budget protects, as the ledger records it.
         admitted: whether it has admitted this table, and not only another one of these people.
         eps: the largest budget, at most the planned one, of a release that it accepts; 0: none.
         sentences: what the owner should know of the ledgers; empty: there are none.
@@ -44,12 +44,15 @@ class LedgerProposal:
 
     @classmethod
     def find(cls, folder: Path, mechanism: str, eps: float, delta: float) -> "LedgerProposal":
-        """Look at the ledgers in the working directory.
+        """Read the ledgers in the working directory, and return what they would accept.
+
+        Errors of ledgers are among the sentences, and are not raised.
 
         Args:
             folder: of the training run.
-            mechanism: what is to be released of it.
-            eps, delta: the planned budget of this release.
+            mechanism: the name of the mechanism that is to release from the run.
+            eps: of the planned budget of this release.
+            delta: likewise.
         """
         run = open_run(folder, "train")
         people = people_of_run(run)
@@ -75,7 +78,9 @@ class LedgerProposal:
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
             with Ledger.open(existing_ledger(name), second_head(), writing=False) as ledger:
-                proposal = cls._of(ledger, name, people, mechanism, eps, delta)
+                proposal = cls._accepted_by(
+                    ledger, name, people, mechanism=mechanism, eps=eps, delta=delta
+                )
                 population = ledger.population.name
         except AgtError as error:
             refused = f"It would refuse a release: {error}."
@@ -87,16 +92,22 @@ class LedgerProposal:
         return cls(name, proposal.unit, proposal.admitted, proposal.eps, (*sentences, show))
 
     @classmethod
-    def _of(
+    def _accepted_by(
         cls,
         ledger: Ledger,
         name: str,
         people: ProtectedPeople,
+        *,
         mechanism: str,
         eps: float,
         delta: float,
     ) -> "LedgerProposal":
-        """Return what an open ledger would accept; arguments as of ``find``.
+        """Return what an open ledger would accept; other arguments as of ``find``.
+
+        Args:
+            ledger: the ledger, open to read.
+            name: as ``ledger=`` takes it.
+            people: those whom the release is about, with their table.
 
         Raises:
             ConfigError: it would not pay for any release about these people.

@@ -8,11 +8,15 @@ from agt_cli.start.settings import Answered, StartSettings
 
 
 def check_answered(answered: Answered, console: Console) -> None:
-    """Raise ConfigError where a question is open that nobody can be asked.
+    """Raise ConfigError if a question is open, because there is no terminal to ask it on.
 
-    The questions are said first. The message ends with one line that answers all of them, those
-    included that follow from the defaults of others. What has no default is in capital letters
-    there.
+    The open questions are printed first. The message ends with one command line that answers all
+    of them, and those that follow from the default answers of others. In this line, an answer
+    without a default is a word in capital letters.
+
+    Args:
+        answered: the answers so far.
+        console: takes the questions.
     """
     shown = answered
     placeholders: dict[str, str] = {}
@@ -44,7 +48,10 @@ def check_answered(answered: Answered, console: Console) -> None:
 
 
 def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
-    """Return what may be asked about another label than is proposed; say what it is for."""
+    """Return placeholders for questions that only another label than the proposed one would open.
+
+    What each setting is for is printed.
+    """
     columns = inspection.columns
     if any(
         column.low is not None and column.distinct >= MIN_QUANTITY_NUMBERS for column in columns
@@ -59,7 +66,10 @@ def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[
 def _placeholders_after_id(
     settings: StartSettings, inspection: Inspection, console: Console
 ) -> dict[str, str]:
-    """Return what is asked about a column of ids that repeat; say what it is for."""
+    """Return placeholders for questions that only a column of repeating ids would open.
+
+    What ``unit_rows`` is for is printed.
+    """
     if settings.unit_rows is not None:
         return {}
     console.warn("unit_rows: a public limit on the rows of one person; leave it out for id=none.")
@@ -70,7 +80,7 @@ def _placeholders_after_id(
 
 
 def _say_question(key: str, question: Question, console: Console) -> None:
-    """Say a question that nobody can answer now, line by line."""
+    """Print a question, line by line."""
     first, *others = question.text.splitlines()
     console.warn(f"{key}: {first}")
     for line in others:

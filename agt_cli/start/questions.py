@@ -9,7 +9,7 @@ from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC
 from agt_cli.runs.ranges import number
 from agt_cli.start.constants import range_words
-from agt_cli.start.remarks import SHOWN, each_tells, left_out_remarks, repeated_rows
+from agt_cli.start.remarks import SHOWN, left_out_remarks, predictors_sentence, repeated_rows
 from agt_cli.start.settings import NONE
 from agt_cli.table_settings import TEST_SHARE
 
@@ -48,8 +48,8 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "missing_label": _missing_label_question(inspection),
         **_questions_about_numbers(inspection),
         "drop": Question(
-            f"{each_tells(inspection.label_predictors)}. Which columns are known only after the "
-            "label, so must be left out? Answer names, or none",
+            f"{predictors_sentence(inspection.label_predictors)}. Which columns are known only "
+            "after the label, so must be left out? Answer names, or none",
             "[COLUMN,...]",
             NONE,
         ),
@@ -85,6 +85,10 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
 
 
 def _label_question(inspection: Inspection) -> Question:
+    """Return the question which column to predict, with a line for each column.
+
+    Its default is the proposed label, if there is a reason to propose one.
+    """
     lines = [f"{inspection.path}: {inspection.rows:,} rows. Columns:"]
     shown = inspection.columns[:MAX_COLUMNS]
     lines += [_column_line(column) for column in shown]
@@ -125,11 +129,12 @@ def _column_words(column: Column) -> Iterator[str]:
 
 
 def _missing_label_question(inspection: Inspection) -> Question:
+    """Return the question whether to leave out rows without a label, with their number."""
     column = inspection.label_column
     missing = 0 if column is None else column.missing
     name = "" if column is None else column.name
-    places = [doubt.values[0] for doubt in inspection.warnings if doubt.code == "label_missing"]
-    first = f" (the first is {places[0]})" if places else ""
+    rows = [doubt.values[0] for doubt in inspection.warnings if doubt.code == "label_missing"]
+    first = f" (the first is {rows[0]})" if rows else ""
     return Question(
         f"'{name}' has no value in {missing:,} of {inspection.rows:,} rows{first}. Leave out every "
         "row without a label? Answer drop, or stop here (Ctrl-C) and fill them in",
@@ -171,20 +176,21 @@ def _id_question(inspection: Inspection) -> Question:
 
 
 def _unit_rows_question(inspection: Inspection) -> Question:
+    """Return the question for the public limit on the rows of one person."""
     unit = inspection.unit
-    most = max(
-        (column.most_rows for column in inspection.columns if column.name == unit), default=0
-    )
+    rows_of_unit = [column.most_rows for column in inspection.columns if column.name == unit]
+    max_rows = max(rows_of_unit, default=0)
     return Question(
-        f"By column '{unit}', one person has up to {most} rows here. How many rows may one "
+        f"By column '{unit}', one person has up to {max_rows} rows here. How many rows may one "
         "person have at most? Answer a public limit, which training enforces",
         "NUMBER",
     )
 
 
 def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
+    """Return the question which groups of values are public; arguments as of ``questions``."""
     parts = _grouped(inspection)
-    example = f"ranges,{list(parts)[-2]}"
+    example = f"ranges,{list(parts)[-2]}"  # two of the groups; size is the last one
     lines = [
         "What is public, that is, would be the same with other people in the table? A limit of "
         "120 for ages is; the largest income is not. From your rows, rounded:",
@@ -197,51 +203,52 @@ def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
 
 
 def looks_like_row_numbers(inspection: Inspection) -> str:
-    """Return which column of ids looks like row numbers, in a clause; any, if none was named."""
+    """Return a clause that the ids look like row numbers, with their column if there is one."""
     names = inspection.row_number_ids
-    return (
-        f"The ids in '{names[0]}' look like row numbers"
-        if names
-        else "The ids look like row numbers"
-    )
+    if not names:
+        return "The ids look like row numbers"
+    return f"The ids in '{names[0]}' look like row numbers"
 
 
 def _questions_about_numbers(inspection: Inspection) -> dict[str, Question]:
     """Return what is asked about a label of numbers, as ``questions`` does.
 
-    The ends that were seen are shown as what they are, private values; none is proposed.
+    The smallest and the largest label are shown as private values, and are not proposed.
     """
     column = inspection.label_column
     name = "" if column is None else column.name
-    seen = ""
+    values_note = ""
     if column is not None and column.low is not None and column.high is not None:
         ends = f"from {number(column.low)} to {number(column.high)}"
-        seen = f" ({column.distinct:,} different values {ends}, which are private)"
+        values_note = f" ({column.distinct:,} different values {ends}, which are private)"
     return {
         "target": Question(
-            f"What is '{name}'{seen}? Answer numeric (a quantity, such as an age or an amount, "
-            "which is predicted as a number) or classes (each number is a class)",
+            f"What is '{name}'{values_note}? Answer numeric (a quantity, such as an age or an "
+            "amount, which is predicted as a number) or classes (each number is a class)",
             "numeric (with range=[LOW,HIGH]) or classes",
             "numeric" if inspection.needs_target else "classes",
         ),
         "range": Question(
-            f"Which public range do the numbers in '{name}' have{seen}? {RANGE_IS_PUBLIC}; numbers "
-            "outside are clipped. Answer LOW,HIGH",
+            f"Which public range do the numbers in '{name}' have{values_note}? {RANGE_IS_PUBLIC}; "
+            "numbers outside are clipped. Answer LOW,HIGH",
             "[LOW,HIGH]",
         ),
     }
 
 
 def _grouped(inspection: Inspection) -> dict[str, str]:
-    """Return what each group of values that may be public holds, in words."""
+    """Return a description of each group of values that may be public, by the group's name.
+
+    The groups are ranges, lists, classes (unless labels are numbers) and size, in this order.
+    """
     ranges = [
         f"{column.name} {range_words(column)}" for column in inspection.features if column.numeric
     ]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
-    some: dict[str, Sequence[str]] = {"ranges": ranges, "lists": lists}
+    values: dict[str, Sequence[str]] = {"ranges": ranges, "lists": lists}
     if inspection.numbers is None:
-        some["classes"] = inspection.classes or ["those of the label"]
-    return {
-        **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
-        "size": f"about {inspection.rounded_rows:,} rows in the whole table",
-    }
+        values["classes"] = inspection.classes or ["those of the label"]
+    groups = {}
+    for name, entries in values.items():
+        groups[name] = few(map(visible, entries), SHOWN, "; ") or NONE
+    return {**groups, "size": f"about {inspection.rounded_rows:,} rows in the whole table"}

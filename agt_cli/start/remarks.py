@@ -141,19 +141,23 @@ def leak_remark(settings: StartSettings, inspection: Inspection) -> str:
     """Return which features may be known only after the label, and the command that leaves them
     out; empty: none may.
     """
-    telling = inspection.label_predictors
-    if not telling:
+    predictors = inspection.label_predictors
+    if not predictors:
         return ""
-    dropped = (*(settings.drop or ()), *telling)
+    dropped = (*(settings.drop or ()), *predictors)
     command = replace(settings, drop=dropped).line(inspection.path)
     return (
-        f"{each_tells(telling)}. If such a value is known only after the label, do not believe "
-        f"the accuracy, and leave the column out: {command} force=true"
+        f"{predictors_sentence(predictors)}. If such a value is known only after the label, do not "
+        f"believe the accuracy, and leave the column out: {command} force=true"
     )
 
 
-def each_tells(names: Sequence[str]) -> str:
-    """Return that each of some columns predicts nearly every label by itself."""
+def predictors_sentence(names: Sequence[str]) -> str:
+    """Return a sentence, without its full stop, that columns predict nearly every label alone.
+
+    Args:
+        names: of the columns, at least one.
+    """
     quoted_names = few(map(repr, names), SHOWN)
     if len(names) == 1:
         return f"Column {quoted_names} alone predicts nearly every label"

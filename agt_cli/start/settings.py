@@ -40,12 +40,15 @@ class StartSettings(StartAnswers, InspectSettings):
         InspectSettings.__post_init__(self)
 
     def open_questions(self, inspection: Inspection) -> list[str]:
-        """Return the questions that are open.
+        """Return the settings whose questions are open, in the order of ``QUESTIONS``.
 
-        Certificates alone spend nothing, and only who repeats is capped. What labels are is asked
-        where they may be numbers, and their range where they are; what to drop, where a column
-        tells the label by itself. Whether ids are permanent is asked where they look like row
+        A setting that has a value is not asked for, nor one that has no effect on this table: the
+        budget where nothing is to be published, for example, or the limit on the rows of a person
+        where each has one row. Whether ids are permanent is asked where they look like row
         numbers, because no private answer can be given with ids that are not.
+
+        Args:
+            inspection: what the table holds by the present answers.
         """
         label = inspection.label_column
         is_asked = {
@@ -80,9 +83,10 @@ class StartSettings(StartAnswers, InspectSettings):
 
     @property
     def counted(self) -> tuple[str, str]:
-        """What certificates count: one, many.
+        """The word for what certificates count, in the singular and in the plural.
 
-        ``id=none`` declares that each row is another person.
+        It is a person if a column names people, and also with ``id=none``, which declares that
+        each row is another person.
         """
         return ("row", "rows") if self.id is None else ("person", "people")
 
@@ -124,12 +128,15 @@ class StartSettings(StartAnswers, InspectSettings):
         return [group for group in self.groups if group not in declared]
 
     def inspect(self) -> Inspection:
-        """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats or a
-        cap says that it may.
+        """Read the table as ``InspectSettings.inspect`` does, and check it against the answers.
+
+        The column ``id`` becomes the unit instead of the id if one of its values has several rows,
+        or if ``unit_rows`` declares that it may.
 
         Raises:
-            ConfigError: it does not name each row, or some person has more rows than the cap; or
-                rows have no label, and are not to be left out.
+            ConfigError: the column ``id`` has no value in some rows; a person has more rows than
+                ``unit_rows``; ``size`` is far from the number of rows; or rows have no label, and
+                are not to be left out.
         """
         name = self.id_column
         found = InspectSettings.inspect(replace(self, id=name))
@@ -150,10 +157,11 @@ class StartSettings(StartAnswers, InspectSettings):
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
             return found
-        most = column.most_rows
-        if self.unit_rows and most > self.unit_rows:
+        max_rows = column.most_rows
+        if self.unit_rows and max_rows > self.unit_rows:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: one value of '{name}' has {most:,} rows, but "
+                f"unit_rows={self.unit_rows}: one value of '{name}' has {max_rows:,} rows, "
+                "but "
                 "training refuses a person with more than unit_rows rows: give a higher number, or "
                 "keep fewer rows of each person in the file"
             )
@@ -179,10 +187,11 @@ class StartSettings(StartAnswers, InspectSettings):
                 raise ConfigError(f"missing_label=error: {doubt.sentence.removesuffix('.')}")
 
     def line(self, path: Path, placeholders: Mapping[str, str] = MappingProxyType({})) -> str:
-        """Return the command line with these answers, for the table as it was found.
+        """Return the command line ``agt start`` with these answers.
 
         Args:
-            placeholders: setting -> what stands in the place of an answer that is not known.
+            path: of the table.
+            placeholders: setting -> the word to write in place of an answer that is not known.
         """
         given: dict[str, object] = {}
         for field in fields(self):
@@ -190,8 +199,9 @@ class StartSettings(StartAnswers, InspectSettings):
             if value != field.default:
                 given[field.name] = value
         if self.public is not None:
-            some = "yes" if {*self.groups} <= {*self.public} else self.public
-            given["public"] = some if self.public else "no"
+            given["public"] = self.public or "no"
+            if self.public and {*self.groups} <= {*self.public}:
+                given["public"] = "yes"
         words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
@@ -227,7 +237,11 @@ class Answered:
         return [key for key in open_questions if key not in AT_A_TERMINAL]
 
     def with_answer(self, key: str, answer: str) -> "Answered":
-        """Return the same with one more answer.
+        """Return a copy with one more answer; the table is read again where this changes it.
+
+        Args:
+            key: the setting that the answer is for.
+            answer: as it was typed.
 
         Raises:
             AgtError: it is empty or no possible answer, or the table contradicts it.
@@ -253,10 +267,8 @@ def _word(value: object) -> str:
     """Return a value as a command line takes it."""
     if isinstance(value, tuple):
         return f"[{','.join(decimal_point(_word(item)) for item in value)}]"
-    return (
-        number(value)
-        if isinstance(value, float)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

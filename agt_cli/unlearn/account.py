@@ -222,9 +222,12 @@ class ErasureReport:
     abstained: Count | None = None
 
     def __post_init__(self) -> None:
-        state, updated, asked = self.state, self.updated, self.asked
+        state = self.state
+        updated = self.updated
+        requested = self.asked
         places = () if self.sweep is None else self.sweep.places
-        removed, budget = self.removal.records, self.removal.budget
+        removed = self.removal.records
+        budget = self.removal.budget
         rules = {
             (
                 "an account of an erasure must report either an update of the run or pending "
@@ -244,8 +247,8 @@ class ErasureReport:
             or budget.spent <= budget.total,
             "the people who requested erasure must be those with training records and those with "
             "test records only": (
-                asked.people_requested
-                == asked.people_with_training_records + asked.people_with_test_records_only
+                requested.people_requested
+                == requested.people_with_training_records + requested.people_with_test_records_only
             ),
             "no more runs can have been searched than were found": all(
                 place.searched is None or place.searched <= place.runs for place in places
@@ -289,7 +292,8 @@ def read_account(content: bytes) -> ErasureReport:
 
 def recorded_in_words(account: ErasureReport) -> int:
     """Return how many sentences an account has that an earlier version recorded as text."""
-    promise, sweep = account.removal.promise, account.sweep
+    promise = account.removal.promise
+    sweep = account.sweep
     groups = [account.removal.steps, promise.terms, account.outside]
     groups += [earlier.reasons for earlier in account.earlier]
     if sweep is not None:

@@ -57,10 +57,10 @@ def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:
     """
     removal = removal_with_codes(parts["removal"])
     promise = promise_with_codes(removal["promise"])
-    earlier = [
-        {**each, "reasons": [remark_with_fact(reason) for reason in each["reasons"]]}
-        for each in parts["earlier"]
-    ]
+    earlier = []
+    for result in parts["earlier"]:
+        reasons = [remark_with_fact(reason) for reason in result["reasons"]]
+        earlier.append({**result, "reasons": reasons})
     return {**parts, "removal": {**removal, "promise": promise}, "earlier": earlier}
 
 
@@ -70,14 +70,15 @@ def _from_sentences(parts: dict[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it does not have its version's form.
     """
-    done, promise = dict(parts.pop("done")), dict(parts.pop("guaranteed"))
-    promise["method"] = done.pop("method")
+    removal = dict(parts.pop("done"))
+    promise = dict(parts.pop("guaranteed"))
+    promise["method"] = removal.pop("method")
     promise["adaptive"] = promise.pop("requests") == "adaptive"
-    if "training" in done:
-        parts["training"] = done.pop("training")
+    if "training" in removal:
+        parts["training"] = removal.pop("training")
     if "budget" in parts:
-        done["allowance"] = parts.pop("budget")
-    parts["removal"] = {"promise": promise_with_codes(promise), **removal_with_codes(done)}
+        removal["allowance"] = parts.pop("budget")
+    parts["removal"] = {"promise": promise_with_codes(promise), **removal_with_codes(removal)}
     parts["outside"] = [remark_from_text(text) for text in parts["outside"]]
     parts["earlier"] = [_earlier_in_words(dict(earlier)) for earlier in parts["earlier"]]
     if "sweep" in parts:
@@ -86,11 +87,17 @@ def _from_sentences(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _earlier_in_words(earlier: dict[str, Any]) -> dict[str, Any]:
+    """Return an earlier result of agt.erasure/1 with its reason as a text remark.
+
+    Args:
+        earlier: the entry, which is changed.
+    """
     reasons = [remark_from_text(earlier.pop("why"))]
     return {**earlier, "reasons": reasons}
 
 
 def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
+    """Return the search of an account of agt.erasure/1 with its sentences as text remarks."""
     unlooked = [remark_from_text(text) for text in search["unlooked"]]
     return {
         **search,
@@ -100,6 +107,11 @@ def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place_in_words(place: dict[str, Any]) -> dict[str, Any]:
+    """Return a searched place of agt.erasure/1 with its sentences as text remarks.
+
+    Args:
+        place: the entry, which is changed.
+    """
     remarks = [remark_from_text(place.pop("words"))]
     return {**place, "place": remark_from_text(place["place"]), "remarks": remarks}
 
@@ -120,12 +132,12 @@ def _with_present_names(parts: dict[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is in no such form.
     """
-    asked = {OLD_NAMES.get(name, name): value for name, value in parts["asked"].items()}
-    asked = {"people_with_test_records_only": 0, "ids_not_in_data": 0, **asked}
-    asked["people_requested"] = (
-        asked["people_with_training_records"] + asked["people_with_test_records_only"]
+    counts = {"people_with_test_records_only": 0, "ids_not_in_data": 0}
+    counts |= {OLD_NAMES.get(name, name): value for name, value in parts["asked"].items()}
+    counts["people_requested"] = (
+        counts["people_with_training_records"] + counts["people_with_test_records_only"]
     )
-    parts = {**parts, "asked": asked, "earlier": _one_for_each_folder(parts["earlier"])}
+    parts = {**parts, "asked": counts, "earlier": _one_for_each_folder(parts["earlier"])}
     if "sweep" in parts:
         parts["sweep"] = _search_with_present_names(parts["sweep"])
     return parts
@@ -135,7 +147,7 @@ def _one_for_each_folder(earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the earlier results of an account of agt.erasure/3, one for each folder.
 
     That form had one entry for the answers of a folder that stand, and one for those that are void.
-    How many there are of each, only the reasons said.
+    Their numbers were only in the reasons.
     """
     counts = {
         "answers_stand": "stable",

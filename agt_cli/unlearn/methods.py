@@ -204,7 +204,8 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
         config: the configuration of a training, as plain containers.
         batches: the number of batches of an epoch (``ErasureJob.batches``).
     """
-    training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
+    training = dict(config["training"])
+    ensemble = dict(config.get("ensemble") or {})
     kind = certificate_config(config.get("certificate"))
     certificate = dict(config.get("certificate") or {"name": kind.name})
     if kind.draws_start:

@@ -134,7 +134,8 @@ class TrainingRecords:
         erased_earlier = None
         if log.erased:
             parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
-            data, erased_earlier = parted.remaining, parted.erased
+            data = parted.remaining
+            erased_earlier = parted.erased
         else:
             data = source.load()
         index = Index.of(run, key)
@@ -181,7 +182,9 @@ class TrainingRecords:
 
     @property
     def by(self) -> By:
-        """What ids name by default: units where the data has some, else records."""
+        """The kind of names that ids are by default: of units where the data has some, else of
+        records.
+        """
         return "id" if self.index.units is None else "unit"
 
     @cached_property
@@ -278,7 +281,8 @@ class IdLookup:
         return is_hash and getattr(self.known.source, "id", "") is None
 
     @cached_property
-    def _tests(self) -> set[str]:
+    def _distinct_test_names(self) -> set[str]:
+        """The different names among ``test_names``, for a fast search."""
         return set(self.test_names.tolist())
 
     def find(self, ids: Sequence[tuple[str, str]]) -> list[RequestedId]:
@@ -321,7 +325,7 @@ class IdLookup:
             return "training"
         if self._entry_of(name) is not None:
             return "asked"
-        return "test" if name in self._tests else "unknown"
+        return "test" if name in self._distinct_test_names else "unknown"
 
     def _entry_of(self, name: str) -> int | None:
         """Return the number of the first entry of the request log that names an id; None: none."""
@@ -380,35 +384,42 @@ def request_for(
     # Blanks at the ends of an id are ignored, unless an id of the data has them.
     with_blanks = lookup.find([(name, place) for name, place in ids if name != name.strip()])
     trimmed = {requested.name for requested in with_blanks if requested.match == "unknown"}
-    found = lookup.find([(name.strip() if name in trimmed else name, place) for name, place in ids])
+    trimmed_ids = [
+        (name.strip(), place) if name in trimmed else (name, place) for name, place in ids
+    ]
+    found = lookup.find(trimmed_ids)
     ignored: set[str] = set()
     if may_be_unknown:
-        ignored = {each.name for each in found if lookup.may_be_ignored(each)}
-    requested = [each for each in found if each.name not in ignored]
+        unknown = [requested_id for requested_id in found if lookup.may_be_ignored(requested_id)]
+        ignored = {requested_id.name for requested_id in unknown}
+    requested = [requested_id for requested_id in found if requested_id.name not in ignored]
     _check_not_requested_before(requested, path)
     _check_known(lookup, requested, path)
     _check_test_records(known, requested, path, may_be_unknown)
-    wanted = _rows_to_erase(known, requested, path)
-    chosen = wanted
+    requested_rows = _rows_to_erase(known, requested, path)
+    chosen = requested_rows
     if lookup.by == "id" or known.index.units is None:
-        chosen = _last_copies(known, wanted)
+        chosen = _last_copies(known, requested_rows)
     if len(chosen):
         _check_enough_remain(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     units = records if known.index.units is None else as_words(known.index.units[chosen])
-    is_test = np.isin(lookup.test_names, [each.name for each in requested])
+    is_test = np.isin(lookup.test_names, [requested_id.name for requested_id in requested])
     notes = (
         *known.notes,
         *_notes(ids, found, requested, trimmed, path),
-        *([_COPIES_ERASED] if set(chosen.tolist()) != set(wanted.tolist()) else []),
+        *([_COPIES_ERASED] if set(chosen.tolist()) != set(requested_rows.tolist()) else []),
     )
+    all_names = tuple(
+        requested_id.name for requested_id in found
+    )  # other runs may have any of them
     return Request(
         by=lookup.by,
         records=records,
         units=units,
         asked=len(found),
         notes=notes,
-        names=tuple(each.name for each in found),  # other runs may have those that are ignored
+        names=all_names,
         untrained=_people_without(known, np.unique(known.data.test.units[is_test]), units),
         test_records=int(is_test.sum()),
         unknown=len(ignored),
@@ -428,16 +439,18 @@ def _rows_to_erase(
     Raises:
         ConfigError: a requested record is public.
     """
-    named = np.concatenate([np.empty(0, np.int64), *(each.rows for each in requested)])
-    wanted = np.unique(named[~known.is_pending[named]])
-    rows = known.data_rows[wanted]
+    named = np.concatenate(
+        [np.empty(0, np.int64), *(requested_id.rows for requested_id in requested)]
+    )
+    requested_rows = np.unique(named[~known.is_pending[named]])
+    rows = known.data_rows[requested_rows]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
             f"ids={path}: {public} of the requested records are marked as public "
             "(dataset.public), but no method of erasure can remove public records. Train again "
             "without these records"
         )
-    return wanted
+    return requested_rows
 
 
 def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str, ...]) -> int:
@@ -498,7 +511,7 @@ def _notes(
 
 def _describe_ids(requested: Sequence[RequestedId], match: Match) -> str:
     """Return how many ids of a request have a match, and their places; empty: none has it."""
-    lines = [each.place for each in requested if each.match == match]
+    lines = [requested_id.place for requested_id in requested if requested_id.match == match]
     return f"{len(lines)} of {len(requested)} ids ({few(lines)})" if lines else ""
 
 
@@ -513,7 +526,7 @@ def _check_not_requested_before(requested: Sequence[RequestedId], path: str) -> 
     if not before:
         return
     # A record that is identical to an erased one may still be there.
-    are_of_content = all(CONTENT.fullmatch(each.name) for each in requested)
+    are_of_content = all(CONTENT.fullmatch(requested_id.name) for requested_id in requested)
     copies = f". {_COPIES}" if are_of_content else ""
     raise ConfigError(
         f"ids={path}: {before} were already requested: remove them from the file. If you "
@@ -530,13 +543,13 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
         requested: the ids of the request.
         path: the file that they came from, for the message.
     """
-    unknown = [each for each in requested if each.match == "unknown"]
+    unknown = [requested_id for requested_id in requested if requested_id.match == "unknown"]
     if not unknown:
         return
-    for each in unknown:
-        if lookup.lists_ids(each.name):
+    for requested_id in unknown:
+        if lookup.lists_ids(requested_id.name):
             raise ConfigError(
-                f"ids={path}: {each.place} seems to list several ids: write one id per line"
+                f"ids={path}: {requested_id.place} seems to list several ids: write one id per line"
             )
     kind = "unit" if lookup.by == "unit" else "record"
     remedies = [
@@ -548,7 +561,7 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
         meaning = "records" if lookup.by == "unit" else "units (people)"
         remedies.append(f"If these are ids of {meaning}, give by={other}")
     # With unknown=ignore, only ids of another form come here (IdLookup.may_be_ignored).
-    are_hashes = all(CONTENT.fullmatch(each.name) for each in requested)
+    are_hashes = all(CONTENT.fullmatch(requested_id.name) for requested_id in requested)
     if lookup.is_named_by_content and not are_hashes:
         remedies = [
             "in this run, the id of a record is a hash of its content (dataset.id=null), 32 "
@@ -586,7 +599,7 @@ def _check_test_records(
             "records, because its features were computed from them "
             "(certificate.features.public=test): delete their rows and train again"
         )
-    is_test_only = all(each.match == "test" for each in requested)
+    is_test_only = all(requested_id.match == "test" for requested_id in requested)
     if of_test and is_test_only and not may_be_test_only:
         raise ConfigError(
             f"ids={path}: {of_test} are ids of test records, which training did not use. There is "
@@ -595,7 +608,7 @@ def _check_test_records(
         )
 
 
-def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
+def _last_copies(known: TrainingRecords, requested_rows: np.ndarray) -> np.ndarray:
     """Return the records to erase instead of some requested ones, if others are identical to them.
 
     Ids that are made from content number identical records in their order. So if one of them is
@@ -604,29 +617,27 @@ def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
 
     Args:
         known: the run's training records.
-        wanted: rows in the index of the requested records.
+        requested_rows: rows in the index of the requested records.
 
     Returns:
-        As many rows in the index, in increasing order; ``wanted`` itself if a column gives ids.
+        As many rows in the index, in increasing order; ``requested_rows`` itself if a column gives
+        ids.
     """
-    present = wanted[known.data_rows[wanted] >= 0]
+    present = requested_rows[known.data_rows[requested_rows] >= 0]
     if not len(present):
-        return wanted
+        return requested_rows
     names = copy_groups(known.source, known.data.train)
-    # a column names them: nobody goes in another's place
+    # A column names the records, so none is erased instead of another.
     if np.array_equal(names, known.data.train.ids):
-        return wanted
-    chosen = set(wanted[known.data_rows[wanted] < 0].tolist())
-    of_wanted = names[known.data_rows[present]]
-    alike = np.flatnonzero(np.isin(names, of_wanted))
-    for family in dict.fromkeys(of_wanted.tolist()):
+        return requested_rows
+    chosen = set(requested_rows[known.data_rows[requested_rows] < 0].tolist())
+    of_requested = names[known.data_rows[present]]
+    alike = np.flatnonzero(np.isin(names, of_requested))
+    for family in dict.fromkeys(of_requested.tolist()):
         members = known.index_rows[alike[names[alike] == family]]
-        count, lost = int((of_wanted == family).sum()), _lost_copies(known, members)
-        free = [
-            row
-            for row in (*lost, *members[::-1].tolist())
-            if row not in chosen and not known.is_pending[row]
-        ]
+        count = int((of_requested == family).sum())
+        missing_first = (*_lost_copies(known, members), *members[::-1].tolist())
+        free = [row for row in missing_first if row not in chosen and not known.is_pending[row]]
         chosen.update(free[:count])
     return np.array(sorted(chosen), dtype=np.int64)
 
@@ -660,19 +671,19 @@ def _check_enough_remain(known: TrainingRecords, chosen: np.ndarray, path: str) 
         path: the file of ids, for the message.
     """
     train = known.data.train
-    left = np.ones(len(train), dtype=bool)
+    is_remaining = np.ones(len(train), dtype=bool)
     rows = known.data_rows[
         np.concatenate([chosen, np.flatnonzero(known.is_pending)]).astype(np.int64)
     ]
-    left[rows[rows >= 0]] = False
-    if not left.any():
+    is_remaining[rows[rows >= 0]] = False
+    if not is_remaining.any():
         raise ConfigError(
             f"ids={path}: the file names every training record, so no data would be left to "
             "train on. Delete the run instead"
         )
     if known.data.target.numeric is not None:
         return  # a model of numbers needs no second class
-    names = [known.data.classes[label] for label in np.unique(train.labels[left]).tolist()]
+    names = [known.data.classes[label] for label in np.unique(train.labels[is_remaining]).tolist()]
     if len(names) < 2:
         remaining_class = names[0]
         raise ConfigError(

@@ -478,22 +478,22 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
     Returns:
         What was found, an entry for each folder.
     """
-    seen = {run.resolve()}
-    below = list[SearchesBelow]()
+    searched = {run.resolve()}  # folders that were searched, or are not to be
+    searches = list[SearchesBelow]()
     for folder in folders:
-        models = ModelsBelow.of(folder).without(seen)
-        seen |= models.resolved
+        models = ModelsBelow.of(folder).without(searched)
+        searched |= models.resolved
         answers = {
             path.relative_to(folder).as_posix(): search_run(targets, path)
             for path in models.folders["indexed"]
         }
-        below.append(SearchesBelow(folder, answers, models))
-    keys = {answer.key for each in below for answer in each.answers.values()}
+        searches.append(SearchesBelow(folder, answers, models))
+    keys = {answer.key for search in searches for answer in search.answers.values()}
     with_traces = {key for key, hashes in _found_before(targets.entries).items() if hashes}
     missing_runs = len(with_traces - keys)
     found = list[Place]()
-    for each in below:
-        found.append(_place_of(targets, each, missing_runs))
+    for search in searches:
+        found.append(_place_of(targets, search, missing_runs))
         missing_runs = 0  # they are in no folder, so they are counted once, in the first
     return tuple(found)
 
@@ -561,8 +561,9 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
     clean = [answer for answer in answers.values() if answer.complete and not answer.records]
     unsearched = [answer for answer in answers.values() if not answer.complete]
     # A run that could not be searched at all is counted by its reason alone.
-    of_records = [each.records_missing for each in unsearched if each.reason is None]
-    of_people = [each.people_missing for each in unsearched if each.reason is None]
+    partly_searched = [answer for answer in unsearched if answer.reason is None]
+    of_records = [answer.records_missing for answer in partly_searched]
+    of_people = [answer.people_missing for answer in partly_searched]
     reasons = Counter(answer.reason for answer in unsearched if answer.reason is not None)
     by_content = tuple(
         name for name, answer in answers.items() if answer.reason == "named_by_content"

@@ -12,7 +12,7 @@ TINY = 1e-300
 """The absolute difference that counts as none, near the smallest doubles."""
 
 
-def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
+def first_difference(recorded: Any, derived: Any, value_path: str = "") -> str:
     """Return a sentence on the first difference between two JSON values; empty: they are equal.
 
     Floats are equal up to the relative difference ``SAME``.
@@ -20,19 +20,19 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
     Args:
         recorded: the value in a file.
         derived: the value that it should be.
-        place: the path of the value within the file, such as "totals[0].eps".
+        value_path: the path of the value within the file, such as "totals[0].eps".
     """
     both_lists = isinstance(recorded, list | tuple) and isinstance(derived, list | tuple)
     if isinstance(recorded, dict) and isinstance(derived, dict):
         for key in {**derived, **recorded}:
-            inside = f"{place}.{key}" if place else key
+            inside = f"{value_path}.{key}" if value_path else key
             difference = first_difference(recorded.get(key), derived.get(key), inside)
             if difference:
                 return difference
         return ""
     if both_lists and len(recorded) == len(derived):
         for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
-            difference = first_difference(one, other, f"{place}[{index}]")
+            difference = first_difference(one, other, f"{value_path}[{index}]")
             if difference:
                 return difference
         return ""
@@ -41,7 +41,7 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
     else:
         # True equals 1 in Python, but not in JSON
         same = recorded == derived and isinstance(recorded, bool) == isinstance(derived, bool)
-    return "" if same else f"{place} is recorded as {recorded!r}, but should be {derived!r}"
+    return "" if same else f"{value_path} is recorded as {recorded!r}, but should be {derived!r}"
 
 
 def mismatch(name: str, source: str, difference: str) -> Broken:
@@ -58,7 +58,7 @@ def mismatch(name: str, source: str, difference: str) -> Broken:
     )
 
 
-def check_match(name: str, recorded: Any, source: str, derived: Any, place: str = "") -> None:
+def check_match(name: str, recorded: Any, source: str, derived: Any, value_path: str = "") -> None:
     """Raise Broken unless the values of a file are those that follow from their source.
 
     Args:
@@ -66,9 +66,9 @@ def check_match(name: str, recorded: Any, source: str, derived: Any, place: str 
         recorded: the values in the file.
         source: what the values follow from, for the message.
         derived: the values that follow.
-        place: the path of the values within the file.
+        value_path: the path of the values within the file.
     """
-    if difference := first_difference(recorded, derived, place):
+    if difference := first_difference(recorded, derived, value_path):
         raise mismatch(name, source, difference)
 
 

@@ -86,7 +86,7 @@ def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_su
     try:
         numbers = np.array([float(word) for word in labels.dictionary.to_pylist()])
     except ValueError as error:
-        raise Broken(f"the file of labels has a label that is no number ({error})") from None
+        raise Broken(f"the file of labels has a label that is not a number ({error})") from None
     target = model.target
     if not ((numbers >= target.low) & (numbers <= target.high)).all():  # NaN compares false
         raise Broken(

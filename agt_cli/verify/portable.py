@@ -195,19 +195,19 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
         Broken: the folder differs, or agt writes no such folder for that run.
     """
     if runs.release is None or runs.release.command != RELEASES:
-        words = f"{FROM_RELEASE} were not compared, because {RELEASING_RUN} is not present"
-        record.findings.unchecked("origin", words)
+        sentence = f"{FROM_RELEASE} were not compared, because {RELEASING_RUN} is not present"
+        record.findings.unchecked("origin", sentence)
         return None
     drawn = DrawnWeights.of(runs.release)
     derived: dict[str, Any] = {"noise": drawn.public_parameters, "mechanism": drawn.mechanism}
     arrays = {"weight": drawn.weight}
     model = None if runs.training is None else runs.training.rebuilt_model
     if runs.training is None or model is None:
-        words = (
+        sentence = (
             f"{FROM_TRAINING} were not compared, because the training run could not be read "
             "in the state that the release used"
         )
-        record.findings.unchecked("origin", words)
+        record.findings.unchecked("origin", sentence)
     else:
         made = _derive_portable(portable, drawn, model, runs.training)
         derived |= made.recorded_fields
@@ -261,12 +261,12 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
             raise Broken(
                 f"{name} in {WEIGHTS} has the shape {then.shape}, but should have {array.shape}"
             )
-        places = np.argwhere(then != array)
-        if len(places):
-            place = tuple(places[0].tolist())
-            element = f"{name}{list(place)}"
-            recorded_number = float(then[place])
-            derived_number = float(array[place])
+        differing = np.argwhere(then != array)
+        if len(differing):
+            index = tuple(differing[0].tolist())
+            element = f"{name}{list(index)}"
+            recorded_number = float(then[index])
+            derived_number = float(array[index])
             raise Broken(
                 f"{element} in {WEIGHTS} is {recorded_number!r}, but should be {derived_number!r}"
             )
@@ -345,7 +345,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
         most=None,
         simulated=False,
         reasons=(),
-        totals=tuple(total_of_weights(guarantee, each.delta) for each in claimed.totals),
+        totals=tuple(total_of_weights(guarantee, total.delta) for total in claimed.totals),
     )
     if claimed.issued is not None:
         raise Broken(

@@ -34,7 +34,14 @@ from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
-from agt_audit.neighbours import NAMES, AttackSettings, EditedRecords, Editor, TargetQuery, weights
+from agt_audit.neighbours import (
+    NAME_CANDIDATES,
+    AttackSettings,
+    EditedRecords,
+    Editor,
+    TargetQuery,
+    weights,
+)
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm")
 KINDS = (*ALONE, "votes of boxes", "votes of heads")
@@ -397,13 +404,15 @@ class DrawnEditor(Editor):
         ids = content_ids(records.features, records.labels)
         return replace(records, ids=ids, units=ids.copy())
 
-    def _name_candidates(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
+    def _name_candidates(
+        self, rows: Records, name: str | None, keep_features: bool
+    ) -> list[Records]:
         """Content ids follow the content: it is varied in its last digits, unless it is to stay
         as it is.
         """
         if not self.setting.content:
-            return super()._name_candidates(rows, name, keep)
-        tries = 1 if keep else NAMES
+            return super()._name_candidates(rows, name, keep_features)
+        tries = 1 if keep_features else NAME_CANDIDATES
         variants = [
             replace(rows, features=rows.features * (1 + i * 2.0**-40)) for i in range(tries)
         ]

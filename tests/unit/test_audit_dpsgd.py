@@ -12,7 +12,7 @@ from synthetic import make_records
 from torch import nn
 
 from agt.errors import ConfigError
-from agt_audit.dpsgd import KINDS, LENGTH, CanaryHead, canaries_of
+from agt_audit.dpsgd import CANARY_NORM, KINDS, CanaryHead, canaries_of
 from agt_audit.selftest import noisy
 
 
@@ -51,7 +51,7 @@ def test_canaries(kind: str) -> None:
         assert made.records.features.shape[1:] == (5,)
     elif kind != "signs":
         np.testing.assert_allclose(
-            made.gradients @ made.gradients.T, LENGTH**2 * np.eye(4), atol=1e-9
+            made.gradients @ made.gradients.T, CANARY_NORM**2 * np.eye(4), atol=1e-9
         )
     with pytest.raises(ConfigError, match=r"\b30\b|\b18\b"):
         canaries_of(kind, 31, head, data, 0)

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from agt.errors import ConfigError
-from agt_audit.roc import Roc, fewest
+from agt_audit.roc import Roc, too_few_non_members
 
 
 def drawn(
@@ -26,9 +26,9 @@ def test_the_curve_counts_by_hand() -> None:
     assert roc.curve.tolist() == [[math.inf, 0, 0], [3, 0, 1], [2, 1, 2], [1, 1, 3], [0, 2, 3]]
     assert roc.area == pytest.approx((1 + 0.75 + 0.5) / 3)
     assert roc.best == 1
-    point = roc.at(0.4, 0.95)
+    point = roc.at_false_alarm_rate(0.4, 0.95)
     assert (point.threshold, point.tpr, point.fpr) == (3, pytest.approx(1 / 3), 0)
-    assert roc.at(0.5, 0.95).tpr == 1
+    assert roc.at_false_alarm_rate(0.5, 0.95).tpr == 1
 
 
 def test_area_and_its_variance() -> None:
@@ -52,7 +52,7 @@ def test_limits_cover() -> None:
     assert 0.84 <= np.mean(held) <= 0.96
     kept = []
     for seed in range(200):
-        point = drawn(seed, digits=9).at(0.1, 0.9)
+        point = drawn(seed, digits=9).at_false_alarm_rate(0.1, 0.9)
         low, high = point.tpr_limits
         kept.append(low <= norm.sf(point.threshold - 0.5) <= high)
     assert np.mean(kept) >= 0.88
@@ -82,8 +82,8 @@ def test_perfect_separation_is_not_certain() -> None:
 
 
 def test_too_few_non_members() -> None:
-    assert fewest(0.001, 1000) == ""
-    assert re.fullmatch(r"624 .*\b0\.1 %.*\b1,000\b.*", fewest(0.001, 624))
+    assert too_few_non_members(0.001, 1000) == ""
+    assert re.fullmatch(r"624 .*\b0\.1 %.*\b1,000\b.*", too_few_non_members(0.001, 624))
     for member in (np.ones(3, dtype=bool), np.zeros(3, dtype=bool), np.zeros(0, dtype=bool)):
         with pytest.raises(ConfigError, match="members"):
             Roc(np.zeros(len(member)), member)
@@ -95,4 +95,4 @@ def test_a_rate_that_is_reached_exactly_is_allowed_whatever_its_product_is_round
     """In floating point 0.29 times 100 is below 29."""
     scores = np.arange(101.0)
     member = scores == 0
-    assert Roc(scores, member).at(0.29, 0.95).mistakes.alarms == 29
+    assert Roc(scores, member).at_false_alarm_rate(0.29, 0.95).mistakes.alarms == 29

@@ -1,0 +1,169 @@
+"""Attacks on Gaussian noise that is added to weights, and a test of the size of such noise.
+
+Formal guarantees
+    * No test distinguishes theta + N(0, sigma^2 I) and theta' + N(0, sigma^2 I) better than the
+      projection on theta - theta'. In units of sigma it is N(0, 1) or N(mu, 1), with
+      mu = |theta - theta'| / sigma. The threshold is the midpoint. It depends on no draw, so it
+      costs no confidence (Lemma 2 of docs/proofs/attack_bounds.md).
+    * The size of the noise: the sum of the squares of n coordinates, divided by the claimed
+      variance, is chi-squared with n degrees of freedom if the claim is exact, and larger if there
+      is more noise. So it is below the error-quantile with at most the error probability. (Rounding
+      to a lattice adds 2^-48 of the variance.)
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import chi2
+
+from agt.mechanisms.guarantees import GaussianDP
+from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
+from agt.numeric import UP, Randomness
+from agt_audit.estimates import tail_event
+from agt_audit.trials import Exact, TrialPlan, claim_to_test
+from agt_cli.report.findings import Finding, Outcome
+
+MADE_UP = (
+    "no data were used: the audit compares two weight vectors that are as far apart as the "
+    "sensitivity allows"
+)
+
+
+@dataclass(frozen=True)
+class WeightPair:
+    """Made-up weights of two models of neighbouring datasets.
+
+    Attributes:
+        first: the weights on one dataset, float64.
+        second: the weights on the other, of the same shape; they differ from the first.
+        sensitivity: that for which the noise is scaled: the largest l2 distance by which one
+            unit may move the weights.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    sensitivity: float
+
+    @property
+    def distance(self) -> float:
+        """The l2 distance of the two weights."""
+        return float(np.linalg.norm(self.first - self.second))
+
+    @classmethod
+    def without_data(cls, width: int) -> "WeightPair":
+        """Return made-up weights [width] whose distance is the sensitivity, 1."""
+        return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
+
+
+def weights_drawn(
+    theta: np.ndarray, sensitivity: float, guarantee: GaussianDP, source: Randomness
+) -> np.ndarray:
+    """Return the weights that ``release_weights`` draws, without its further results."""
+    return release_weights(theta, sensitivity, guarantee, source).weight
+
+
+def audit_weights(
+    mechanism: ReleaseWeights,
+    heads: WeightPair,
+    plan: TrialPlan,
+    release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
+) -> tuple[Finding, Finding, Finding]:
+    """Audit releases of two models' weights with added noise.
+
+    Args:
+        mechanism: the mechanism, with its claim.
+        heads: the weights of both models.
+        plan: how many releases to draw of each side, and how.
+        release: draws released weights from (weights, sensitivity, guarantee, randomness).
+
+    Returns:
+        The finding of the exact mu of this pair; the one of an attack on the releases; and the one
+        about the size of their noise.
+    """
+    plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
+    sigma = noise_scale(heads.sensitivity, mechanism.guarantee)
+    claimed_sigma = heads.sensitivity / mechanism.mu
+    direction = (heads.first - heads.second) / heads.distance
+    middle = (heads.first + heads.second) / 2
+    squares = np.zeros(2 * plan.trials)  # of all noise, in claimed standard deviations
+
+    def draw_scores(theta: np.ndarray, drawn_before: int) -> np.ndarray:
+        scores = np.empty(plan.trials)
+        for trial in range(plan.trials):
+            released = release(theta, heads.sensitivity, mechanism.guarantee, plan.source)
+            scores[trial] = float(((released - middle) * direction).sum()) / sigma
+            noise_square = float(((released - theta) ** 2).sum())
+            squares[drawn_before + trial] = noise_square / claimed_sigma**2
+        return scores
+
+    first_scores = draw_scores(heads.first, 0)
+    second_scores = draw_scores(heads.second, plan.trials)
+    mistakes = tail_event(0.0, above=True).mistakes(first_scores, second_scores)
+    subject = f"{mechanism.name} with mu={mechanism.mu:g}"
+    how = (
+        "an attacker projects the released weights onto the line between the weights of the two "
+        "models, and guesses the nearer model"
+    )
+    effort = (
+        f"{plan.trials:,} releases of {heads.first.size:,} weights were drawn from each of the "
+        f"two models; {MADE_UP}"
+    )
+    drawn = claim_to_test(subject, mechanism.guarantee, how, effort, plan).judge(mistakes)
+    coordinates = squares.size * middle.size
+    size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, MADE_UP)
+    return _exact_finding(mechanism, heads, subject), drawn, size
+
+
+def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -> Finding:
+    """Return the finding that compares the distance of two models' weights with the noise.
+
+    Arguments as of ``audit_weights``; the finding's subject begins with ``subject``.
+    """
+    mu = heads.distance / noise_scale(heads.sensitivity, mechanism.guarantee)
+    share = heads.distance / heads.sensitivity
+    return Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
+        f"{subject}: the noise compared with the distance between the two models",
+        mechanism.guarantee,
+        "the distance between the weights of the two models, divided by the standard deviation "
+        "of the noise, was compared with the claimed value",
+        MADE_UP,
+        f"this audit detects noise that is sized for less than {share:.3g} times the claimed "
+        "sensitivity",
+    )
+
+
+def noise_size(subject: str, squares: float, count: int, confidence: float, effort: str) -> Finding:
+    """Return the finding about whether noise has at least the claimed standard deviation.
+
+    Args:
+        subject: what adds the noise, for the finding.
+        squares: the sum of the squares of independent noises, divided by the claimed variance.
+        count: how many noises, at least 1.
+        confidence: the probability with which noise of the claimed size is not called too small.
+        effort: what was drawn, in words.
+    """
+    error = 1 - confidence
+    ratio = math.sqrt(squares / count)
+    violated = float(chi2.cdf(squares, count)) < error
+    least_unnoticed = math.sqrt(float(chi2.ppf(error, count)) / count)
+    return Finding(
+        subject=f"{subject}: its noise",
+        claim="the noise has at least the standard deviation that the guarantee needs",
+        attack=(
+            "the sum of the squared noise, over all coordinates of all releases, was compared "
+            "with its expected value"
+        ),
+        effort=f"{count:,} coordinates; {effort}",
+        outcome=Outcome.VIOLATED if violated else Outcome.NOT_CONTRADICTED,
+        meaning=f"the standard deviation of the noise is {ratio:.4g} times the claimed one",
+        measure="noise/claimed",
+        found=ratio,
+        confidence=confidence,
+        noticeable=(
+            "more than half of all audits would detect noise whose standard deviation is below "
+            f"{least_unnoticed:.4g} times the claimed one"
+        ),
+        estimator="chi-squared",
+    )
