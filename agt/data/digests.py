@@ -72,9 +72,9 @@ def fingerprint_in_background(*record_sets: Records) -> Iterator[Future[str]]:
     """
     stop = Event()
     with ThreadPoolExecutor(max_workers=1) as thread:
-        future = thread.submit(fingerprint, *record_sets, stop=stop)
         try:
-            yield future
+            # Within ``try``, because a signal may come when the thread has just started.
+            yield thread.submit(fingerprint, *record_sets, stop=stop)
         except BaseException:
             stop.set()
             raise

@@ -38,8 +38,15 @@ def run_jobs(function: Callable[..., Result], jobs: int, *arguments: object) -> 
     workers = _workers(os.getpid(), threads - 1)
     futures: list[Future[Result]] = []
     try:
-        for first, stop in ranges[1:]:
-            futures.append(workers.submit(function, first, stop, *arguments))
+        try:
+            for first, stop in ranges[1:]:
+                futures.append(workers.submit(function, first, stop, *arguments))
+        except BaseException:
+            # A signal may have come while a thread started, which the pool then does not know. It
+            # would wait for work for ever, and Python for its end, if the pool were not closed.
+            workers.shutdown(wait=False)
+            _workers.cache_clear()
+            raise
         first, stop = ranges[0]
         result = function(first, stop, *arguments)  # this thread works, too
     finally:

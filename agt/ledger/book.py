@@ -584,9 +584,9 @@ class Book:
         self.checkpoint = entry
 
     @property
-    def is_declared_lost(self) -> bool:
-        """Whether an entry declares that a head file of this ledger was lost."""
-        return any(move.lost for move in self.moved)
+    def losses(self) -> list[str]:
+        """The hash of each entry that declares that a head file of this ledger was lost."""
+        return [self.lasting_hashes[move.entry] for move in self.moved if move.lost]
 
     @property
     def head(self) -> str:

@@ -17,7 +17,7 @@ SHA-256 of the line before it. The line with the greater count is the current he
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -96,23 +96,58 @@ class HeadFile:
             complete_file.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 
-    def restart(self, head: Head, seconds: float) -> None:
-        """Record a head in both blocks, also if it has fewer entries than the present one.
-
-        If the process is killed in between, the present head stays.
+    def knows_losses(self, losses: Sequence[str]) -> bool:
+        """Return whether ``restart_for_losses`` was called for all of these losses before.
 
         Args:
-            head: the head.
+            losses: the hashes of entries that declare that a head file was lost.
+        """
+        return all(path.exists() for path in self._loss_paths(losses))
+
+    def restart_for_losses(
+        self, losses: Sequence[str], head_to_record: Callable[[Head], Head | None], seconds: float
+    ) -> None:
+        """Record a head, also if it has fewer entries than the present one, once for each loss.
+
+        Nothing is recorded if all losses are known from earlier calls. If the process is killed,
+        the present head stays until the other one is in both blocks, and the losses become known
+        after that.
+
+        Args:
+            losses: the hashes of entries that declare that a head file was lost.
+            head_to_record: called with the present head while the file is locked. It returns the
+                head to record; None: the present head stays.
             seconds: how long to wait for the lock.
 
         Raises:
-            Busy, Broken, AgtError: as ``locked``.
+            Busy, Broken: as ``locked``.
+            AgtError: as ``locked``; or it cannot be recorded that the losses are known.
         """
         with self._open(os.O_RDWR) as handle:
             acquire_lock(handle, seconds, self._setting)
-            _, block = self._read_current(handle)
-            self._write(handle, head, 1 - block)
-            self._write(handle, head, block)
+            if self.knows_losses(losses):
+                return
+            present, block = self._read_current(handle)
+            head = head_to_record(present)
+            if head is not None:
+                self._write(handle, head, 1 - block)
+                self._write(handle, head, block)
+            try:
+                for path in self._loss_paths(losses):
+                    path.touch()
+                sync_folder(self.path.parent)
+            except OSError as error:
+                # An error for the caller, because without these files each copy of the ledger
+                # could take over the head again and again.
+                raise AgtError(
+                    f"{self._setting}: agt must record beside this file that the ledger declares "
+                    f"a lost head file, but cannot ({error.strerror or error}). Nothing was spent. "
+                    "Make its folder writable"
+                ) from error
+
+    def _loss_paths(self, losses: Sequence[str]) -> list[Path]:
+        """Return the path of the empty file that records that a loss is known, of each loss."""
+        return [self.path.with_name(f"{loss}.lost") for loss in losses]
 
     def read(self) -> Head:
         """Return the head that the file records.

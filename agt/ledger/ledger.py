@@ -978,7 +978,9 @@ class Ledger:
         The file is created with the ledger's last entry if it does not exist. Where an entry
         declares that a head file of this ledger was lost, a ledger that lacks the last entry in
         the account's head file takes its place, so that the copy that has this entry is refused
-        from then on.
+        from then on. It does so once for each such entry, when this account first sees the entry:
+        otherwise two copies that declare a loss each could pay in turn (Lemma 10 of
+        docs/proofs/ledger.md).
 
         Args:
             file: the account's head file of this ledger.
@@ -986,14 +988,20 @@ class Ledger:
         Raises:
             OSError: the file cannot be created.
             CheckError: the file is damaged.
+            AgtError: the file cannot be locked or written.
         """
         with self._store.exclusive_access():
             self._read_new_entries()
-            last = self._book.last.head
-            file.create_unless_exists(last)
-            if self._book.is_declared_lost and not self._contains(file.read()):
-                file.restart(last, self._store.seconds)
+            file.create_unless_exists(self._book.last.head)
+            losses = self._book.losses
+            if not file.knows_losses(losses):
+                file.restart_for_losses(losses, self._head_unless_contained, self._store.seconds)
             self._account_head = file
+
+    def _head_unless_contained(self, head: Head) -> Head | None:
+        """Return the head of this chain if it lacks the entry that a head records; else None."""
+        self._read_new_entries()
+        return None if self._contains(head) else self._book.last.head
 
     def _check_last_entry_unchanged(self) -> None:
         """Raise AlteredLedger unless the file still contains ``_book.last`` as it was read."""

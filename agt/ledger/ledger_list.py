@@ -149,11 +149,9 @@ def check_as_listed(ledger: Ledger) -> None:
     check_same_ledger(ledger.path, book.first_entry, book.declared)
     for copy, last_entry in _listed_copies(ledger.path, book.first_entry).items():
         ledger.check_copy(copy, last_entry)
-    if book.is_declared_lost:
-        return
     head = listed_head(book.first_entry)
     is_named = any(path == head for _, path in book.heads)
-    if head and not is_named:
+    if head and not is_named and not book.losses:
         raise CheckError(
             f"ledger={ledger.path}: this ledger had the head file {head} (which keeps a copy of "
             "its last entry) when it was last used on this account, but its entries do not name "
@@ -164,7 +162,8 @@ def check_as_listed(ledger: Ledger) -> None:
         )
     with suppress(RuntimeError):  # the user has no home folder
         file = account_head(book)
-        if os.path.exists(file.path):
+        # A loss that this account does not know yet lets this ledger take the file over.
+        if os.path.exists(file.path) and file.knows_losses(book.losses):
             ledger.check_account_head(file)
 
 

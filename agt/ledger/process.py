@@ -73,7 +73,9 @@ class HashedPeople:
             is_private = ~records.public[block]
             features = np.asarray(records.features[block])[is_private]
             with np.errstate(over="ignore", under="ignore"):
-                rows = features.reshape(len(features), -1).astype(np.float32)
+                # The width in numbers, because -1 is an error where all of the block are public.
+                width = math.prod(features.shape[1:])
+                rows = features.reshape(len(features), width).astype(np.float32)
             parts.append(rough_hash(records.units[block][is_private]))
             parts.append(rough_row_hash(rows + np.float32(0)))  # -0.0 becomes 0.0
         return cls(distinct(np.concatenate(parts)))

@@ -284,6 +284,95 @@ def test_where_a_loss_was_declared_the_copy_that_declares_it_pays_and_no_other(
         again.debit(charge(), 1)
 
 
+def lost_twice(tmp_path: Path) -> tuple[Path, Path]:
+    """Two copies of one ledger, each of which declares a loss of its own, and the first paid."""
+    paths = copies(tmp_path, 2)
+    for number, path in enumerate(paths):
+        Ledger.replace_head(path, tmp_path / f"{number}.head")
+    with Ledger.open(paths[0]) as first:
+        assert pays(first)
+    return paths[0], paths[1]
+
+
+def pays_alone(path: Path, other: Path) -> bool:
+    """Whether a copy pays while the other is not at its place, where it would be compared."""
+    away = other.rename(other.with_name("archive"))
+    try:
+        with Ledger.open(path) as ledger:
+            return pays(ledger)
+    finally:
+        away.rename(other)
+
+
+def test_of_two_copies_that_both_declare_a_loss_the_later_pays_and_no_other(
+    tmp_path: Path,
+) -> None:
+    """They name different head files, which do not tell them apart."""
+    first, second = lost_twice(tmp_path)
+    assert pays_alone(second, first), "this account sees its loss for the first time"
+    assert not pays_alone(first, second)
+    assert pays_alone(second, first)
+    assert not pays_alone(first, second)
+    second.unlink()
+    with Ledger.open(first) as again, pytest.raises(CheckError, match="account's head file"):
+        check_as_listed(again)
+
+
+def test_of_two_copies_with_the_same_loss_one_pays_also_with_copies_of_the_head_file(
+    tmp_path: Path,
+) -> None:
+    first, second = copies(tmp_path, 2)
+    head = tmp_path / "a.head"
+    Ledger.replace_head(first, head)
+    shutil.copy(first, second)
+    shutil.copy(head, tmp_path / "b.head")
+    with Ledger.open(first) as ledger:
+        assert pays(ledger)
+    second_only = first.rename(tmp_path / "archive")
+    head.rename(tmp_path / "archived.head")
+    with Ledger.open(second, tmp_path / "b.head") as ledger:
+        assert not pays(ledger)
+    second_only.rename(first)
+    with Ledger.open(first, tmp_path / "archived.head") as ledger:
+        assert pays(ledger)
+
+
+def test_a_loss_that_cannot_be_recorded_pays_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = lost_twice(tmp_path)
+
+    def refuse(_: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    first.unlink()
+    with Ledger.open(second) as ledger:
+        monkeypatch.setattr(Path, "touch", refuse)
+        with pytest.raises(AgtError, match="Nothing was spent"):
+            put_on_list(ledger)
+
+
+def test_a_restart_reads_what_other_processes_appended_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would record an earlier head, which an older copy of the ledger has as well."""
+    first, second = lost_twice(tmp_path)
+    first.unlink()
+    create = HeadFile.create_unless_exists
+
+    def debit_meanwhile(file: HeadFile, head: Head) -> None:
+        monkeypatch.setattr(HeadFile, "create_unless_exists", create)
+        with Ledger.open(second) as other:
+            other.debit(charge(), 1)
+        create(file, head)
+
+    with Ledger.open(second) as ledger:
+        monkeypatch.setattr(HeadFile, "create_unless_exists", debit_meanwhile)
+        put_on_list(ledger)
+        assert account_head(ledger.book).read() == ledger.book.last.head
+        assert len(ledger.history()) == 1
+
+
 def test_a_restart_that_is_killed_half_way_leaves_the_head(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,10 +383,10 @@ def test_a_restart_that_is_killed_half_way_leaves_the_head(
     if not (process := os.fork()):
         write = HeadFile._write
         monkeypatch.setattr(HeadFile, "_write", lambda *given: (write(*given), kill_myself()))
-        file.restart(Head(4, "4" * 64), 1)
+        file.restart_for_losses(["a" * 64], lambda _: Head(4, "4" * 64), 1)
     os.waitpid(process, 0)
     assert file.read() == Head(9, "9" * 64)
-    file.restart(Head(4, "4" * 64), 1)
+    file.restart_for_losses(["a" * 64], lambda _: Head(4, "4" * 64), 1)
     assert file.read() == Head(4, "4" * 64)
 
 
@@ -310,7 +399,7 @@ def test_a_restart_that_is_torn_leaves_the_head(
         replace_head(Head(9, "9" * 64))
     if not (process := os.fork()):
         monkeypatch.setattr(HeadFile, "_write", write_half)
-        file.restart(Head(4, "4" * 64), 1)
+        file.restart_for_losses(["a" * 64], lambda _: Head(4, "4" * 64), 1)
     os.waitpid(process, 0)
     assert file.read() == Head(9, "9" * 64)
 

@@ -25,6 +25,7 @@ from torch import nn
 
 import agt
 from agt.account import UNKNOWN_OWNER
+from agt.data.records import Records
 from agt.errors import CheckError
 from agt.ledger import process
 from agt.ledger.ledger import Exhausted, Ledger as OpenLedger
@@ -633,3 +634,15 @@ def test_what_is_no_ledger_is_refused_by_its_name(wrong: Any, model: agt.Fitted)
 def test_an_estimator_releases_labels_on_a_ledger(ledger: agt.Ledger) -> None:
     agt.CertifiedClassifier(declared=DECLARED).fit(X, Y).release(X[:2], RESPONSE, ledger=ledger)
     assert debits(ledger) == [2]
+
+
+def test_people_are_hashed_where_a_whole_block_of_records_is_public(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "ROWS", 100)
+    names = np.arange(200).astype(str)
+    records = Records(X, Y, ids=names, units=names, public=np.arange(200) < 100)
+    private_records = records.take(np.arange(100, 200))
+    assert np.array_equal(
+        HashedPeople.from_records(records).hashes, HashedPeople.from_records(private_records).hashes
+    )

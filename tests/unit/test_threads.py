@@ -1,6 +1,8 @@
 """Jobs on several threads: each is done once, none is left running, and a fork starts anew."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -73,3 +75,33 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     os.kill(process, 9)
     os.waitpid(process, 0)
     pytest.fail("the forked process waits for threads that it does not have")
+
+
+INTERRUPTED_START = """
+import threading
+import torch
+from agt.kernels.threads import run_jobs
+
+torch.set_num_threads(2)
+start = threading.Thread.start
+
+
+def start_and_interrupt(thread):
+    start(thread)
+    threading.Thread.start = start
+    raise KeyboardInterrupt
+
+
+threading.Thread.start = start_and_interrupt
+try:
+    run_jobs(lambda first, stop: first, 2)
+except KeyboardInterrupt:
+    print(run_jobs(lambda first, stop: first, 2))
+"""
+
+
+def test_a_process_that_is_interrupted_while_a_thread_starts_can_end() -> None:
+    """As by SIGTERM: Python waits at its end for each thread, also for one that no pool knows."""
+    command = [sys.executable, "-c", INTERRUPTED_START]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "[0, 1]\n"
