@@ -181,7 +181,7 @@ def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
     return between.join(texts[:most]) + ending
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Return the end of a message about an unknown word: a similar word, and all known words.
 
     For example ``; did you mean 'blobs'? (known: blobs, digits)``.
@@ -189,11 +189,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     Args:
         word: what was typed.
         known: the words that exist; none: empty text is returned.
+        prefix: stands before the similar word, as it has to be typed.
     """
     known = sorted(known)
     by_letters = {_letters(known_word): known_word for known_word in known}
     close = get_close_matches(_letters(word), by_letters, n=1, cutoff=0.55)
-    hint = f"; did you mean '{by_letters[close[0]]}'?" if close else ""
+    hint = f"; did you mean '{prefix}{by_letters[close[0]]}'?" if close else ""
     return f"{hint} (known: {', '.join(known)})" if known else hint
 
 

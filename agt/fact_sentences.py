@@ -779,3 +779,19 @@ def declaration(sentence: str, broken_by: str) -> str:
 def declared(declaration: str) -> str:
     """Return the sentence of a declaration, marked as declared."""
     return f"declared: {declaration}"
+
+
+def proposed_words(proposed: int, total: int, *, classes: bool, size: bool) -> str:
+    """Return which public values agt proposed from the rows, counted as claims count them.
+
+    Args:
+        proposed: of how many columns it proposed the range or the list.
+        total: how many columns have a public range or list.
+        classes: whether it proposed the list of classes.
+        size: whether it proposed the declared size.
+    """
+    words = [f"{proposed} of {total} ranges and lists of columns"] if proposed else []
+    words += ["the list of classes"] if classes else []
+    words += ["the declared size"] if size else []
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

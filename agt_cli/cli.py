@@ -193,7 +193,7 @@ def _run_one(name: str, typed: Sequence[str], options: Any, console: "Console") 
         settings = configuration.to_plain_containers(composed)
         certificate = settings.get("certificate")
         if isinstance(certificate, Mapping):
-            check_clip_name(typed, str(certificate.get("name")))
+            check_clip_name(typed, str(certificate.get("name")), settings.get("model"))
         # Imported only now, because it loads the classes of settings: an unknown or missing key is
         # found without them.
         from agt_cli import jobs

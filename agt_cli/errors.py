@@ -408,6 +408,15 @@ def _explain_missing_option(error: Any) -> str:
             "dataset file of your own, agt chooses the training settings if the first line is "
             "'defaults: [table, _self_]' (or '[embeddings, _self_]')"
         )
+    if group == "dataset":
+        tables = [Path(f"{option}{suffix}") for suffix in (".csv", ".csv.gz", ".parquet")]
+        for table in tables:
+            if table.is_file():
+                return (
+                    f"unknown dataset '{option}', because conf/dataset/{option}.yaml, which "
+                    f"describes the table {table}, does not exist: first type agt data inspect "
+                    f"{table} (or agt start {table})"
+                )
     return f"unknown {group} '{option}'{known}"
 
 
@@ -493,6 +502,8 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
             "categorical in the dataset file, or write the file again with agt data inspect FILE "
             "drop=[COLUMN] force=true"
         )
+    if mistake := _explain_own_network(key, config, overrides):
+        return mistake
     suggestion = _suggest_inner_group(key, config, overrides) or _suggest_key(key, keys)
     if not suggestion and _KEY_FOR_ARGUMENT.get(key) in recorded:
         suggestion = f"; did you mean '{_KEY_FOR_ARGUMENT[key]}'?"
@@ -504,6 +515,27 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
     if not suggestion:
         suggestion = f"; agt {config} --help lists the settings"
     return f"unknown key '{key}'{suggestion}"
+
+
+def _explain_own_network(key: str, config: str, overrides: Sequence[str]) -> str:
+    """Return the message about an unknown key that was to name a network of the user's own, or
+    another part of a training where no such part can be given; empty: the key is another mistake.
+    """
+    typed = next((word for word in overrides if word.lstrip("+").partition("=")[0] == key), key)
+    part = key.partition(".")[0]
+    if config in ("start", "data") and part in ("model", "certificate", "training"):
+        return (
+            f"'{key}' is a setting of agt train: agt start trains linear models only, and agt data "
+            "trains none. For a network of your own, first describe the table (agt start FILE or "
+            "agt data inspect FILE), and then type agt train dataset=NAME model=custom "
+            "model._target_=MODULE.FUNCTION"
+        )
+    if config != "train" or part != "model":
+        return ""
+    # Imported only for messages.
+    from agt_cli.networks import check_code_as_option, error_message
+
+    return error_message(lambda: check_code_as_option(typed, overrides))
 
 
 def _suggest_inner_group(key: str, config: str, overrides: Sequence[str]) -> str:
@@ -540,7 +572,7 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
         if known_name == name:
             with_same_name.append(known)
     if siblings and not with_same_name and prefix:
-        return nearest(name, siblings)
+        return nearest(name, siblings, prefix=f"{prefix}.")
     in_capitals = [known for known in keys if known.casefold() == key.casefold()]
     similar = with_same_name or in_capitals or get_close_matches(key, keys, n=1, cutoff=0.55)
     return f"; did you mean '{similar[0]}'?" if similar else ""

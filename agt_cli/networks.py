@@ -48,7 +48,7 @@ def missing_settings(config: Mapping[str, Any]) -> list[str]:
         The words of a command line; none if nothing is missing, or the model is not a network.
     """
     training = config.get("training")
-    if not _is_network(config.get("model")) or not isinstance(training, Mapping):
+    if not is_network(config.get("model")) or not isinstance(training, Mapping):
         return []
     # Imported only for networks, because it loads pydantic.
     from agt.settings import RECIPE
@@ -79,6 +79,7 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
     # Imported only for messages, because it loads pydantic.
     from agt.settings import RECIPE
 
+    own = None if own is None else own.as_meant
     words = [*needed]
     if own is not None:
         words = ["model=custom", f"model._target_={own.target}", *words]
@@ -151,7 +152,7 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
         word: the setting, such as ``model=my_net.py:make_net``.
         typed: the settings of the command line.
     """
-    value = word.partition("=")[2]
+    value = word.partition("=")[2].strip("'")
     if value in config_files.options_of_group("model") or not is_code(value):
         return
     own = OwnNetwork(value)
@@ -184,7 +185,7 @@ def _key(word: str) -> str:
     return word.lstrip("+").partition("=")[0]
 
 
-def _is_network(model: object) -> bool:
+def is_network(model: object) -> bool:
     """Return whether a model has hidden layers, or is a class of the user's own."""
     if not isinstance(model, Mapping):
         return False

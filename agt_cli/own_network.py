@@ -8,7 +8,7 @@ the module tell is said before.
 import ast
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.machinery import ModuleSpec
@@ -48,10 +48,26 @@ class OwnNetwork:
         arguments = frozenset(map(str, model)) - {"_target_"}
         return cls(str(model["_target_"]), arguments)
 
+    @property
+    def _name(self) -> str:
+        """The name as it was typed, without the parentheses of a call."""
+        return self.typed.partition("(")[0]
+
+    @cached_property
+    def as_meant(self) -> "OwnNetwork":
+        """The same with a module that exists, if the one that was typed is hardly another word."""
+        folder, names = self._folder_and_names
+        if self.file is not None or self._spec is not None or len(names) != 2:
+            return self
+        close = get_close_matches(names[0], [path.stem for path in Path(folder).glob("*.py")], n=1)
+        if not close:
+            return self
+        return replace(self, typed=str(Path(folder, f"{close[0]}.{names[1]}")))
+
     @cached_property
     def _folder_and_names(self) -> tuple[str, tuple[str, ...]]:
         """The folder before the module's name (empty: none), and the names between the points."""
-        folder, _, dotted = self.typed.replace(":", ".").rpartition("/")
+        folder, _, dotted = self._name.replace(":", ".").rpartition("/")
         names = [name for name in dotted.split(".") if name not in ("", "py")]
         return folder, tuple(names)
 
@@ -214,7 +230,9 @@ class OwnNetwork:
                 "of letters, digits and underscores: rename the file"
             )
             return
-        if self.function and self.typed != f"{self.module}.{self.function}":
+        if self._name != self.typed:
+            yield "The function is named without parentheses, because agt calls it itself"
+        if self.function and self._name != f"{self.module}.{self.function}":
             yield "The module and the function are written with a point between them"
         root = self.module.partition(".")[0]
         if self.file is None and self._spec is None:

@@ -113,16 +113,22 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
         word_of[key] = word
 
 
-def check_clip_name(words: Sequence[str], certificate: str) -> None:
+def check_clip_name(words: Sequence[str], certificate: str, model: object) -> None:
     """Raise ConfigError if the clip level is given by the name that it has with other certificates.
+
+    Nothing is refused here where the certificate does not take the model at all, because that is
+    the mistake to name.
 
     Args:
         words: of the command line, as they were typed.
         certificate: the name of the kind of certificate.
+        model: the value of the key ``model``.
     """
     # Imported only here, because it loads Python's parser.
-    from agt_cli.networks import NETWORK_CERTIFICATE
+    from agt_cli.networks import NETWORK_CERTIFICATE, is_network
 
+    if certificate != NETWORK_CERTIFICATE and is_network(model):
+        return
     names = {entry.new: entry.with_boxes for entry in RENAMED_SETTINGS}
     meanings = {True: "each element of a gradient", False: "the derivative of the loss"}
     has_boxes = certificate == NETWORK_CERTIFICATE

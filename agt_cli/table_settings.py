@@ -43,6 +43,24 @@ def read_columns(value: object) -> object:
     return () if names in ([""], ["none"]) else tuple(names)
 
 
+def read_flag(value: object) -> object:
+    """Return True for the text "yes" or "true", and False for "no" or "false".
+
+    Args:
+        value: text, in capitals or not; other values are returned as they are.
+
+    Raises:
+        ConfigError: it is another text.
+    """
+    if not isinstance(value, str):
+        return value
+    flags = {"yes": True, "true": True, "no": False, "false": False}
+    answer = flags.get(value.strip().casefold())
+    if answer is None:
+        raise ConfigError(f"'{value}' is neither true nor false: give true or false")
+    return answer
+
+
 def drop_override(columns: Sequence[str]) -> str:
     """Return the word of a command line that leaves columns out, not quoted for a shell."""
     words = [name if PLAIN_NAME.fullmatch(name) else quoted(name) for name in columns]
@@ -62,6 +80,8 @@ class TableFile:
         data_dir: the folder in which a relative path is looked for after the working directory.
         label: the column to predict; None: not given.
         id: the column that names each record or person; None: not given.
+        id_permanent: True: ids that look like row numbers were declared to be permanent; None: not
+            given.
         target: whether labels are classes or numbers; None: not given.
         range: the public range of labels that are numbers; None: not given.
         drop: the columns that must not be features; None: not given.
@@ -83,6 +103,7 @@ class TableFile:
     data_dir: Path
     label: ColumnName | None = None
     id: ColumnName | None = None
+    id_permanent: Annotated[bool | None, BeforeValidator(read_flag)] = None
     target: Literal["classes", "numeric"] | None = None
     range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
@@ -233,24 +254,6 @@ def read_groups(value: object) -> object:
     return value
 
 
-def read_flag(value: object) -> object:
-    """Return True for the text "yes" or "true", and False for "no" or "false".
-
-    Args:
-        value: text, in capitals or not; other values are returned as they are.
-
-    Raises:
-        ConfigError: it is another text.
-    """
-    if not isinstance(value, str):
-        return value
-    flags = {"yes": True, "true": True, "no": False, "false": False}
-    answer = flags.get(value.strip().casefold())
-    if answer is None:
-        raise ConfigError(f"'{value}' is neither true nor false: give true or false")
-    return answer
-
-
 @keyword_schema
 class StartAnswers:
     """The answers to the questions of ``agt start`` that can be checked without the table.
@@ -261,8 +264,6 @@ class StartAnswers:
             (``training_rows``); None: computed from the file's rows, if the size is public.
         purpose: what the model is for; None: not answered.
         unit_rows: a public limit on the rows of one person; None: not answered.
-        id_permanent: True: ids that look like row numbers were declared to be permanent; None: not
-            answered.
         eps: the total privacy budget to plan with; None: not answered.
         delta: the delta of this budget.
     """
@@ -276,7 +277,6 @@ class StartAnswers:
     size: DeclaredSize | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
-    id_permanent: Annotated[bool | None, BeforeValidator(read_flag)] = None
     eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
@@ -316,6 +316,11 @@ def check_data(config: Mapping[str, Any]) -> None:
     """Raise ConfigError if ``agt data inspect`` must not write its dataset file."""
     if config.get("action") == "inspect":
         table = _read(TableFile, config)
+        if table.id_permanent and table.id is None:
+            raise ConfigError(
+                "id_permanent=true declares that the ids of a column are permanent, but no column "
+                "is named: give id=COLUMN as well, or leave id_permanent=... out"
+            )
         table.check_dataset_file()
         table.check_columns()
 

@@ -130,15 +130,8 @@ def check_own_network(config: Mapping[str, Any]) -> None:
     Args:
         config: a training configuration whose other settings were checked.
     """
-    model = config.get("model")
-    if read_own_part(model, "model") is not None or not isinstance(model, Mapping):
-        return
-    # Imported only for networks of the user's own, because it loads PyTorch, which they need.
-    from agt.models.heads import CustomNetwork, head_from_config
-
-    with trusting(targets_of(model)):
-        network = head_from_config(model)
-    if not isinstance(network, CustomNetwork):
+    network = _own_head(config.get("model"))
+    if network is None or not hasattr(network, "check"):
         return
     shape = None
     classes = None
@@ -149,6 +142,21 @@ def check_own_network(config: Mapping[str, Any]) -> None:
         if table.classes:
             classes = len(table.classes)
     network.check(validate(TrainingConfig, config.get("training"), "training"), shape, classes)
+
+
+def _own_head(node: object) -> Any:
+    """Return the model that a class or function of the user's own makes; None: it is agt's own.
+
+    Args:
+        node: the value of the key ``model``.
+    """
+    if read_own_part(node, "model") is not None or not isinstance(node, Mapping):
+        return None
+    # Imported only for networks of the user's own, because it loads PyTorch, which they need.
+    from agt.models.heads import head_from_config
+
+    with trusting(targets_of(node)):
+        return head_from_config(node)
 
 
 def check_columns(dataset: object) -> None:
@@ -214,15 +222,17 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     from agt.certificates.settings import CERTIFICATES, no_hidden_layers, read_certificate
 
     kind = read_certificate(certificate, CERTIFICATES)
+    # First, because the settings of a network are wrong for a kind that does not take one.
+    model = read_own_part(config.get("model"), "model")
+    if not kind.takes_hidden_layers:
+        head = model or _own_head(config.get("model"))
+        if head is not None and not head.linear:
+            raise no_hidden_layers(kind.name, getattr(head, "hidden", None))
     kind.check_training(
         parts["training"], parts["ensemble"], read_noise_config(config.get("noise"))
     )
     check_label_free(config.get("dataset"), parts["relation"].name)
-    dataset = read_own_part(config.get("dataset"), "dataset")
-    model = read_own_part(config.get("model"), "model")
-    if model is not None and not model.linear and not kind.takes_hidden_layers:
-        raise no_hidden_layers(kind.name, model.hidden)
-    return dataset
+    return read_own_part(config.get("dataset"), "dataset")
 
 
 def check_label_free(node: object, relation: str) -> None:

@@ -230,7 +230,7 @@ def no_hidden_layers(name: str, hidden: Sequence[int] | None) -> ConfigError:
         shown = Message("{config:model.hidden}={hidden}", hidden=list(hidden))
     return ConfigError(
         Message(
-            "{shown}: certificate={name} trains a linear head itself, so it does not "
+            "{shown}: certificate={name} trains linear models only, so it does not "
             "support hidden layers: use {config:model=linear}, or certificate=box",
             shown=shown,
             name=name,

@@ -54,8 +54,19 @@ def describe_refusal(population: Population, spent: Cost, guarantee: Guarantee) 
     allowance = population.allowance
     largest = _largest_that_fits(allowance, spent, guarantee)
     remaining_leak = allowance.leak_limit - spent.leak
+    refused_eps = _eps_of_gaussian(guarantee, allowance.delta)
+    in_unit_of_budget = ""
+    if refused_eps is not None:
+        in_unit_of_budget = (
+            f" (which alone spends about eps = {refused_eps:g} of a budget with this delta)"
+        )
     if largest is not None:
-        settings = _settings_with_guarantee(largest, allowance.delta)
+        largest_eps = _eps_of_gaussian(largest, allowance.delta)
+        settings = ""
+        if largest_eps is not None:
+            settings = (
+                f" (one release with total.eps={largest_eps:g} total.delta={allowance.delta:g})"
+            )
         fits = f"a release that is {largest} would still fit into the rest of the budget{settings}"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
         fits = (
@@ -73,8 +84,8 @@ def describe_refusal(population: Population, spent: Cost, guarantee: Guarantee) 
         fits = "no release of this kind fits into the rest of the budget, however small its eps"
     return (
         f"the budget of {population.name} ({describe_budget(allowance)} in total) is not enough "
-        f"for a release that is {guarantee}, because eps = {eps_so_far(allowance, spent):.6g} is "
-        f"already spent; {fits}"
+        f"for a release that is {guarantee}{in_unit_of_budget}, because eps = "
+        f"{eps_so_far(allowance, spent):.6g} is already spent; {fits}"
     )
 
 
@@ -112,28 +123,27 @@ def _rounded_down(value: float) -> float:
     return float(f"{math.floor(value / last_digit) * last_digit:.3g}")
 
 
-def _settings_with_guarantee(guarantee: Guarantee, delta: float) -> str:
-    """Return settings with which one release has a Gaussian guarantee, as text in brackets.
+def _eps_of_gaussian(guarantee: Guarantee, delta: float) -> float | None:
+    """Return the ``total.eps`` with which one release has a Gaussian guarantee.
 
-    The settings are ``total.eps`` and ``total.delta``, for which a release gets the largest mu for
-    which mu-GDP is (eps, delta)-DP. This mu grows with eps, so eps is rounded down.
+    With ``total.eps`` and ``total.delta``, a release gets the largest mu for which mu-GDP is
+    (eps, delta)-DP. This mu grows with eps, so eps is rounded down.
 
     Args:
         guarantee: the guarantee of the release.
         delta: the delta of the budget.
 
     Returns:
-        Empty for a guarantee that is not Gaussian, because its own text states eps; and if no
+        None for a guarantee that is not Gaussian, because its own text states eps; and if no
         permitted ``total.eps`` gives this mu.
     """
     if not isinstance(guarantee, GaussianDP):
-        return ""
+        return None
 
     def is_within_delta(eps: float) -> bool:
         """Return whether a release with this guarantee is (eps, delta)-DP."""
         return mills_delta(eps, guarantee.mu) <= delta
 
     if not is_within_delta(MAX_TOTAL_EPS) or is_within_delta(MIN_BUDGET):
-        return ""
-    eps = _rounded_down(smallest_holding(is_within_delta, MIN_BUDGET, MAX_TOTAL_EPS))
-    return f" (one release with total.eps={eps:g} total.delta={delta:g})"
+        return None
+    return _rounded_down(smallest_holding(is_within_delta, MIN_BUDGET, MAX_TOTAL_EPS))

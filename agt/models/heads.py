@@ -542,6 +542,8 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         f"model: {origin} has the type {type_name}, but agt needs {kind}, because it computes "
         "bounds layer by layer"
     )
+    if network is None:
+        return ConfigError(f"model: {origin} returns nothing: is `return` missing in the function?")
     if type(network) in RULES:
         return ConfigError(f"{refusal}: write nn.Sequential({network!r})")
     inner = _only_sequential_of(network)

@@ -5,9 +5,10 @@ What ``inspect`` writes is a proposal, which the owner of the table corrects and
 """
 
 import resource
+import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agt.data.settings import CLASSES
@@ -17,6 +18,7 @@ from agt.settings import build, validate
 from agt.store.atomic import write_atomic
 from agt.store.reading import file_sha256
 from agt_cli.configuration import check_keys
+from agt_cli.process import typed_words
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
@@ -25,6 +27,7 @@ from agt_cli.runs.dataset_file import (
     describe_content,
     describe_proposal,
     from_data,
+    repeated_rows,
     signed,
 )
 from agt_cli.runs.inspect import (
@@ -32,6 +35,8 @@ from agt_cli.runs.inspect import (
 )
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC, InspectSettings
 from agt_cli.runs.ranges import number
+from agt_cli.table_settings import PLAIN_NAME
+from agt_cli.usage import quoted
 
 COMMON_KEYS = ("action", "prepare", "output_dir")
 INSPECT_KEYS = tuple(InspectSettings.__dataclass_fields__)
@@ -81,9 +86,14 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     record.environment(
         file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path)
     )
+    id_permanent = settings.id_permanent is True
+    proposals = [
+        describe_proposal(column, inspection, id_permanent=id_permanent)
+        for column in inspection.columns
+    ]
     rows = [
-        (c.name, c.kind, describe_content(c), describe_proposal(c, inspection))
-        for c in inspection.columns
+        (c.name, c.kind, describe_content(c), proposal)
+        for c, proposal in zip(inspection.columns, proposals, strict=True)
     ]
     title = f"{inspection.path}: {inspection.rows} rows"
     if inspection.unlabelled:
@@ -93,7 +103,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     for warning in warnings:
         console.say(warning)
     _check_label(inspection)
-    text = dataset_yaml(inspection, settings.dataset)
+    text = dataset_yaml(inspection, settings.dataset, id_permanent=id_permanent)
     signed_text = signed(text, "data inspect")
     write_atomic(settings.dataset_file, signed_text.encode())
     record.write("dataset.yaml", signed_text.encode())
@@ -120,10 +130,13 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         f"own takes this many inputs, nn.Linear({feature_count}, ...)"
     )
     console.say(_private_constants_sentence(inspection))
+    if settings.id is None:
+        for sentence in _id_sentences(settings, inspection):
+            console.say(sentence)
     console.note(f"next: {command}")
     return {
         "dataset": str(settings.dataset_file),
-        **_inspection_fields(inspection),
+        **_inspection_fields(inspection, proposals),
         "range": settings.range,
         "features": feature_count,
         "metrics": record.metrics,
@@ -161,13 +174,36 @@ def _private_constants_sentence(inspection: Inspection) -> str:
     )
 
 
-def _inspection_fields(inspection: Inspection) -> dict[str, Any]:
-    """Return what --json prints about an inspected table."""
+def _id_sentences(settings: InspectSettings, inspection: Inspection) -> Iterator[str]:
+    """Yield what to know of a table for which no column was said to name its records."""
+    if inspection.repeated:
+        yield f"{repeated_rows(inspection)}."
+    typed = [
+        word
+        for word in typed_words()[1:]
+        if word.partition("=")[0] not in ("action", "file", "force")
+    ]
+    for column in inspection.possible_row_numbers:
+        name = column.name if PLAIN_NAME.fullmatch(column.name) else quoted(column.name)
+        words = ["agt", "data", "inspect", str(settings.file), *typed]
+        words += [f"id={name}", "id_permanent=true", "force=true"]
+        yield (
+            f"if '{column.name}' identifies each record permanently, whoever joins or leaves, "
+            f"declare it: {shlex.join(words)}"
+        )
+
+
+def _inspection_fields(inspection: Inspection, proposals: Sequence[str]) -> dict[str, Any]:
+    """Return what --json prints about an inspected table.
+
+    Args:
+        proposals: what is proposed for each column.
+    """
     columns = []
-    for column in inspection.columns:
+    for column, proposal in zip(inspection.columns, proposals, strict=True):
         fields = {key: getattr(column, key) for key in COLUMN_FIELDS}
         fields["values"] = dict(column.values)
-        fields["proposal"] = describe_proposal(column, inspection)
+        fields["proposal"] = proposal
         columns.append(fields)
     warnings = [
         {"code": warning.code, "column": warning.column, "sentence": warning.sentence}

@@ -16,7 +16,9 @@ from agt.data.arrays import Mapped
 from agt.data.dataset import DataSource
 from agt.data.labelled import LabelledFile
 from agt.data.records import Records
+from agt.data.settings import CLASSES, DECLARED_SIZE
 from agt.errors import AgtError, ConfigError, counted
+from agt.fact_sentences import proposed_words
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
 from agt_cli.report.finished import Run
@@ -162,16 +164,19 @@ def constants_warning(run: Run) -> str:
     """
     dataset = run.config.get("dataset") or {}
     not_public = dataset.get("from_data") or ()
-    proposed = [name for name in dataset.get("proposed_from_rows") or () if name not in not_public]
+    proposed = {*(dataset.get("proposed_from_rows") or ())} - {*not_public}
     if not proposed:
         return ""
-    total = len(dataset.get("numeric") or ()) + len(dataset.get("categorical") or ())
-    total += dataset.get("classes") is not None
-    total += dataset.get("declared_size") is not None
-    total -= len(not_public)
+    columns = {*(dataset.get("numeric") or ()), *(dataset.get("categorical") or ())}
+    words = proposed_words(
+        len(proposed & columns),
+        len(columns - {*not_public}),
+        classes=CLASSES in proposed,
+        size=DECLARED_SIZE in proposed,
+    )
     return (
-        f"note: {len(proposed)} of {total} constants that the claim takes as public (ranges, "
-        "lists, the declared size) were proposed from the rows. The claim says so, and is false if "
+        f"note: {words}, which the claim takes as public, were "
+        "proposed from the rows. The claim says so, and is false if "
         "you would have declared another one with other people in the table. To replace one, edit "
         "the dataset file, remove its name from proposed_from_rows, and train again"
     )

@@ -54,6 +54,24 @@ def release_report(
         *publish_section(publishable),
         "## Setting",
         setting_section(record.config),
+        _seeds_sentence(record.config),
+    )
+
+
+def _seeds_sentence(config: Mapping[str, Any]) -> str:
+    """Return what the seed of a mechanism is, which is not that of the noise; empty: it has none.
+
+    Args:
+        config: of the release.
+    """
+    if "seed" not in (config.get("mechanism") or {}):
+        return ""
+    noise = "comes from the operating system"
+    if config.get("seed") is not None:
+        noise = "is drawn from the other seed, so that this release is a simulation"
+    return (
+        "`mechanism.seed` is the public seed of the random directions to which wide features are "
+        f"projected. The noise is not drawn from it: the noise {noise} (`seed`)."
     )
 
 

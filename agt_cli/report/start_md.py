@@ -15,6 +15,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
+from agt.data.settings import CLASSES
+from agt.fact_sentences import proposed_words
 from agt_cli.report.figures import WIDTH, draw_headline, saved_figure
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
@@ -173,8 +175,9 @@ class ProposedConstants:
 
     Attributes:
         file: the dataset file.
-        proposed: the ranges and lists that were read off the rows and declared public.
-        total: the number of ranges and lists in the file.
+        proposed: the ranges and lists, that of the classes included, which were read off the rows
+            and declared public.
+        total: the number of columns that have a range or a list in the file.
         size: the number of rows of the whole table that was declared public as it was computed
             from the file; None: none was.
         training_size: about how many of these rows are trained on; None: no size was declared.
@@ -199,8 +202,15 @@ class ProposedConstants:
             )
         if not self.proposed:
             return ""
+        columns = [constant for constant in self.proposed if constant.name != CLASSES]
+        words = proposed_words(
+            len(columns),
+            self.total,
+            classes=len(columns) < len(self.proposed),
+            size=self.size is not None,
+        )
         return (
-            f"{len(self.proposed)} of {self.total} ranges and lists that you declared public were "
+            f"{words}, which you declared public, were "
             "proposed from the rows, as every claim will say. If they would not be the same with "
             f"other people in the table, correct {self.file} before any release"
         )

@@ -261,7 +261,7 @@ def _id_lines(
         id = f"null # {NO_ID}"
     lines = [f"id: {id}"]
     looks_like_row_numbers = any(column.counts_rows for column in names)
-    if has_declarations and names and (id_permanent or not looks_like_row_numbers):
+    if names and (id_permanent or (has_declarations and not looks_like_row_numbers)):
         lines.append("id_permanent: true")
     if any(column.mixed for column in names):
         lines.append(f"id_as_text: true    # {MIXED}")
@@ -310,12 +310,26 @@ def describe_content(column: Column) -> str:
     )
 
 
-def describe_proposal(column: Column, inspection: Inspection) -> str:
-    """Return a short text on what is proposed for a column."""
+def repeated_rows(inspection: Inspection) -> str:
+    """Return how many rows are equal to others, and what that means without ids."""
+    return (
+        f"{inspection.repeated:,} of {inspection.rows:,} rows are equal to an earlier row. Without "
+        "a column that names records, equal rows are all trained on or all tested on, so accuracy "
+        "says LITTLE about new records: name such a column, or add one to the file"
+    )
+
+
+def describe_proposal(column: Column, inspection: Inspection, *, id_permanent: bool = False) -> str:
+    """Return a short text on what is proposed for a column.
+
+    Args:
+        id_permanent: as in ``dataset_yaml``.
+    """
     if column.name == inspection.unit:
         return "the id of the person to whom each record belongs"
     if column.name == inspection.id:
-        return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
+        is_doubtful = column.counts_rows and not id_permanent
+        return "the record's id" + (f": {COUNTS_ROWS}" if is_doubtful else "")
     if column.name == inspection.label:
         missing = column.missing
         gaps = f"; rows without a label: {missing} (missing_label=drop leaves them out)"

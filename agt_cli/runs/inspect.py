@@ -1652,7 +1652,7 @@ def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
     if unique and column.counts_rows and (has_identifying_name or consecutive):
         return (
             "the column seems to be a row number; if this number nevertheless identifies each "
-            f"record permanently, {remedy} and dataset.id_permanent=true"
+            f"record permanently, {remedy} id_permanent=true"
         )
     if unique and has_identifying_name:
         return (

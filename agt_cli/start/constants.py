@@ -21,11 +21,10 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
         proposed.append(ProposedConstant(column.name, words, is_date))
     if inspection.classes and "classes" not in private:
         proposed.append(ProposedConstant(CLASSES, _list_words(inspection.classes)))
-    total = len(inspection.features) + bool(inspection.classes)
     return ProposedConstants(
         settings.dataset_file,
         tuple(proposed),
-        total,
+        len(inspection.features),
         settings.proposed_size(inspection),
         settings.declared_size(inspection),
     )

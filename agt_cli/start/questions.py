@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from agt.errors import counted, few
 from agt_cli.process import visible
+from agt_cli.runs.dataset_file import repeated_rows
 from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC
 from agt_cli.runs.ranges import number
 from agt_cli.start.constants import range_words
-from agt_cli.start.remarks import SHOWN, left_out_remarks, predictors_sentence, repeated_rows
+from agt_cli.start.remarks import SHOWN, left_out_remarks, predictors_sentence
 from agt_cli.start.settings import NONE
 from agt_cli.table_settings import TEST_SHARE
 
@@ -58,8 +59,7 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
             f"{looks_like_row_numbers(inspection)}. If the number of a row changes when somebody "
             "joins or leaves, no private answer can be given. Does each person keep this id "
             "whoever joins or leaves? Answer true or false",
-            "true or false",
-            "false",
+            "ANSWER",
         ),
         "unit_rows": _unit_rows_question(inspection),
         "public": _public_question(inspection, id_permanent),

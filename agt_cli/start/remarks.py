@@ -10,7 +10,7 @@ from agt.models.model import Model
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.start_md import Comparison
 from agt_cli.report.training_md import CHOICE_BY_RESULTS
-from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED
+from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, repeated_rows
 from agt_cli.runs.inspect import Inspection
 from agt_cli.start.comparison import boosting_remark
 from agt_cli.start.settings import NONE, Answered, StartSettings
@@ -179,15 +179,6 @@ def early_remarks(answered: Answered) -> Iterator[str]:
         yield f"id=none: {repeated_rows(inspection)}."
     if settings.drop is None:
         yield from filter(None, [leak_remark(settings, inspection)])
-
-
-def repeated_rows(inspection: Inspection) -> str:
-    """Return how many rows are equal to others, and what that means without ids."""
-    return (
-        f"{inspection.repeated:,} of {inspection.rows:,} rows are equal to an earlier row. Without "
-        "a column that names records, equal rows are all trained on or all tested on, so accuracy "
-        "says LITTLE about new records: name such a column, or add one to the file"
-    )
 
 
 def declared_sentence(settings: StartSettings, inspection: Inspection) -> str:

@@ -4,6 +4,7 @@ says so.
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +226,34 @@ def test_nothing_in_a_table_acts_on_a_terminal_or_a_page(agt: Agt, tmp_path: Pat
         assert not {letter for letter in text if not letter.isprintable()} - {"\n"}
         assert not re.search("^# Forged|<h1>.*Forged", text.partition("<td")[0], re.MULTILINE)
     assert "\\x1b]0;owned" in said[0].out
+
+
+def test_ids_that_look_like_row_numbers_are_declared_by_the_line_that_inspect_prints(
+    agt: Agt, tmp_path: Path
+) -> None:
+    people(tmp_path / "t.csv")
+    agt("data", "inspect", "t.csv", "id_permanent=true").ended(2, "id=COLUMN")
+    said = agt("data", "inspect", "t.csv", "label=default").ended(0)
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    assert "id_permanent" not in yaml.safe_load(file.read_text(encoding="utf-8"))
+    (line,) = re.findall(r"declare it: agt (.*)", said.out)
+    assert "id_permanent=true" in line
+    told = agt(*shlex.split(line), "--json").ended(0).json
+    (declared,) = [column for column in told["columns"] if column["name"] == "Nr."]
+    assert declared["proposal"] == "the record's id", "no doubt is left about what was declared"
+    settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert (settings["id"], settings["id_permanent"]) == ("Nr.", True)
+    public = ("dataset.from_data=[]", "dataset.declared_size=300", "certificate=votes")
+    assert of(agt("train", "dataset=t", *public, *TRAIN).ended(0), "b") == "declared"
+
+
+def test_equal_rows_are_counted_where_no_column_names_records(agt: Agt, tmp_path: Path) -> None:
+    table = pd.read_csv(people(tmp_path / "t.csv"), sep=";").drop(columns="Nr.")
+    pd.concat([table, table]).to_csv(tmp_path / "t.csv", index=False)
+    said = agt("data", "inspect", "t.csv", "label=default").ended(0)
+    assert re.search(r"4\d\d of 800 rows are equal to an earlier row", said.out)
+
+
+def test_a_table_that_no_dataset_file_describes_is_named(agt: Agt, tmp_path: Path) -> None:
+    people(tmp_path / "loans.csv")
+    agt("train", "dataset=loans").ended(2, "agt data inspect loans.csv", "agt start loans.csv")

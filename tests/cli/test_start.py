@@ -229,7 +229,7 @@ def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(
     table = pd.read_csv(shop(tmp_path / "t.csv", 300))
     table.insert(0, name, np.random.default_rng(0).permutation(300))
     table.to_csv(tmp_path / "t.csv", index=False)
-    agt("start", "t.csv", *ANSWERS, f"id={name}").ended(2, "id_permanent=false", "row numbers")
+    agt("start", "t.csv", *ANSWERS, f"id={name}").ended(2, "id_permanent=ANSWER", "row numbers")
     assert not (tmp_path / "outputs").exists(), "it is asked before anything is trained"
     agt("start", "t.csv", *ANSWERS, f"id={name}", "id_permanent=sometimes").ended(2, "sometimes")
     given = (*ANSWERS, f"id={name}", "id_permanent=false")
@@ -350,7 +350,11 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     shop(tmp_path / "t.csv", 300)
     said = agt("start", "t.csv", *ANSWERS, "id=member").ended(0)
     before_next, _, _ = said.out.partition("\nNext:")
-    block = before_next[before_next.index("5 of 5 ranges and lists") :]
+    block = before_next[
+        before_next.index(
+            "4 of 4 ranges and lists of columns, the list of classes and the declared size, which"
+        ) :
+    ]
     assert "\n  age: 10 to 90" in block
     assert re.search(r"\n  town: 3 values \(.*Aachen", block)
     assert "\n  classes: 2 values (no, yes)" in block
@@ -366,7 +370,10 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     assert e["standing"] == "declared"
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
     told = agt("predict", f"run={run}", *release, "ledger=none")
-    assert "6 of 6 constants" in told.err
+    assert (
+        "4 of 4 ranges and lists of columns, the list of classes and the declared size, which"
+        in (told.err)
+    )
     (claim,) = tmp_path.glob("outputs/predict/*/claim.json")
     proposed = [
         fact["fact"]
@@ -402,11 +409,12 @@ def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_
     assert facts["columns_public_some_proposed"]["proposed"] == names[:-1]
     assert "classes_public_proposed" in facts
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
-    assert "5 of 6 constants" in agt("predict", f"run={run}", *release).ended(0).err
+    told = agt("predict", f"run={run}", *release).ended(0)
+    assert "4 of 4 ranges and lists of columns and the list of classes, which" in told.err
     not_public = f"dataset.from_data=[{','.join(names)}]"
     training = ("train", "dataset=t", "certificate=votes", not_public, "--json")
     refused = agt("predict", f"run={agt(*training).ended(0).json['run']}", *release).ended(2).err
-    assert "constants that the claim" not in refused, (
+    assert "which the claim takes as public" not in refused, (
         "no claim takes what is in from_data as public"
     )
 

@@ -62,6 +62,9 @@ def test_a_refusal_of_gaussian_noise_names_a_total_that_fits(tmp_path: Path) -> 
         assert typed is not None
         eps, delta = map(float, typed.groups())
         assert 2 < eps < 3
+        assert "5-Gaussian differentially private (which alone spends about eps = " in str(
+            error.value
+        )
         fitting = NoisyStatistics.within(eps, delta)
         assert ledger.debit(charge(fitting.guarantee), 1).size == 1
 

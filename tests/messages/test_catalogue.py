@@ -676,8 +676,8 @@ start @ok.csv | 2 | this terminal is not interactive | public=no | answers=FILE.
 data inspect @no.csv | 4 | no.csv
 start @twices.csv | 4 | twices.csv does not exist | did you mean | twice.csv'?
 data inspect @empty.csv | 2 | empty.csv
-train training.lrr=1 | 2 | 'training.lrr' | did you mean 'lr'
-train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'
+train training.lrr=1 | 2 | 'training.lrr' | did you mean 'training.lr'
+train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'dataset.center'
 {VECTORS}@vectors.npz features=relu | 2 | unknown key 'features'; did you mean 'certificate/features=relu'
 {VECTORS}@vectors.npz certificate.features=relu | 2 | type certificate/features=relu
 train lr=1 | 2 | 'lr' | did you mean 'training.lr'

@@ -140,6 +140,6 @@ def test_a_clip_level_has_the_name_that_suits_the_certificate(
     typed: str, certificate: str, right: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        check_clip_name([typed], certificate)
+        check_clip_name([typed], certificate, {"_target_": "agt."})
     assert right in str(error.value)
-    check_clip_name([right, "training.clip=1", "training.lr=1"], certificate)
+    check_clip_name([right, "training.clip=1", "training.lr=1"], certificate, {"_target_": "agt."})
