@@ -10,7 +10,7 @@ from agt.models.model import Model
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.start_md import Comparison
 from agt_cli.report.training_md import CHOICE_BY_RESULTS
-from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED
+from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, PERMANENT
 from agt_cli.runs.inspect import Inspection
 from agt_cli.start.comparison import boosting_remark
 from agt_cli.start.settings import NONE, Answered, StartSettings
@@ -173,6 +173,9 @@ def early_remarks(answered: Answered) -> Iterator[str]:
         )
     if settings.id == NONE and inspection.repeated and "id" not in answered.asked:
         yield f"id=none: {repeated_rows(inspection)}."
+    if settings.id_column and "id" not in answered.asked:
+        if settings.id_permanent or not inspection.row_number_ids:
+            yield f"id={settings.id_column} declares of this column: {PERMANENT}."
     if settings.drop is None:
         yield from filter(None, [leak_remark(settings, inspection)])
 
