@@ -68,8 +68,9 @@ def payer_of(
                     f"The table {dataset} and a table of that ledger have the same {shared}. If "
                     f"these are the same people, give ledger={first}, so that this ledger counts "
                     "the release. Otherwise open a ledger of their own with agt ledger init NAME "
-                    "run=FOLDER another_population=true, and give ledger=NAME. To release without "
-                    f"a ledger, give ledger={NO_LEDGER}"
+                    "run=FOLDER total.eps=EPS total.delta=DELTA another_population=true, and give "
+                    "ledger=NAME. To release without a ledger, "
+                    f"give ledger={NO_LEDGER}"
                 )
             raise ConfigError(
                 f"ledger: the people of {dataset} are in the ledger of {ledgers}: give "
