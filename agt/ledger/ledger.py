@@ -8,6 +8,7 @@ It is one SQLite file. What it guarantees is proved in docs/proofs/ledger.md.
 """
 
 import os
+import shlex
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -101,9 +102,9 @@ def check_no_other_ledger(
                 f"{NUMBERED_IDS} So say which it is: the table {table.name} and the table "
                 f"{match.name} of the ledger {other} have the same {match.shared}. If these are "
                 "the same people, use that ledger, because privacy losses under two ledgers add "
-                "up. If the same ids stand for different people, declare that with "
-                "another_population=true, or train with an id column whose values no other table "
-                f"has. If {other} is only a copy of a ledger, move it to another folder"
+                "up. If the same ids stand for different people, "
+                f"{_how_to_declare_others(path)}, or train with an id column whose values no other table has. If "
+                f"{other} is only a copy of a ledger, move it to another folder"
             )
         raise ConfigError(
             f"the people of {table.name} already have a ledger: the ledger {other} admitted "
@@ -111,6 +112,18 @@ def check_no_other_ledger(
             f"privacy losses under two ledgers add up. If {other} is only a copy of a ledger, "
             "move it to another folder"
         )
+
+
+def _how_to_declare_others(path: Path) -> str:
+    """Return how to declare that a ledger's people are others than those with the same ids.
+
+    Args:
+        path: the ledger, or the file that becomes one once its tables are admitted.
+    """
+    name = shlex.quote(path.name.partition(SUFFIX)[0])
+    if path.name.endswith(SUFFIX) and path.exists():
+        return f"declare that with agt ledger admit {name} run=latest another_population=true"
+    return f"add another_population=true to agt ledger init {name}"
 
 
 @dataclass(frozen=True)
@@ -123,12 +136,14 @@ class MatchingTable:
         shared: what both tables share, for messages: "data", "file", or a phrase that says how many
             names.
         by_names: whether names of units are the only sign that the people are the same.
+        share: how many of the compared names occur in both tables; 1 where none were compared.
     """
 
     ledger: str
     name: str
     shared: str
     by_names: bool
+    share: float = 1.0
 
 
 def find_matching_table(
@@ -165,7 +180,9 @@ def find_matching_table(
         if compare_names:
             people = table.shared_people(admitted, book.salt)
         if people:
-            return MatchingTable(book.first_entry, admitted.name, people, by_names=True)
+            common, compared = table.count_common_names(admitted, book.salt)
+            share = common / compared
+            return MatchingTable(book.first_entry, admitted.name, people, True, share)
     return None
 
 
@@ -198,9 +215,9 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
             before = f"{NUMBERED_IDS} "
             after = ". Otherwise nothing is to be done"
         warnings.append(
-            f"{before}The ledger {path} already counts a table {admitted.name} with the same "
-            f"{shared}. If both tables are about the same people, use only that ledger, because "
-            f"privacy losses under two ledgers add up{after}"
+            f"{before}The ledger {path} counts a table {admitted.name} with the same {shared}. If "
+            "both tables are about the same people, use only that ledger, because privacy losses "
+            f"under two ledgers add up{after}"
         )
     return warnings
 

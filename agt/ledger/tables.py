@@ -110,11 +110,19 @@ class AdmittedTable:
             admitted: a table that was read from a ledger.
             salt: that ledger's salt.
         """
-        common = len({*hash_names(self.people, salt)} & {*admitted.people})
-        compared = min(len(self.people), len(admitted.people))
+        common, compared = self.count_common_names(admitted, salt)
         if compared == 0 or common < min(2, compared):
             return ""
-        return f"people ({common} of {compared} compared names occur in both tables)"
+        return f"names of people ({common} of {compared} compared names occur in both tables)"
+
+    def count_common_names(self, admitted: "AdmittedTable", salt: str) -> tuple[int, int]:
+        """Return how many names both samples share, and how many the smaller sample has.
+
+        Args:
+            admitted, salt: as of ``shared_people``.
+        """
+        common = len({*hash_names(self.people, salt)} & {*admitted.people})
+        return common, min(len(self.people), len(admitted.people))
 
     def shared_properties(self, other: "AdmittedTable") -> str:
         """Return a list, as text, of the properties that two tables share: name, path, columns.

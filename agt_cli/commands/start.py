@@ -131,7 +131,9 @@ def _summarise(
     ledger = LedgerProposal(eps=settings.planned_eps)
     if settings.purpose != "certificates":
         mechanism = weights_mechanism(model)
-        ledger = LedgerProposal.find(folder, mechanism, settings.planned_eps, settings.delta)
+        ledger = LedgerProposal.find(
+            folder, mechanism, settings.planned_eps, settings.delta, dataset.train.units
+        )
     # Where the ledger accepts no release, the plan is that of the budget that was named.
     eps = ledger.eps or settings.planned_eps
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, PLANNED_QUERIES)

@@ -102,8 +102,8 @@ def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> Con
             f"The table {dataset} and a table of that ledger have the same {match.shared}. If "
             f"these are the same people, give ledger={first}, so that this ledger counts "
             "the release. Otherwise open a ledger of their own with agt ledger init NAME "
-            "run=FOLDER another_population=true, and give ledger=NAME. To release without "
-            f"a ledger, give ledger={NO_LEDGER}"
+            "run=FOLDER total.eps=EPS total.delta=DELTA another_population=true, and give "
+            f"ledger=NAME. To release without a ledger, give ledger={NO_LEDGER}"
         )
     ledgers = ", ".join(holding)
     return ConfigError(

@@ -38,7 +38,14 @@ def release_command(
     return f"predict run={run} {counted}{QUERIES} {release}"
 
 
-def ledger_command(name: str, run: Path | str, eps: float, delta: float, unit: str = "") -> str:
+def ledger_command(
+    name: str,
+    run: Path | str,
+    eps: float,
+    delta: float,
+    unit: str = "",
+    declares_others: bool = False,
+) -> str:
     """Return the command that opens a ledger, without the word agt.
 
     Args:
@@ -46,10 +53,13 @@ def ledger_command(name: str, run: Path | str, eps: float, delta: float, unit: s
         run: the folder of a training run on the table.
         eps, delta: the budget of everything that is ever published about its people.
         unit: whose data the budget protects, in words; empty: as the run says.
+        declares_others: whether the command declares that the table's people are others than those
+            of any ledger with the same ids.
     """
     total = f"total.eps={eps:g} total.delta={delta:g}"
     protected = f" unit={shlex.quote(unit)}" if unit else ""
-    return f"ledger init {name} run={run} {total}{protected} head={HEAD}"
+    others = " another_population=true" if declares_others else ""
+    return f"ledger init {name} run={run} {total}{protected}{others} head={HEAD}"
 
 
 def admission_command(name: str, run: Path | str, unit: str) -> str:

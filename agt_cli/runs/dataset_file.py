@@ -49,6 +49,9 @@ COUNTS_ROWS = (
     "So condition b (a record's batch depends on that record only) is not met. If the column "
     "gives each record a permanent id, write id_permanent: true"
 )
+PERMANENT = (
+    "an id never passes to another person, and never changes when people join or leave the table"
+)
 CODES_LONG = (
     "agt treats a column with only a few different whole numbers as ordered. If these numbers "
     "are codes without an order, list the column under categorical"
@@ -262,7 +265,7 @@ def _id_lines(
     lines = [f"id: {id}"]
     looks_like_row_numbers = any(column.counts_rows for column in names)
     if names and (id_permanent or (has_declarations and not looks_like_row_numbers)):
-        lines.append("id_permanent: true")
+        lines.append(f"id_permanent: true    # declared by this line: {PERMANENT}")
     if any(column.mixed for column in names):
         lines.append(f"id_as_text: true    # {MIXED}")
     if inspection.unit is not None:

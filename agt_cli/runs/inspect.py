@@ -1267,7 +1267,7 @@ def _data_warnings(
         yield DataWarning("dates_may_go_on", dates[0], dates)
     codes = tuple(column.name for column in inspection.features if column.remark == CODES_REMARK)
     if codes:
-        yield DataWarning("may_be_codes", values=codes)
+        yield DataWarning("may_be_codes", codes[0], codes)
     for column in inspection.columns:
         if column.kind == "dropped":
             continue

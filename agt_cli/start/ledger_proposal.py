@@ -3,10 +3,14 @@
 It depends on the ledgers and on public settings alone. Nothing is written, and nothing is spent.
 """
 
+import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from agt.data.ids import counts_rows
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
 from agt.ledger.ledger import NUMBERED_IDS, Ledger, check_no_other_ledger
@@ -18,10 +22,14 @@ from agt_cli.releasing.ledgers import people_of_run, second_head
 from agt_cli.releasing.payer import ledgers_of
 from agt_cli.releasing.spent import free_answers
 from agt_cli.report.opening import open_run
-from agt_cli.report.proposed_release import admission_command
+from agt_cli.report.proposed_release import admission_command, ledger_command
 
 _SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 """The shares of the planned eps that are proposed where all of it does not fit, the first first."""
+
+
+_NUMBERED = re.compile(r"\D*\d+\D*")
+"""A name with one number, such as 7, P00007 or 17-B."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,8 @@ class LedgerProposal:
         admitted: whether it has admitted this table, and not only another one of these people.
         eps: the largest budget, at most the planned one, of a release that it accepts; 0: none.
         sentences: what the owner should know of the ledgers; empty: there are none.
+        declares_others: whether a new ledger must declare that its people are others than those of
+            a ledger with the same numbered ids.
     """
 
     name: str = ""
@@ -41,9 +51,12 @@ class LedgerProposal:
     admitted: bool = False
     eps: float = 0.0
     sentences: tuple[str, ...] = ()
+    declares_others: bool = False
 
     @classmethod
-    def find(cls, folder: Path, mechanism: str, eps: float, delta: float) -> "LedgerProposal":
+    def find(
+        cls, folder: Path, mechanism: str, eps: float, delta: float, names: np.ndarray
+    ) -> "LedgerProposal":
         """Read the ledgers in the working directory, and return what they would accept.
 
         Errors of ledgers are among the sentences, and are not raised.
@@ -53,6 +66,7 @@ class LedgerProposal:
             mechanism: the name of the mechanism that is to release from the run.
             eps: of the planned budget of this release.
             delta: likewise.
+            names: the names of the run's people.
         """
         run = open_run(folder, "train")
         people = people_of_run(run)
@@ -63,18 +77,12 @@ class LedgerProposal:
             return cls(sentences=tuple(f"No release can be counted: {error}." for error in errors))
         if not holding:
             return cls(eps=eps)
-        name, match = next(iter(holding.items()))
+        # A ledger that admitted the same data or file comes before one with the same names.
+        name, match = min(holding.items(), key=lambda item: item[1].by_names)
         found = (
             f"These people already have the ledger {name}: it admitted the table {match.name} with "
             f"the same {match.shared}."
         )
-        if match.by_names:
-            found = (
-                f"{NUMBERED_IDS} The ledger {name} admitted the table {match.name} with the same "
-                f"{match.shared}. If these are other people, open a ledger of their own "
-                f"(agt ledger init NAME run={folder} another_population=true), or train with "
-                "another id column. What follows takes them for the same people."
-            )
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
             with Ledger.open(existing_ledger(name), second_head(), writing=False) as ledger:
@@ -84,12 +92,31 @@ class LedgerProposal:
                 population = ledger.population.name
         except AgtError as error:
             refused = f"It would refuse a release: {error}."
-            return cls(name, sentences=(found, refused, show))
+            proposal = cls(name, sentences=(refused,))
+            population = ""
+        if match.by_names:
+            shared = f"The ledger {name} admitted the table {match.name} with the same"
+            found = f"{NUMBERED_IDS} {shared} {match.shared}."
+        if match.by_names and _may_be_by_chance(names, match.share):
+            declared = (
+                "The commands that follow open a ledger of its own, and declare that these are "
+                "other people (another_population=true). If they are the same people, type "
+                "instead"
+            )
+            admission = " ".join(cls(name, unit=proposal.unit or "UNIT").admission(folder))
+            instead = f"{declared} `{admission}`, and give ledger={shlex.quote(name)}."
+            return cls(
+                declares_others=True,
+                eps=eps,
+                sentences=(found, instead, *_of_ledger(name, proposal.sentences)),
+            )
+        if match.by_names:
+            found += " What follows takes them for the same people."
         sentences = (found, *proposal.sentences)
-        if not proposal.eps:
+        if not proposal.eps and population:
             outputs = Path(str(run.config.get("output_dir") or "outputs"))
             sentences += (f"{free_answers(outputs, population)}.",)
-        return cls(name, proposal.unit, proposal.admitted, proposal.eps, (*sentences, show))
+        return replace(proposal, sentences=(*sentences, show))
 
     @classmethod
     def _accepted_by(
@@ -138,6 +165,14 @@ class LedgerProposal:
         reason = describe_refusal(population, book.spent, guarantee_within(eps))
         return cls(name, population.unit, admitted, sentences=(f"{reason}.",))
 
+    def opening(self, name: str, run: Path | str, delta: float, unit: str) -> list[str]:
+        """Return the command that opens a new ledger of these people.
+
+        Args:
+            name, run, delta, unit: as of ``ledger_command``.
+        """
+        return [f"agt {ledger_command(name, run, self.eps, delta, unit, self.declares_others)}"]
+
     @property
     def accepts_a_release(self) -> bool:
         """Whether a release can be counted: by this ledger, or by one that is to be opened."""
@@ -146,3 +181,22 @@ class LedgerProposal:
     def admission(self, run: Path | str) -> list[str]:
         """Return the command that admits the table of a run."""
         return [f"agt {admission_command(self.name, run, self.unit)}"]
+
+
+def _may_be_by_chance(names: np.ndarray, share: float) -> bool:
+    """Return whether names may be those of other people by chance.
+
+    Names without numbers are not, and of others at most half may be, unless they count rows.
+
+    Args:
+        names: [n] str, of one table's people.
+        share: how many of the compared names another table has, too.
+    """
+    if counts_rows(names):
+        return True
+    return share < 0.5 and all(map(_NUMBERED.fullmatch, map(str, np.unique(names))))
+
+
+def _of_ledger(name: str, sentences: tuple[str, ...]) -> tuple[str, ...]:
+    """Return sentences about a ledger, with its name; none if there are none."""
+    return (f"Of the ledger {name}: {' '.join(sentences)}",) if sentences else ()

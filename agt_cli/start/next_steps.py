@@ -8,7 +8,7 @@ from pathlib import Path
 from agt.mechanisms.planning import Plan
 from agt.models.model import Model
 from agt_cli.ledger_files import ledger_path
-from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, ledger_command, release_command
+from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, admission_command, release_command
 from agt_cli.report.scoring import Scoring
 from agt_cli.runs.inspect import Inspection
 from agt_cli.start.ledger_proposal import LedgerProposal
@@ -108,7 +108,7 @@ def publishing_commands(
     name = ledger.name or free_ledger_name(settings.dataset)
     if not ledger.name:
         unit = f"one {settings.counted[0]}"
-        first = [f"agt {ledger_command(name, folder, ledger.eps, settings.delta, unit)}"]
+        first = ledger.opening(name, folder, settings.delta, unit)
     else:
         first = [] if ledger.admitted else ledger.admission(folder)
     total = (f"{ledger.eps:g}", f"{settings.delta:g}")
@@ -142,12 +142,20 @@ def measuring_commands(
     rest = f"{(1 - MEASURED) * ledger.eps:g}"
     before: list[str] = []
     after: list[str] = []
-    if ledger.name:
+    name = ledger.name
+    if name:
         before = [] if ledger.admitted else ledger.admission(folder)
         after = ledger.admission("latest")  # the measured table has other ranges, so other data
-        counted_by = f" ledger={shlex.quote(ledger.name)}"
+    elif ledger.declares_others:
+        # Without a ledger of their own, every command would ask whose people these are.
+        name = free_ledger_name(settings.dataset)
+        unit = f"one {settings.counted[0]}"
+        before = ledger.opening(name, folder, settings.delta, unit)
+        after = [f"agt {admission_command(name, 'latest', unit)} another_population=true"]
+    if name:
+        counted_by = f" ledger={shlex.quote(name)}"
     release = release_command(
-        "latest", WEIGHTS_MECHANISMS[0], rest, f"{delta:g}", ledger=ledger.name or None
+        "latest", WEIGHTS_MECHANISMS[0], rest, f"{delta:g}", ledger=name or None
     )
     return [
         *before,

@@ -58,7 +58,7 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "id_permanent": Question(
             f"{looks_like_row_numbers(inspection)}. If the number of a row changes when somebody "
             "joins or leaves, no private answer can be given. Does each person keep this id "
-            "whoever joins or leaves? Answer true or false",
+            "whoever joins or leaves, and never pass it to another? Answer true or false",
             "ANSWER",
         ),
         "unit_rows": _unit_rows_question(inspection),
@@ -149,7 +149,10 @@ def _id_question(inspection: Inspection) -> Question:
     It has no default where a column looks as if it did and a person had several rows, because all
     claims rest on the answer.
     """
-    answer = "Answer its name, or none, which declares each row another person"
+    answer = (
+        "Its name declares: ids are never reused, nor changed when others leave; none: each row "
+        "another person"
+    )
     for column in inspection.possible_row_numbers:
         answer += (
             f". '{column.name}' looks like row numbers: naming it needs id_permanent=true, which "
@@ -163,13 +166,13 @@ def _id_question(inspection: Inspection) -> Question:
     ]
     if repeated:
         return Question(
-            f"Which column names the person of each row? Perhaps {few(repeated, 4)}. {answer}",
+            f"Which column names each person permanently? Perhaps {few(repeated, 4)}. {answer}",
             "COLUMN",
         )
     possible = [f"'{column.name}'" for column in inspection.columns if column.possible_id]
     perhaps = f" (perhaps {few(possible, 4)})" if possible else ""
     return Question(
-        f"Which column names each person permanently, whoever joins or leaves{perhaps}? {answer}",
+        f"Which column names each person permanently{perhaps}? {answer}",
         "COLUMN or none",
         NONE,
     )
@@ -192,8 +195,8 @@ def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
     parts = _grouped(inspection)
     example = f"ranges,{list(parts)[-2]}"  # two of the groups; size is the last one
     lines = [
-        "What is public, that is, would be the same with other people in the table? A limit of "
-        "120 for ages is; the largest income is not. From your rows, rounded:",
+        "What is public (the same with other people in the table)? A limit of 120 for ages is; "
+        "the largest income is not. From your rows, rounded:",
         *(f"  {name}: {what}" for name, what in parts.items()),
         *(f"  {line}" for line in left_out_remarks(inspection, id_permanent)),
         "Answer yes (all, the choice of columns, and that each row was made from its own record "

@@ -10,7 +10,7 @@ from agt.models.model import Model
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.start_md import Comparison
 from agt_cli.report.training_md import CHOICE_BY_RESULTS
-from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, repeated_rows
+from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, PERMANENT, repeated_rows
 from agt_cli.runs.inspect import Inspection
 from agt_cli.start.comparison import boosting_remark
 from agt_cli.start.settings import NONE, Answered, StartSettings
@@ -101,7 +101,7 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
         yield (
             "These columns are LEFT OUT, because they have too many different values, or values "
             f"that are too rare (number of different values in brackets): {unlisted}. To take a "
-            "column in, list its values under categorical in the dataset file."
+            "column in, list its values under categorical once conf/dataset/NAME.yaml is written."
         )
     yield from (
         f"Column '{column.name}' is treated as a list of words, because {column.remark}."
@@ -177,6 +177,11 @@ def early_remarks(answered: Answered) -> Iterator[str]:
         )
     if settings.id == NONE and inspection.repeated and "id" not in answered.asked:
         yield f"id=none: {repeated_rows(inspection)}."
+    if settings.id == NONE and "id" not in answered.asked:
+        yield from people_remarks(inspection)
+    is_permanent = settings.id_permanent or not inspection.row_number_ids
+    if settings.id_column and is_permanent and "id" not in answered.asked:
+        yield f"id={settings.id_column} declares of this column: {PERMANENT}."
     if settings.drop is None:
         yield from filter(None, [leak_remark(settings, inspection)])
 

@@ -572,6 +572,29 @@ def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: P
 
 
 @pytest.mark.usefixtures("uncompared")
+def test_numbered_ids_that_match_by_chance_are_proposed_a_ledger_of_their_own(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300))
+    given = (*ANSWERS, "id=member", "--json")
+    run = agt("start", "t.csv", *given).ended(0).json["run"]
+    budget = ("total.eps=9", "total.delta=1e-4", "unit=one person")
+    agt("ledger", "init", "theirs", f"run={run}", *budget, "-q").ended(0)
+    table.loc[20:, "member"] = [f"m{900_001 + 7 * row**2}" for row in range(280)]
+    table.assign(age=table["age"] + 1).to_csv(tmp_path / "mine.csv", index=False)
+    found = agt("start", "mine.csv", *given).ended(0).json
+    opening, release = (typed(line, "t.csv") for line in found["next_commands"])
+    assert {"another_population=true", "total.eps=2", "unit=one person"} <= {*opening}
+    assert {"total.delta=1e-05", "head=ledger.head"} <= {*opening}
+    assert "ledger=mine" in release
+    assert "agt ledger admit theirs run=" in found["ledger"]
+    refused = agt("ledger", "init", "mine", f"run={found['run']}", *budget).ended(2)
+    assert "add another_population=true to agt ledger init mine" in refused.err
+    for words in (opening, release):
+        agt(*words, "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
 def test_how_much_is_outside_of_what_is_proposed_is_said_in_one_line(
     agt: Agt, tmp_path: Path
 ) -> None:

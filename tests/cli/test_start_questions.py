@@ -189,6 +189,21 @@ def test_who_the_rows_belong_to_is_asked_without_a_default_where_people_repeat(
     assert "each row another person" in question.text
 
 
+def test_an_id_is_declared_permanent_only_in_so_many_words(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    asked = "declares: ids are never reused, nor changed when others leave"
+    declared = "never passes to another person, and never changes"
+    for column in ("member", "home"):
+        assert asked in questions(inspect_table(tmp_path / "t.csv"))["id"].text
+        answers = [f"id={column}" if word == "id=none" else word for word in ANSWERS]
+        cap = ["unit_rows=2"] if column == "home" else []
+        said = agt("start", "t.csv", *answers, *cap, "force=true").ended(0)
+        assert f"id={column} declares" in said.err
+        (line,) = re.findall("(?m)^id_permanent: .*", (tmp_path / FILE).read_text("utf-8"))
+        assert "declared by this line" in line
+        assert all(declared in text for text in (" ".join(said.err.split()), line))
+
+
 def test_that_each_row_is_another_person_is_written_down_as_declared(
     agt: Agt, tmp_path: Path
 ) -> None:
