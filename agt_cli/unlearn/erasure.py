@@ -544,8 +544,13 @@ def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
     ids = counted(request.asked, "requested id")
     test_people = counted(request.untrained, "person", "people")
     test_records = counted(request.test_records, "test record")
-    column = run.config["dataset"].get(request.by)
-    named = "" if column is None else f" (ids of the column '{column}', dataset.{request.by})"
+    dataset = run.config["dataset"]
+    named = ""
+    if dataset.get(request.by) is not None:
+        named = f" (ids of the column '{dataset[request.by]}', dataset.{request.by})"
+    elif "id" in dataset and dataset["id"] is None:
+        # An id of a column may look like such a hash, and cannot be found here.
+        named = " (hashes of the content of records, dataset.id=null, and no ids of a column)"
     words = (
         f"nothing to erase in this run: of {ids}{named}, {request.unknown} name no record of its "
         f"data, and the others name {test_records} of {test_people}, which training did not use"
