@@ -54,11 +54,11 @@ def release_report(
         *publish_section(publishable),
         "## Setting",
         setting_section(record.config),
-        _seeds_sentence(record.config),
+        seeds_sentence(record.config),
     )
 
 
-def _seeds_sentence(config: Mapping[str, Any]) -> str:
+def seeds_sentence(config: Mapping[str, Any]) -> str:
     """Return what the seed of a mechanism is, which is not that of the noise; empty: it has none.
 
     Args:
