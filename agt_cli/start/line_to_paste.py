@@ -7,8 +7,14 @@ from agt_cli.start.questions import Question, questions
 from agt_cli.start.settings import Answered, StartSettings
 
 
+class OpenQuestions(ConfigError):
+    """Questions are to be answered before the command can go on; it is no mistake of the user."""
+
+    heading = "questions to answer"
+
+
 def check_answered(answered: Answered, console: Console) -> None:
-    """Raise ConfigError where a question is open that nobody can be asked.
+    """Raise OpenQuestions where a question is open that nobody can be asked.
 
     The questions are said first. The message ends with one line that answers all of them, those
     included that follow from the defaults of others. What has no default is in capital letters
@@ -30,21 +36,21 @@ def check_answered(answered: Answered, console: Console) -> None:
         question = questions(shown.inspection)["drop"]
         _say_question("drop", question, console)
         shown = shown.with_answer("drop", question.default)
-    if answered.settings.label is None:
+    if "label" in placeholders:
         placeholders |= _placeholders_after_label(shown.inspection, console)
     if "id" in placeholders:
         placeholders |= _placeholders_after_id(shown.settings, shown.inspection, console)
     line = shown.settings.line(shown.inspection.path, placeholders)
     if shown.settings.force:
         line += " force=true"
-    raise ConfigError(
+    raise OpenQuestions(
         "this terminal is not interactive, so answer on the command line (or in a file, "
         f"answers=FILE.yaml, with a line for each). Check each answer of this line: {line}"
     )
 
 
 def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
-    """Return what may be asked about another label than is proposed; say what it is for."""
+    """Return what may be asked about a label where none is proposed; say what it is for."""
     columns = inspection.columns
     if any(
         column.low is not None and column.distinct >= MIN_QUANTITY_NUMBERS for column in columns
