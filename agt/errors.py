@@ -26,9 +26,11 @@ class AgtError(Exception):
 
     Attributes:
         message: what it says; with its settings as fields where it names some.
+        heading: what the command line calls it.
     """
 
     exit_code = 1
+    heading = "error"
 
     def __init__(self, message: str | Message = "") -> None:
         super().__init__(str(message))

@@ -167,8 +167,10 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
         config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
         settings = [word for word in rest if not word.startswith("-")]
         fields = error_fields(error, config, settings, console.verbose)
+        code = fields.pop("exit_code")
+        heading = getattr(error, "heading", AgtError.heading)
         return _report_error(
-            console, fields.pop("error"), fields.pop("exit_code"), {**job_fields, **fields}
+            console, fields.pop("error"), code, {**job_fields, **fields}, heading=heading
         )
     console.emit({**result, "exit_code": 0})
     return 0
@@ -414,7 +416,13 @@ def _sweep(
     return 0
 
 
-def _report_error(console: "Console", text: str, code: int, fields: Mapping[str, Any]) -> int:
+def _report_error(
+    console: "Console",
+    text: str,
+    code: int,
+    fields: Mapping[str, Any],
+    heading: str = AgtError.heading,
+) -> int:
     """Print an error as text or, with --json, as an object; and return the exit code.
 
     Args:
@@ -422,7 +430,8 @@ def _report_error(console: "Console", text: str, code: int, fields: Mapping[str,
         text: the message.
         code: the exit code.
         fields: further entries of the object.
+        heading: what the text calls the error.
     """
-    console.error(text)
+    console.error(text, heading)
     console.emit({"error": text, **fields, "exit_code": code})
     return code

@@ -214,6 +214,14 @@ def _explain_malformed_override(override: str, config: str, overrides: Sequence[
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if key in RANGE_KEYS:
         return malformed_range(key, value)
+    if value.startswith("{") and not value.endswith("}"):
+        words = overrides[overrides.index(override) :]
+        last = next((index for index, word in enumerate(words) if "}" in word), 0)
+        whole = " ".join(words[: last + 1])
+        return (
+            f"'{override}' cannot be read, because the shell divides a text at its blanks: put the "
+            f"whole setting in quotes, as in {shlex.quote(whole)}"
+        )
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         return f"'{override}' cannot be read, because {_RULE_FOR_NAMES}"
     # Names may have blanks, and numbers have none.

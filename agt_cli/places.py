@@ -20,6 +20,7 @@ from agt_cli.ledger_files import NO_LEDGER, VARIABLE, existing_ledger, is_ledger
 from agt_cli.report.finished import COMMIT_FOLDER, Run
 from agt_cli.report.found import LATEST, newest_run
 from agt_cli.report.opening import STATUS_FILE, check_usable
+from agt_cli.report.proposed_release import HEAD
 from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
 
 UNSET_VALUES = ("", "null")
@@ -223,6 +224,11 @@ def check_head_folder(head: str) -> None:
     Args:
         head: the file, or the folder that it is to lie in.
     """
+    if head == HEAD:
+        raise ConfigError(
+            f"head={head}: replace {HEAD} by a new file on another disk, such as "
+            "head=/mnt/stick/people.head"
+        )
     folder = Path(head).parent
     if not folder.is_dir():
         raise ConfigError(

@@ -103,8 +103,8 @@ def check_no_other_ledger(
                 f"{match.name} of the ledger {other} have the same {match.shared}. If these are "
                 "the same people, use that ledger, because privacy losses under two ledgers add "
                 "up. If the same ids stand for different people, "
-                f"{_how_to_declare_others(path)}, or train with an id column whose values no other table has. If "
-                f"{other} is only a copy of a ledger, move it to another folder"
+                f"{_how_to_declare_others(path)}, or train with an id column whose values no "
+                f"other table has. If {other} is only a copy of a ledger, move it to another folder"
             )
         raise ConfigError(
             f"the people of {table.name} already have a ledger: the ledger {other} admitted "

@@ -37,7 +37,6 @@ from agt_cli.report.proposed_release import (
     LABEL_MECHANISMS,
     QUERIES_MEANING,
     WEIGHTS_MECHANISMS,
-    ledger_command,
     release_command,
 )
 from agt_cli.report.quality import ModelQuality, Quality, format_rate
@@ -131,7 +130,7 @@ def _run_prepared(
     conditions_held = all(condition.held for condition in trained.model.conditions)
     has_classes = dataset.target.numeric is None
     if conditions_held and has_classes and not settings.noise and not console.quiet:
-        for line in _private_labels(record, settings, trained.model, dataset.name):
+        for line in _private_labels(record, settings, trained.model, dataset):
             console.note(line)
     result: dict[str, Any] = {
         "metrics": record.metrics,
@@ -242,7 +241,7 @@ def _advice(
 
 
 def _private_labels(
-    record: RunRecord, settings: RunSettings, model: Model, dataset_name: str
+    record: RunRecord, settings: RunSettings, model: Model, dataset: Dataset
 ) -> Iterator[str]:
     """Yield the commands for private labels, as docs/start.md and ``agt start`` have them.
 
@@ -252,7 +251,7 @@ def _private_labels(
         record: of the run, which is finished.
         settings: of the run.
         model: the trained model; each condition of a privacy claim is met.
-        dataset_name: the name of the dataset, after which a new ledger is named.
+        dataset: that it was trained on, after which a new ledger is named.
     """
     # Ledgers and mechanisms take a third of a second to load, which only these lines cost.
     from agt.mechanisms.planning import releasable_heads
@@ -264,15 +263,15 @@ def _private_labels(
     votes = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
     supported = [name for name in WEIGHTS_MECHANISMS if name in heads]
     mechanism = supported[0] if supported else LABEL_MECHANISMS[votes]
-    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5)
+    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5, dataset.train.units)
     yield from ledger.sentences
     if not ledger.accepts_a_release:
         return
     name = ledger.name
     if not name:
-        name = free_ledger_name(re.sub(r"[^\w-]+", "_", dataset_name).strip("_-") or "people")
+        name = free_ledger_name(re.sub(r"[^\w-]+", "_", dataset.name).strip("_-") or "people")
         head = HEAD_MEANING.format(dataset=name).rstrip(".")
-        yield f"to open a ledger: agt {ledger_command(name, folder, 1.0, 1e-5)} ({head})"
+        yield f"to open a ledger: {ledger.opening(name, folder, 1e-5)} ({head})"
     elif not ledger.admitted:
         yield f"to use this ledger: {ledger.admission(folder)[0]}"
     command = release_command(folder, mechanism, f"{ledger.eps:g}", "1e-5", ledger=name)

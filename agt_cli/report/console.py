@@ -89,9 +89,14 @@ class Console:
         if self.json:
             write_line(json.dumps(value, default=str), "stdout")
 
-    def error(self, text: str) -> None:
-        """Print an error on stderr, even if ``quiet``."""
-        write_line(f"agt: error: {visible(text)}", "stderr")
+    def error(self, text: str, heading: str = "error") -> None:
+        """Print an error on stderr, even if ``quiet``.
+
+        Args:
+            text: the message.
+            heading: what the error is called.
+        """
+        write_line(f"agt: {heading}: {visible(text)}", "stderr")
 
     @contextmanager
     def progress(self, label: str, unit: str = "step") -> Iterator[Report]:

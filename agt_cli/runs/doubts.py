@@ -53,14 +53,15 @@ _SENTENCES: dict[DataWarningCode, str] = {
     "dates_may_go_on": (
         "the proposed range of the dates in {values} ends with the last year in the file. A later "
         "date in a query counts as this end, and agt predict refuses a file of queries in which "
-        f"more than {MAX_RATE_OUTSIDE:.0%} of the dates are outside: if queries can have later dates, declare a public range that contains "
-        "them, 'ranges={{{column}: [FIRST,LAST]}}'"
+        f"more than {MAX_RATE_OUTSIDE:.0%} of the dates are outside: if queries can have later "
+        "dates, declare a public range that contains them, "
+        "'ranges={{{column}: [FIRST,LAST]}}'"
     ),
     "may_be_codes": (
         "agt treats {values} as ordered numbers, although there are only a few different whole "
-        "numbers: if they are codes without an order, leave the column out with drop=[{column}], or "
-        "list it under categorical once conf/dataset/NAME.yaml is written, and type agt train "
-        "dataset=NAME"
+        "numbers: if they are codes without an order, leave the column out with "
+        "drop=[{column}], or list it under categorical once conf/dataset/NAME.yaml is written, and "
+        "type agt train dataset=NAME"
     ),
     "may_mean_missing": (
         "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "

@@ -165,13 +165,13 @@ class LedgerProposal:
         reason = describe_refusal(population, book.spent, guarantee_within(eps))
         return cls(name, population.unit, admitted, sentences=(f"{reason}.",))
 
-    def opening(self, name: str, run: Path | str, delta: float, unit: str) -> list[str]:
+    def opening(self, name: str, run: Path | str, delta: float, unit: str = "") -> str:
         """Return the command that opens a new ledger of these people.
 
         Args:
             name, run, delta, unit: as of ``ledger_command``.
         """
-        return [f"agt {ledger_command(name, run, self.eps, delta, unit, self.declares_others)}"]
+        return f"agt {ledger_command(name, run, self.eps, delta, unit, self.declares_others)}"
 
     @property
     def accepts_a_release(self) -> bool:

@@ -7,8 +7,14 @@ from agt_cli.start.questions import Question, questions
 from agt_cli.start.settings import Answered, StartSettings
 
 
+class OpenQuestions(ConfigError):
+    """Questions are to be answered before the command can go on; it is no mistake of the user."""
+
+    heading = "questions to answer"
+
+
 def check_answered(answered: Answered, console: Console) -> None:
-    """Raise ConfigError if a question is open, because there is no terminal to ask it on.
+    """Raise OpenQuestions if a question is open, because there is no terminal to ask it on.
 
     The open questions are printed first. The message ends with one command line that answers all
     of them, and those that follow from the default answers of others. In this line, an answer
@@ -34,24 +40,21 @@ def check_answered(answered: Answered, console: Console) -> None:
         question = questions(shown.inspection)["drop"]
         _say_question("drop", question, console)
         shown = shown.with_answer("drop", question.default)
-    if answered.settings.label is None:
+    if "label" in placeholders:
         placeholders |= _placeholders_after_label(shown.inspection, console)
     if "id" in placeholders:
         placeholders |= _placeholders_after_id(shown.settings, shown.inspection, console)
     line = shown.settings.line(shown.inspection.path, placeholders)
     if shown.settings.force:
         line += " force=true"
-    raise ConfigError(
+    raise OpenQuestions(
         "this terminal is not interactive, so answer on the command line (or in a file, "
         f"answers=FILE.yaml, with a line for each). Check each answer of this line: {line}"
     )
 
 
 def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
-    """Return placeholders for questions that only another label than the proposed one would open.
-
-    What each setting is for is printed.
-    """
+    """Raise OpenQuestions if a question is open, because there is no terminal to ask it on.
     columns = inspection.columns
     if any(
         column.low is not None and column.distinct >= MIN_QUANTITY_NUMBERS for column in columns

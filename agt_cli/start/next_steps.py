@@ -108,7 +108,7 @@ def publishing_commands(
     name = ledger.name or free_ledger_name(settings.dataset)
     if not ledger.name:
         unit = f"one {settings.counted[0]}"
-        first = ledger.opening(name, folder, settings.delta, unit)
+        first = [ledger.opening(name, folder, settings.delta, unit)]
     else:
         first = [] if ledger.admitted else ledger.admission(folder)
     total = (f"{ledger.eps:g}", f"{settings.delta:g}")
@@ -150,7 +150,7 @@ def measuring_commands(
         # Without a ledger of their own, every command would ask whose people these are.
         name = free_ledger_name(settings.dataset)
         unit = f"one {settings.counted[0]}"
-        before = ledger.opening(name, folder, settings.delta, unit)
+        before = [ledger.opening(name, folder, settings.delta, unit)]
         after = [f"agt {admission_command(name, 'latest', unit)} another_population=true"]
     if name:
         counted_by = f" ledger={shlex.quote(name)}"

@@ -248,6 +248,8 @@ class Answered:
         """
         if not answer.strip():
             raise ConfigError(f"{key} has no default, so please answer")
+        if key == "eps" and "," in answer:
+            raise ConfigError(f"'{answer}': write numbers with a decimal point, such as 0.5")
         given = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
         settings: StartSettings = validate(StartSettings, {**given, key: answer}, "")
         inspection = self.inspection

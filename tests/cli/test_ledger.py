@@ -323,6 +323,12 @@ def test_releases_that_no_ledger_counts_are_named(agt: Agt, visits: Path) -> Non
     assert uncounted(agt("ledger", "admit", "people", run).ended(0)) == {str(spent)}
 
 
+def test_a_head_that_was_not_filled_in_is_refused(agt: Agt, visits: Path) -> None:
+    run = f"run={visits / 'customers'}"
+    agt("ledger", "init", "people", run, *BUDGET, "head=HEAD").ended(2, "replace HEAD")
+    assert not Path("HEAD").exists()
+
+
 def test_the_same_people_in_another_order_have_no_second_budget(
     agt: Agt, visits: Path, tmp_path: Path
 ) -> None:

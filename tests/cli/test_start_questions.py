@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from agt.errors import ConfigError
 from agt_cli.commands import start
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.usual_learners import ReferenceScores
 from agt_cli.start.questions import LINE_LETTERS, MAX_COLUMNS, questions
+from agt_cli.start.settings import Answered, StartSettings
 
 from .conftest import Agt, Said
 from .test_start import ANSWERS, shop, typed
@@ -422,16 +424,42 @@ def test_an_edited_file_is_refused_before_the_table_is_read(
     agt("start", "t.csv", *ANSWERS).ended(2, "may contain your declarations")
 
 
-def test_the_line_answers_what_another_label_than_the_proposed_one_needs(
-    agt: Agt, tmp_path: Path
-) -> None:
+def test_the_line_has_only_what_a_known_label_needs(agt: Agt, tmp_path: Path) -> None:
     table = plain(tmp_path / "t.csv")
-    table.loc[:5, "town"] = None
+    table.loc[3, "age"] = np.nan
     table.to_csv(tmp_path / "t.csv", index=False)
-    words = line_to_paste(agt("start", "t.csv").ended(2))
-    assert "label=churn" in words
-    given = {"label=churn": "label=town"}
-    agt(*(given.get(word, word) for word in words), "-q").ended(0)
+    refused = agt("start", "t.csv").ended(2)
+    assert not any(word.startswith("missing_label=") for word in line_to_paste(refused))
+    assert "target: " not in refused.err
+    assert "agt: questions to answer: " in refused.err
+    assert "agt: error" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("start", "t.csv", "ranges={age:", "[1,2]}"), "'ranges={age: [1,2]}'"),
+        (("start", "t.csv", *ANSWERS, "force=fasle"), "force: expected true or false"),
+    ],
+)
+def test_what_was_typed_wrong_is_answered_by_what_to_type(
+    agt: Agt, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    plain(tmp_path / "t.csv")
+    assert said in agt(*words).ended(2).err
+
+
+def test_an_eps_with_a_comma_is_asked_again(tmp_path: Path) -> None:
+    plain(tmp_path / "t.csv")
+    settings = StartSettings(file=tmp_path / "t.csv", data_dir=tmp_path)
+    with pytest.raises(ConfigError, match="decimal point"):
+        Answered(settings, settings.inspect()).with_answer("eps", "1,0")
+
+
+def test_that_a_column_repeats_is_said_before_training(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    said = agt("start", "t.csv", *ANSWERS).ended(0)
+    assert "give id=home" in said.err
 
 
 def test_a_second_label_gets_a_dataset_file_of_its_own(agt: Agt, tmp_path: Path) -> None:

@@ -913,7 +913,11 @@ def test_refusal(
     assert "Traceback" not in said.err
     assert "Warning" not in said.err
     assert "bug in agt" not in said.err
-    errors = [text for text in said.err.splitlines() if text.startswith("agt: error: ")]
+    errors = [
+        text
+        for text in said.err.splitlines()
+        if text.startswith(("agt: error: ", "agt: questions to answer: "))
+    ]
     assert errors == said.err.splitlines()[-1:], "one message, the last line"
     for name in names:
         assert name in errors[0]
