@@ -54,7 +54,10 @@ def check_answered(answered: Answered, console: Console) -> None:
 
 
 def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
-    """Raise OpenQuestions if a question is open, because there is no terminal to ask it on.
+    """Return placeholders for questions that only another label than the proposed one would open.
+
+    What each setting is for is printed.
+    """
     columns = inspection.columns
     if any(
         column.low is not None and column.distinct >= MIN_QUANTITY_NUMBERS for column in columns
