@@ -17,6 +17,7 @@ from agt.errors import ConfigError
 from agt_cli.commands import start
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.usual_learners import ReferenceScores
+from agt_cli.start.ledger_proposal import _may_be_by_chance
 from agt_cli.start.questions import LINE_LETTERS, MAX_COLUMNS, questions
 from agt_cli.start.settings import Answered, StartSettings
 
@@ -570,6 +571,22 @@ def test_a_damaged_ledger_beside_the_people_s_own_is_said_until_it_is_declared(
     assert told["next"].startswith("agt certify run=")
     agt("ledger", "admit", "t", "unreadable=ledgers/old.ledger", "-q").ended(0)
     assert again(agt)["next"].startswith("agt predict run=")
+
+
+@pytest.mark.parametrize(
+    ("names", "share", "by_chance"),
+    [
+        (["p00001", "p00002", "p00003"], 1.0, True),
+        (["p17", "p7919", "p90210"], 0.1, True),
+        (["p17", "p7919", "p90210"], 1.0, False),
+        (["ann@home", "bob@home", "cid@home"], 0.1, False),
+    ],
+    ids=["row numbers", "few numbers", "most numbers", "no numbers"],
+)
+def test_only_numbered_names_may_be_those_of_others(
+    names: list[str], share: float, by_chance: bool
+) -> None:
+    assert _may_be_by_chance(np.array(names), share) == by_chance
 
 
 def test_a_new_ledger_does_not_take_the_name_of_other_people_s(
