@@ -53,12 +53,13 @@ def ledger_command(
         run: the folder of a training run on the table.
         eps, delta: the budget of everything that is ever published about its people.
         unit: whose data the budget protects, in words; empty: as the run says.
-        declares_others: whether the command declares that the table's people are others than those
-            of any ledger with the same ids.
+        declares_others: whether the command has a place for the owner's declaration that the
+            table's people are others than those of any ledger with the same ids.
     """
     total = f"total.eps={eps:g} total.delta={delta:g}"
     protected = f" unit={shlex.quote(unit)}" if unit else ""
-    others = " another_population=true" if declares_others else ""
+    # The owner has to fill it in: agt cannot know whether ids match by chance.
+    others = " another_population=ANSWER" if declares_others else ""
     return f"ledger init {name} run={run} {total}{protected}{others} head={HEAD}"
 
 

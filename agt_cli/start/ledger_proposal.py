@@ -99,9 +99,8 @@ class LedgerProposal:
             found = f"{NUMBERED_IDS} {shared} {match.shared}."
         if match.by_names and _may_be_by_chance(names, match.share):
             declared = (
-                "The commands that follow open a ledger of its own, and declare that these are "
-                "other people (another_population=true). If they are the same people, type "
-                "instead"
+                "The commands that follow open a ledger of its own. If these are other people, "
+                "declare it: write true for ANSWER. If they are the same people, type instead"
             )
             admission = " ".join(cls(name, unit=proposal.unit or "UNIT").admission(folder))
             instead = f"{declared} `{admission}`, and give ledger={shlex.quote(name)}."

@@ -151,7 +151,7 @@ def measuring_commands(
         name = free_ledger_name(settings.dataset)
         unit = f"one {settings.counted[0]}"
         before = [ledger.opening(name, folder, settings.delta, unit)]
-        after = [f"agt {admission_command(name, 'latest', unit)} another_population=true"]
+        after = [f"agt {admission_command(name, 'latest', unit)} another_population=ANSWER"]
     if name:
         counted_by = f" ledger={shlex.quote(name)}"
     release = release_command(
