@@ -13,7 +13,11 @@ HOME = Path(__file__).parents[2]
 README = HOME / "agt/README.md"
 ROOMS = ("agt.bounds", "agt.kernels", "agt.relations", "agt.training", "agt.certificates")
 # any learner's votes; what is declared
-NOT_CORE = {"agt.training.learners", "agt.certificates.conditions"}
+NOT_CORE = {
+    "agt.training.learners",
+    "agt.certificates.conditions",
+    "agt.certificates.requirements",
+}
 MECHANISMS = (
     *(
         "mechanism",
@@ -34,6 +38,7 @@ BENEATH = {
         "agt.numeric",
         "agt.parameters",
         "agt.settings",
+        "agt.setting_mistakes",
         "agt.release_settings",
         "agt.distributed",
         "agt.targets",
