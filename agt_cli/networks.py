@@ -69,7 +69,12 @@ def missing_settings(config: Mapping[str, Any]) -> list[str]:
 
 
 def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | None) -> str:
-    """Return a command line with what a network still needs.
+    """Return the command line that was typed, completed so that a network can be trained by it.
+
+    A missing setting is added, or takes the place of the word that gave it another value, unless
+    that word already gives a number where ``needed`` only has an example of one. Arguments that the
+    network's function does not take are left out. ``PYTHONPATH`` is put in front if Python would
+    not find the function.
 
     Args:
         typed: the words of the command line without the program's name.
@@ -80,13 +85,13 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
     from agt.settings import RECIPE
 
     own = None if own is None else own.as_meant
-    words = [*needed]
+    settings = [*needed]
     if own is not None:
-        words = ["model=custom", f"model._target_={own.target}", *words]
-        words += [f"+model.{name}=VALUE" for name in own.missing_arguments]
+        settings = ["model=custom", f"model._target_={own.target}", *settings]
+        settings += [f"+model.{name}=VALUE" for name in own.missing_arguments]
     if needed and not any(word.startswith("kgrid") for word in typed):
-        words.append(SHORT_GRID)
-    needed_of_key = {_key(word): word for word in words}
+        settings.append(SHORT_GRID)
+    needed_of_key = {_key(setting): setting for setting in settings}
     if own is not None:
         unknown = {f"model.{name}" for name in own.unknown_arguments}
         typed = [word for word in typed if _key(word) not in unknown]
@@ -94,8 +99,9 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
     line_words = []
     for word in typed:
         proposed = needed_of_key.pop(_key(word), word)
-        is_given = proposed in FORM.values() and not word.endswith(f"={RECIPE}")
-        line_words.append(word if is_given else proposed)
+        # FORM has examples of numbers; a number that was typed is better, but "recipe" is none.
+        is_number_typed = proposed in FORM.values() and not word.endswith(f"={RECIPE}")
+        line_words.append(word if is_number_typed else proposed)
     line = shlex.join(["agt", *line_words, *needed_of_key.values()])
     folder = own.search_folder if own is not None else ""
     return f"PYTHONPATH={shlex.quote(folder)} {line}" if folder else line

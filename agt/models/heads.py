@@ -349,16 +349,17 @@ class CustomNetwork:
 
 
 def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
-    """Return which layer of a network does not take what it is given, and what to write instead.
+    """Return which layer of a network does not take the output of the layer before it, or None.
 
-    Only the layers before the first one without a bound rule are looked at.
+    One made-up record of zeros goes through the layers, up to the first one without a bound rule.
 
     Args:
         network: the network.
         shape: the shape of one record's features.
 
     Returns:
-        None if all of these layers fit.
+        A sentence without a full stop, which also says what to write instead. None: all of these
+        layers fit.
     """
     parameter = next(network.parameters(), torch.zeros(()))
     values = torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device)

@@ -517,7 +517,7 @@ def write_account(
 
 
 def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
-    """Write the record of a request that names no training record, and return its one sentence.
+    """Write the record of a request that names no training record, and return what it says.
 
     The run was not changed, and its request log has no entry of the request, so no account is
     written.
@@ -525,6 +525,9 @@ def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
     Args:
         nothing: the run and the request.
         record: the record of this command.
+
+    Returns:
+        The sentence of ``describe_nothing_erased``, as the page has it but for its first letter.
     """
     request = nothing.request
     run = nothing.run
@@ -541,26 +544,34 @@ def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
         people_with_test_records_only=request.untrained,
         test_records=request.test_records,
     )
-    ids = counted(request.asked, "requested id")
-    test_people = counted(request.untrained, "person", "people")
-    test_records = counted(request.test_records, "test record")
-    dataset = run.config["dataset"]
-    named = ""
-    if dataset.get(request.by) is not None:
-        named = f" (ids of the column '{dataset[request.by]}', dataset.{request.by})"
-    elif "id" in dataset and dataset["id"] is None:
-        # An id of a column may look like such a hash, and cannot be found here.
-        named = " (hashes of the content of records, dataset.id=null, and no ids of a column)"
-    words = (
-        f"nothing to erase in this run: of {ids}{named}, {request.unknown} name no record of its "
-        f"data, and the others name {test_records} of {test_people}, which training did not use"
-    )
-    name = escape_markdown(run.folder.name)
-    sentence = capitalize_first(words)
+    sentence = describe_nothing_erased(nothing)
     page = document(
-        f"# Erasure: {name}",
-        f"**{sentence}.** The run was not changed, and its digest is still {run.digest}.",
+        f"# Erasure: {escape_markdown(run.folder.name)}",
+        f"**{capitalize_first(sentence)}.** The run was not changed, and its digest is still "
+        f"{run.digest}.",
         "Other runs were not searched. Delete rows of test records from the data yourself.",
     )
     record.report(page)
-    return words
+    return sentence
+
+
+def describe_nothing_erased(nothing: NothingErased) -> str:
+    """Return how many ids of a request name nothing, and what the others name, as a sentence.
+
+    It begins with a small letter and has no full stop.
+    """
+    request = nothing.request
+    ids = counted(request.asked, "requested id")
+    test_people = counted(request.untrained, "person", "people")
+    test_records = counted(request.test_records, "test record")
+    dataset = nothing.run.config["dataset"]
+    kind_of_ids = ""
+    if dataset.get(request.by) is not None:
+        kind_of_ids = f" (ids of the column '{dataset[request.by]}', dataset.{request.by})"
+    elif "id" in dataset and dataset["id"] is None:
+        # An id of a column may look like such a hash, and cannot be found here.
+        kind_of_ids = " (hashes of the content of records, dataset.id=null, and no ids of a column)"
+    return (
+        f"nothing to erase in this run: of {ids}{kind_of_ids}, {request.unknown} name no record of "
+        f"its data, and the others name {test_records} of {test_people}, which training did not use"
+    )
