@@ -224,8 +224,8 @@ def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
 
     Args:
         config: the settings of ``agt predict``.
-        run: the training run. Its files are read without comparing their hashes. While an erasure
-            replaces them, nothing is checked.
+        run: the training run. If the files with its settings or conditions are not those that it
+            wrote, or while an erasure replaces them, nothing is checked.
     """
     # Imported only for releases, because it loads pydantic.
     from agt.certificates.requirements import judge_requirements
@@ -240,6 +240,9 @@ def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
         return
     settings, _ = check_private_answers(config)
     try:
+        written = Folder.open(run.folder, "train", None, "run", verify=False)
+        for name in ("config.yaml", "conditions.json"):
+            written.read(name)
         conditions = conditions_of(run)
     except ConfigError:
         return  # whoever opens the run says what is wrong with the file

@@ -471,15 +471,15 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
     """
     recorded = _all_keys(config, overrides)
     keys = with_new_names(config, recorded)
-    if key in recorded:
-        with_plus = message.rpartition("to your config use ")[2]
-        return (
-            f"new entries of the setting '{key}' must be given with a plus sign: type '{with_plus}'"
-        )
     if "/" in key and key in config_files.groups_of_command(config):
         return (
             f"{key}: this setting needs a linear model: add model=linear certificate=stability "
             "(or model=linear certificate=erm)"
+        )
+    if key in recorded:
+        with_plus = message.rpartition("to your config use ")[2]
+        return (
+            f"new entries of the setting '{key}' must be given with a plus sign: type '{with_plus}'"
         )
     if "run" in recorded and key in ("k", "ks"):
         return (

@@ -332,7 +332,7 @@ class ClassScoring(Scoring):
         if best is None or references[best] - model <= PROMISED_GAP:
             return ""
         gap = format_rate(references[best] - model)
-        return f"{best} is more accurate by {gap} (docs/recipe.md says which gaps to expect)."
+        return f"{best} is more accurate by {gap} (expected gaps: docs/recipe.md)."
 
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
         """Return how many rows the model, and always one class, answer correctly."""

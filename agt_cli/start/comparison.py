@@ -64,7 +64,7 @@ def legend_of(scoring: Scoring, labels: np.ndarray, inspection: Inspection) -> l
     """
     sentences = [scoring.legend(labels)]
     if inspection.left_out:
-        sentences.append("No model uses columns that are left out.")
+        sentences.append("No model uses left-out columns.")
     return [sentence for sentence in sentences if sentence]
 
 

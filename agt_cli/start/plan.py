@@ -110,6 +110,6 @@ def ways(
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"{scoring.answers}, published one by one for the same budget: {singly}",
-        f"certificates (private, not to be published): {scoring.certificate_words(many)}",
+        f"certificates (not to be published): {scoring.certificate_words(many)}",
     ]
     return lines, mechanism

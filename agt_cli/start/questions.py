@@ -71,7 +71,7 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         ),
         "purpose": Question(
             "What do you need? Answer certificates (on how many people an answer depends; "
-            "not to be published), answers (private answers to publish), or both",
+            "not to be published), answers (private, to publish), or both",
             "certificates, answers or both",
             "both",
         ),

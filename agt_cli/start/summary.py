@@ -37,7 +37,7 @@ def say(summary: Summary, console: Console) -> None:
         *comparison.legend,
         *([comparison.shortfall] if comparison.shortfall else []),
         summary.stability.sentence,
-        "Plan of what could be published (no budget is spent yet):",
+        "Plan (no budget is spent yet):",
         *_numbered(summary.ways, summary.proposed),
         *([] if repeats else [summary.declared]),
         *(["To measure, with noise, what is not public:"] if summary.measuring else []),

@@ -150,7 +150,7 @@ OWN_FILES = {"config.yaml": "mine: 1\n", "env.json": "{}", "report.md": "my note
 @pytest.mark.parametrize("name", OWN_FILES)
 @pytest.mark.parametrize("command", ["train", "certify", "predict", "unlearn", "plan"])
 def test_a_folder_with_files_of_the_users_own_is_refused_and_left_as_it_was(
-    agt: Agt, trained: Path, command: str, name: str
+    agt: Agt, trained: Path, home: Path, command: str, name: str
 ) -> None:
     """Whatever a record would write there would replace them, and a refused one would delete it."""
     own = Path("own")
@@ -160,10 +160,10 @@ def test_a_folder_with_files_of_the_users_own_is_refused_and_left_as_it_was(
     settings = {
         "train": TINY,
         "unlearn": (f"run={trained}", "ids=ids.txt"),
+        # only of a run that may release is it not refused for another reason
+        "predict": (f"run={home / 'box'}", "mechanism.eps=0.1", "force=true"),
     }
     more = settings.get(command, (f"run={trained}",))
-    if command == "predict":
-        more = (*more, "mechanism.eps=0.1", "force=true")
     agt(command, *more, f"hydra.run.dir={own}", "-q").ended(2, name)
     assert [(path.name, path.read_text()) for path in own.iterdir()] == [(name, OWN_FILES[name])]
 

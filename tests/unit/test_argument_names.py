@@ -243,6 +243,7 @@ def test_every_setting_that_a_message_names_has_a_name_in_python() -> None:
     """Those of files, audits and plans have none; Python's user cannot come to them."""
     of_commands = {
         *("relation", "dataset.label_free", "dataset.test", "certificate.masking"),
+        *("dataset.csv.encoding", "dataset.csv.separator"),
         *("eps", "mechanism.classes", "mechanism.delta", "mechanism.weight_decay"),
     }
     folder = Path(agt.__file__).parent
