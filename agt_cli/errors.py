@@ -481,6 +481,9 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
             f"{key}: this setting needs a linear model: add model=linear certificate=stability "
             "(or model=linear certificate=erm)"
         )
+    for word in overrides:
+        if instead := usage.OLD_SPELLINGS.get(f"{word} {key}"):
+            return f"{key}: {instead}"
     if "run" in recorded and key in ("k", "ks"):
         return (
             f"unknown key '{key}': agt {config} shows every k for which the run was trained "
