@@ -481,6 +481,9 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
         return (
             f"new entries of the setting '{key}' must be given with a plus sign: type '{with_plus}'"
         )
+    for word in overrides:
+        if instead := usage.OLD_SPELLINGS.get(f"{word} {key}"):
+            return f"{key}: {instead}"
     if "run" in recorded and key in ("k", "ks"):
         return (
             f"unknown key '{key}': agt {config} shows every k for which the run was trained "

@@ -127,8 +127,8 @@ _LEFT_OUT = (
 )
 
 _PAIRS_OF_A_RUN = (
-    "this setting was removed, because agt audit mechanism attacks a mechanism by itself. Leave it "
-    "and run=... out, or type agt audit replay run=latest mechanism=..."
+    "this setting was removed, because this audit attacks a mechanism by itself. Leave it and "
+    "run=... out, or type agt audit replay run=latest mechanism=..."
 )
 
 OLD_SPELLINGS = {
@@ -154,6 +154,8 @@ OLD_SPELLINGS = {
     "audit audit.choosing=": _CHOOSING,
     "audit audit.left_out=": _LEFT_OUT,
     "audit audit.segments=": _PAIRS_OF_A_RUN,
+    "audit=mechanism audit.neighbours": _PAIRS_OF_A_RUN,
+    "audit=weights audit.neighbours": _PAIRS_OF_A_RUN,
     "audit audit.pairs=": _LEFT_OUT,
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
@@ -187,7 +189,8 @@ OLD_SPELLINGS = {
     ),
 }
 """What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE,
-or GROUP=NAME, for which a command's word stands, too.
+or GROUP=NAME, for which a command's word stands, too. ``GROUP=NAME KEY`` is a key that one option
+of a group had, and others may still have.
 """
 
 _NAME = re.compile(r"\w[\w.-]*")

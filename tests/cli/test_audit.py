@@ -210,6 +210,16 @@ REMOVED = {
         "audit.segments=3",
     ): "agt audit replay run=latest",
     (
+        "mechanism",
+        *("mechanism=randomized_response", "mechanism.eps=1"),
+        "audit.neighbours=2",
+    ): "audit.neighbours: this setting was removed, because this audit attacks",
+    (
+        "weights",
+        *("mechanism=release_weights", "mechanism.mu=1"),
+        "audit.neighbours=2",
+    ): "agt audit replay run=latest",
+    (
         "prediction",
         "run=latest",
         "audit.retrainings=9",

@@ -2,6 +2,7 @@
 afterwards.
 """
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,11 +195,19 @@ def test_other_runs_say_whether_they_were_trained_on_erased_records(
     assert other_runs(TraceTargets(("nobody",)), Path("outputs"), Path("run")).found == 0
 
 
-def test_a_training_whose_network_is_refused_is_no_trace(agt: Agt, tmp_path: Path) -> None:
-    model = ("model=custom", "model._target_=torch.nn.ReLU", "certificate=box")
+def test_a_training_whose_network_is_refused_is_no_trace(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the network takes records of another shape is known once the data are read."""
+    (tmp_path / "wide.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Linear(7, 2))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wide", raising=False)
+    model = ("model=custom", "model._target_=wide.make", "certificate=box")
     training = ("training=generic", "training.epochs=1", "training.lr=1", "kgrid.max=2")
     clip = "training.clip_elementwise=0.1"
-    agt("train", *model, *training, clip).ended(2, "nn.Sequential")
+    agt("train", *model, *training, clip).ended(2, "cannot be trained on records of shape (6,)")
     assert list((tmp_path / "outputs").rglob("status.json"))
     assert other_runs(TraceTargets(()), tmp_path, Path("run")).found == 0
 

@@ -58,7 +58,7 @@ def test_audits_and_erasures_are_refused_before_any_data_is_read(agt: Agt) -> No
 def test_data_that_cannot_be_named_without_labels_is_refused(agt: Agt) -> None:
     for dataset in ("digits", "mnist"):  # mnist: before its file is missed
         agt("train", f"dataset={dataset}", "dataset.declared_size=300", *TRAIN[2:]).ended(
-            2, "dataset.label_free"
+            2, "makes the id of a record from the record and its label", "use dataset=table"
         )
     agt(*TRAIN, "dataset.label_free=false").ended(2, "dataset.label_free=true")
     agt("train", "+dataset.label_free=true").ended(2, "dataset.label_free=true", "relation=flip")

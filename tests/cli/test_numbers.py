@@ -187,17 +187,17 @@ LAPLACE_MEAN = ("mechanism=laplace_mean", "mechanism.eps=1")
 # Draws are the operating system's: at 95 % a sound release fails one test in twenty.
 SURE = "confidence=0.999999"
 AUDITS = {
-    "certificate": ("audit.neighbours=3",),
-    "mechanism": (*LAPLACE_MEAN, "audit.neighbours=2", "audit.trials=100", SURE),
-    "prediction": (*LAPLACE_MEAN, "audit.targets=1", "audit.trials=100", SURE),
-    "replay": (*LAPLACE_MEAN, "audit.neighbours=1", "audit.queries=10"),
+    "certificate": ("run=train", "audit.neighbours=3"),
+    "mechanism": (*LAPLACE_MEAN, "audit.trials=100", SURE),  # without a run
+    "prediction": ("run=train", *LAPLACE_MEAN, "audit.targets=1", "audit.trials=100", SURE),
+    "replay": ("run=train", *LAPLACE_MEAN, "audit.neighbours=2", "audit.queries=10"),
 }
 
 
 def test_private_numbers_and_their_intervals_are_audited(table: None) -> None:
     assert main([*TRAIN, "hydra.run.dir=train"]) == 0
     for kind, given in AUDITS.items():
-        assert main(["audit", kind, "run=train", *given, f"hydra.run.dir={kind}"]) == 0
+        assert main(["audit", kind, *given, f"hydra.run.dir={kind}"]) == 0
         findings = json.loads(Path(kind, "audit.json").read_text())["findings"]
         assert any(finding["outcome"] == "not contradicted" for finding in findings)
 

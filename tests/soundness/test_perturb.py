@@ -274,15 +274,9 @@ def audited(model: BoxModel) -> dict[str, Outcome]:
 def test_an_audit_moves_records_and_finds_bounds_for_a_smaller_radius() -> None:
     model = fitted().model
     assert isinstance(model, BoxModel)
-    found = audited(model)
-    claimed = {"parameters", "certified labels", "labels within bounds", "batches and constants"}
-    assert {
-        about for about, outcome in found.items() if outcome is Outcome.NOT_CONTRADICTED
-    } == claimed
-    assert {about for about, outcome in found.items() if outcome is Outcome.UNTESTED} == {
-        "nesting",
-        "stable distances",
-    }
+    # Nothing is claimed of nesting and of stable distances, because a record may move twice.
+    claimed = ("parameters", "certified labels", "labels within bounds", "batches and constants")
+    assert audited(model) == dict.fromkeys(claimed, Outcome.NOT_CONTRADICTED)
     wider = replace(model.problem.settings, relation=RelationConfig("perturb", radius=0.4))
     assert (
         audited(replace(model, problem=replace(model.problem, settings=wider)))["parameters"]

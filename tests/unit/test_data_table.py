@@ -395,16 +395,20 @@ def test_a_class_without_training_records_is_noted(tmp_path: Path) -> None:
     assert not with_notes(table(tmp_path).load(), None).notes
 
 
-def test_a_vocabulary_that_matches_nothing_is_refused_and_little_is_noted(tmp_path: Path) -> None:
+def test_a_vocabulary_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     csv(tmp_path)
     named = r"t\.csv: .*40.*'a'.*dataset\.categorical\.a.*'0', '1', '2'.*7.*'00', '1\.5'"
     with pytest.raises(DataError, match=named):
         table(tmp_path, numeric={}, categorical={"a": ["00", "1.5"]}).load()
+
+
+def test_a_vocabulary_that_lacks_more_than_a_fifth_of_the_values_is_noted(tmp_path: Path) -> None:
+    csv(tmp_path)  # each value of 0 to 9 occurs four times
     (note,) = table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3]}).load().notes
     assert re.match(r".*24.*40.*'a'.*dataset\.categorical\.a.*'4', '5', '6'.*3", note)
-    assert not table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3, 4]}).load().notes, (
-        "a half is enough"
-    )
+    (note,) = table(tmp_path, numeric={}, categorical={"a": list(range(7))}).load().notes
+    assert note.startswith("12 of 40 values of column 'a' are not in the list")
+    assert not table(tmp_path, numeric={}, categorical={"a": list(range(8))}).load().notes
 
 
 def test_lists_do_not_name_what_means_missing_or_truth(tmp_path: Path) -> None:
