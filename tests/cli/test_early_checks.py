@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 from museum import FinishedRuns
+from records import reseal
 
 from agt.certificates.settings import CERTIFICATES
 from agt.errors import ConfigError, DataMissing
@@ -22,6 +23,7 @@ from agt.models.closed_form import ClosedFormKind
 from agt.models.kinds import KINDS
 from agt.release_settings import MECHANISM_FACTS
 from agt.settings import PublicRows
+from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS
 from agt_cli.checks import CHECKS
 from agt_cli.cli import main
@@ -182,6 +184,8 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     }
     (unmet / "config.yaml").write_text(json.dumps(of_digits))
     (unmet / "conditions.json").write_text(json.dumps([UNMET_CONDITION]))
+    (unmet / MANIFEST_FILE).write_text(json.dumps({"command": "train"}))
+    reseal(unmet)
     (tmp_path / "empty").mkdir()
     (tmp_path / "people.ledger").write_bytes(b"")
     tuned = tmp_path / "conf" / "experiment"

@@ -323,9 +323,8 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
         ledger.admit(named([few[0], *(f"y{name}" for name in names)], "d"))
     with Ledger.create(tmp_path / "few" / "a.ledger", people(), tables=[named(few, "a")]):
         for some in (few, few[:1]):
-            with pytest.raises(
-                ConfigError, match=r"customers.*few/a\.ledger.*another_population=true"
-            ):
+            refusal = r"customers.*few/a\.ledger.*another_population=true"
+            with pytest.raises(ConfigError, match=refusal):
                 Ledger.create(tmp_path / "few" / "b.ledger", people(), tables=[named(some, "b")])
         Ledger.create(
             tmp_path / "few" / "b.ledger", people(), tables=[named([few[0], "x", "y"], "b")]
