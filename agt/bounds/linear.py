@@ -60,8 +60,8 @@ class LinearRule:
             [K, n, out].
         """
         error_bound = self.output_error(inputs, box, rounding)
-        if inputs.is_point and self.bias:
-            return products.point_affine(
+        if rounding.point_affine is not None and inputs.is_point and self.bias:
+            return rounding.point_affine(
                 inputs.lower,
                 box[f"{self.name}.weight"],
                 box[f"{self.name}.bias"],

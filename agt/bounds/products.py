@@ -208,7 +208,6 @@ class Products:
         corners: an implementation of ``linear_corners``.
         nonnegative: an implementation of ``linear_nonnegative``; None: that function.
         point: an implementation of ``linear_point``; None: that function.
-        point_affine: an implementation of ``affine_point``.
         relu_backward: an implementation of ``relu_backward``. It may overwrite its first argument,
             the output gradient, which nothing but the backward pass holds.
     """
@@ -217,7 +216,6 @@ class Products:
     corners: Callable[[Interval, Interval], Bounds] = linear_corners
     nonnegative: Callable[[Interval, Interval], Bounds] | None = None
     point: Callable[[Tensor, Interval], Bounds] | None = None
-    point_affine: Callable[[Tensor, Interval, Interval, Tensor], Interval] = affine_point
     relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
     def forward(self, x: Interval, weights: Interval, nonnegative: bool = False) -> Bounds:

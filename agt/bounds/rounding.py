@@ -15,6 +15,9 @@ from agt.messages import Message
 
 # (lower, upper, amount) -> the interval [lower - amount, upper + amount], as ``widen_by`` does it.
 WidenBy = Callable[[Tensor, Tensor, Tensor], Interval]
+# (inputs, weights, bias, slack) -> bounds on a linear layer's output, as ``affine_point`` of
+# products.py computes them.
+PointAffine = Callable[[Tensor, Interval, Interval, Tensor], Interval]
 # An allowance for the roundings around a sum of products: midpoints, radii, their difference, the
 # bias and the widening itself (Lemma 3 of docs/proofs/rounding.md).
 _ROUNDINGS_AROUND_A_SUM = 10
@@ -92,12 +95,17 @@ class Rounding:
         smallest_normal: the smallest positive normal number of the dtype. An operation that
             underflows errs by less than this number, whether or not it is flushed to zero.
         widen_by: the implementation of ``widen_by``, which a kernel may replace by a faster one.
+        point_affine: a kernel's implementation of ``affine_point``, which widens as ``widen_by``
+            does. Like that, it may skip the check of an interval whose bounds it has checked, so
+            it is used in training alone: certification records overflows in that check, and does
+            the same work whatever the bounds are. None: the operations one by one.
     """
 
     factor: Tensor
     unit_roundoff: float
     smallest_normal: float
     widen_by: WidenBy = widen_by
+    point_affine: PointAffine | None = None
 
     @classmethod
     def for_grid(
@@ -106,6 +114,7 @@ class Rounding:
         dtype: torch.dtype,
         device: torch.device,
         widen_by: WidenBy = widen_by,
+        point_affine: PointAffine | None = None,
     ) -> "Rounding":
         """Return the widening for a grid of distances.
 
@@ -114,6 +123,8 @@ class Rounding:
             dtype: the dtype in which bounds and nominal values are computed.
             device: where they are computed.
             widen_by: the implementation of ``widen_by`` to use.
+            point_affine: the implementation of ``affine_point`` to use for linear layers whose
+                inputs are known; None: product, bias and widening are computed one by one.
 
         Raises:
             ConfigError: the dtype is too coarse for the largest k, or PyTorch is set to compute in
@@ -140,6 +151,7 @@ class Rounding:
             unit_roundoff=precision.eps / 2,
             smallest_normal=precision.tiny,
             widen_by=widen_by,
+            point_affine=point_affine,
         )
 
     def __getitem__(self, ks: slice) -> "Rounding":

@@ -285,7 +285,6 @@ class CpuKernel(ReferenceKernel):
             corners=self.corner_product,
             nonnegative=self.nonnegative_product,
             point=self.point_product,
-            point_affine=self.point_affine,
             relu_backward=self.relu_backward,
         )
 
@@ -372,7 +371,9 @@ class CpuKernel(ReferenceKernel):
         """
         if not _is_narrow(inputs, weights):
             return linear_point(inputs, weights)
-        no_bias = Interval.point(weights.lower.new_zeros(weights.shape[:2]))
+        # Unchecked, because an interval that is recorded must have a row for each record.
+        zeros = weights.lower.new_zeros(weights.shape[:2])
+        no_bias = Interval.unchecked(zeros, zeros)
         no_slack = weights.lower.new_zeros((len(weights.lower), inputs.shape[1], 1))
         try:
             lower, upper, _ = self._compiled_point_affine(inputs, weights, no_bias, no_slack)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agt.bounds import rounding
 from agt.bounds.interval import Interval
-from agt.bounds.products import PRODUCTS, Bounds, Products, corners
+from agt.bounds.products import PRODUCTS, Bounds, Products, affine_point, corners
 from agt.settings import QUANTA
 
 EMPTY_SLOT = 2**31 - 1  # int32, beyond every bound: a selection has no value here
@@ -258,6 +258,22 @@ class ReferenceKernel:
                 by faster ones.
         """
         return PRODUCTS[product]
+
+    def point_affine(
+        self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor
+    ) -> Interval:
+        """Return bounds on inputs @ weights.T + bias for known inputs, moved outwards by the slack.
+
+        Args:
+            inputs: [1, n, in].
+            weights: [K, out, in] bounds.
+            bias: [K, out] bounds.
+            slack: nonnegative bounds on rounding errors, [K, n, 1].
+
+        Returns:
+            [K, n, out].
+        """
+        return affine_point(inputs, weights, bias, slack)
 
     def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         """Return the interval [lower - slack, upper + slack], overwriting ``lower`` and ``upper``.

@@ -153,7 +153,7 @@ def _point_affine(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor
     inputs = probe.interval.lower[:1]
     bias = probe.weights[..., 0]  # any interval for each output
     slack = probe.interval.upper[..., :1].abs()  # any nonnegative number for each record
-    outputs = kernel.products("exact").point_affine(inputs, probe.weights, bias, slack)
+    outputs = kernel.point_affine(inputs, probe.weights, bias, slack)
     return outputs.lower, outputs.upper
 
 

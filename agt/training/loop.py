@@ -223,7 +223,9 @@ class TrainingRun:
         self.ks = setup.kgrid.ks
         self.dtype = getattr(torch, training.dtype)
         self.plan = setup.plan(len(records))
-        self.rounding = Rounding.for_grid(self.ks, self.dtype, device, self.kernel.widen_by)
+        self.rounding = Rounding.for_grid(
+            self.ks, self.dtype, device, self.kernel.widen_by, self.kernel.point_affine
+        )
         rows_at_stake = self.relation.rows_at_stake(self.ks, setup.relation.unit_rows)
         self.rows_at_stake = torch.tensor(rows_at_stake, device=device)
         self.point: Point = {

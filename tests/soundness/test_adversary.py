@@ -141,6 +141,7 @@ def narrowed(patch: pytest.MonkeyPatch) -> None:
 def unwidened(patch: pytest.MonkeyPatch) -> None:
     """Bounds as computed, rounding left out of account."""
     patch.setattr(Rounding, "widen", lambda self, bounds, tau: Interval(*bounds))
+    patch.setattr(Rounding, "slack", lambda self, tau: 0 * self.factor * tau)
 
 
 def substitute_as_add_remove(patch: pytest.MonkeyPatch) -> None:

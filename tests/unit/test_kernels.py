@@ -384,7 +384,7 @@ def test_outputs_for_known_inputs_are_added_input_by_input_then_bias_then_slack(
         ]
         lower = lower + torch.minimum(*products)
         upper = upper + torch.maximum(*products)
-    outputs = CpuKernel().products("exact").point_affine(inputs, weights, bias, slack)
+    outputs = CpuKernel().point_affine(inputs, weights, bias, slack)
     assert torch.equal(outputs.lower, (lower + bias.lower[:, None]) - slack)
     assert torch.equal(outputs.upper, (upper + bias.upper[:, None]) + slack)
 
@@ -397,7 +397,7 @@ def test_outputs_for_known_inputs_are_those_of_the_single_operations(
     products = kernel.products("exact")
     bounds = products.forward(Interval.point(inputs), weights)
     expected = kernel.widen_by(*add_bias(*bounds, bias), slack)
-    outputs = products.point_affine(inputs, weights, bias, slack)
+    outputs = kernel.point_affine(inputs, weights, bias, slack)
     assert torch.equal(outputs.lower, expected.lower)
     assert torch.equal(outputs.upper, expected.upper)
 
@@ -410,9 +410,7 @@ def test_outputs_for_known_inputs_that_are_not_finite_or_in_order_are_refused(
     wrong = bias.lower.clone()
     wrong[1, 3] = number  # 1e9 is above the upper bound
     with pytest.raises(UnsoundError):
-        kernel.products("exact").point_affine(
-            inputs, weights, Interval.unchecked(wrong, bias.upper), slack
-        )
+        kernel.point_affine(inputs, weights, Interval.unchecked(wrong, bias.upper), slack)
 
 
 # -- choosing
@@ -505,11 +503,10 @@ class Bent(ReferenceKernel):
                 "nonnegative product", linear_nonnegative(x, weights)
             ),  # type: ignore[arg-type,return-value]
             point=lambda x, weights: self.bend("point product", linear_point(x, weights)),  # type: ignore[arg-type,return-value]
-            point_affine=lambda *arguments: self._bent_affine(*arguments),
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]
         )
 
-    def _bent_affine(self, *arguments: Any) -> Interval:
+    def point_affine(self, *arguments: Any) -> Interval:
         true = affine_point(*arguments)
         return Interval(*self.bend("point affine", (true.lower, true.upper)))
 
