@@ -82,10 +82,13 @@ def describe_refusal(population: Population, spent: Cost, guarantee: Guarantee) 
         )
     else:
         fits = "no release of this kind fits into the rest of the budget, however small its eps"
+    eps_spent = eps_so_far(allowance, spent)
+    reason = "although nothing of it is spent yet"
+    if eps_spent > 0:
+        reason = f"because eps = {eps_spent:.6g} is already spent"
     return (
         f"the budget of {population.name} ({describe_budget(allowance)} in total) is not enough "
-        f"for a release that is {guarantee}{in_unit_of_budget}, because eps = "
-        f"{eps_so_far(allowance, spent):.6g} is already spent; {fits}"
+        f"for a release that is {guarantee}{in_unit_of_budget}, {reason}; {fits}"
     )
 
 

@@ -69,6 +69,17 @@ def test_a_refusal_of_gaussian_noise_names_a_total_that_fits(tmp_path: Path) -> 
         assert ledger.debit(charge(fitting.guarantee), 1).size == 1
 
 
+def test_a_release_that_exceeds_a_whole_budget_is_not_blamed_on_what_is_spent(
+    tmp_path: Path,
+) -> None:
+    with new(tmp_path, population=people(0.5)) as ledger:
+        with pytest.raises(Exhausted, match="although nothing of it is spent yet"):
+            ledger.debit(charge(1.0), 1)
+        ledger.debit(charge(0.25), 1)
+        with pytest.raises(Exhausted, match=r"because eps = 0\.25 is already spent"):
+            ledger.debit(charge(1.0), 1)
+
+
 def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
     with new(tmp_path / "a") as ledger:
         ledger.admit(AdmittedTable("accounts", "e" * 32))
