@@ -78,7 +78,11 @@ def _placeholders_after_id(
     """
     if settings.unit_rows is not None:
         return {}
-    console.warn("unit_rows: a public limit on the rows of one person; leave it out for id=none.")
+    counts = [f"{column.most_rows:,} by '{column.name}'" for column in inspection.possible_people]
+    console.warn(
+        "unit_rows: a public limit on the rows of one person, no smaller than the most here "
+        f"({', '.join(counts)}), because nothing is cut. Leave it out for id=none."
+    )
     is_doubtful = any(column.counts_rows for column in inspection.possible_people)
     if not is_doubtful or settings.id_permanent is not None or settings.purpose == "certificates":
         return {"unit_rows": "NUMBER"}

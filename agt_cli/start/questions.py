@@ -185,7 +185,7 @@ def _unit_rows_question(inspection: Inspection) -> Question:
     max_rows = max(rows_of_unit, default=0)
     return Question(
         f"By column '{unit}', one person has up to {max_rows} rows here. How many rows may one "
-        "person have at most? Answer a public limit, which training enforces",
+        "person have at most? Answer a public limit, no smaller (nothing is cut)",
         "NUMBER",
     )
 
