@@ -153,6 +153,23 @@ MISSING_FILES = (
 )
 
 
+def write_unmet_run(folder: Path) -> None:
+    """Write what agt predict first reads of a training run that recorded a condition as not met."""
+    folder.mkdir()
+    status = {"state": "done", "command": "train"}
+    (folder / "status.json").write_text(json.dumps(status))
+    of_digits = {
+        "dataset": {"_target_": "agt.data.images.Digits"},
+        "certificate": {"name": "stability"},
+        "ensemble": {"members": 1},
+        "relation": {"name": "add_remove"},
+    }
+    (folder / "config.yaml").write_text(json.dumps(of_digits))
+    (folder / "conditions.json").write_text(json.dumps([UNMET_CONDITION]))
+    (folder / MANIFEST_FILE).write_text(json.dumps({"command": "train"}))
+    reseal(folder)
+
+
 def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     run = tmp_path / "r"
     run.mkdir()
@@ -173,19 +190,7 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     table = {"path": "t.csv", "label": "y", "numeric": {"x": [0, 1]}, "categorical": {"c": ["a"]}}
     table["_target_"] = "agt.data.table.Table"
     (of_table / "config.yaml").write_text(json.dumps({**settings, "dataset": table}))
-    unmet = tmp_path / "unmet"
-    unmet.mkdir()
-    (unmet / "status.json").write_text(json.dumps(status))
-    of_digits = {
-        "dataset": {"_target_": "agt.data.images.Digits"},
-        "certificate": {"name": "stability"},
-        "ensemble": {"members": 1},
-        "relation": {"name": "add_remove"},
-    }
-    (unmet / "config.yaml").write_text(json.dumps(of_digits))
-    (unmet / "conditions.json").write_text(json.dumps([UNMET_CONDITION]))
-    (unmet / MANIFEST_FILE).write_text(json.dumps({"command": "train"}))
-    reseal(unmet)
+    write_unmet_run(tmp_path / "unmet")
     (tmp_path / "empty").mkdir()
     (tmp_path / "people.ledger").write_bytes(b"")
     tuned = tmp_path / "conf" / "experiment"
@@ -224,6 +229,22 @@ print(json.dumps([main({line!r}), sorted({modules!r} & {{*sys.modules}})]))
     )
     exit_code, found = json.loads(done.stdout)
     return exit_code, found
+
+
+def test_a_recorded_condition_is_named_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    write_unmet_run(tmp_path / "unmet")
+    line = ["predict", "run=unmet", "mechanism=randomized_response", "mechanism.eps=1"]
+    code = f"""
+import sys
+from agt_cli.cli import main
+main({line!r})
+print(sorted({{*{HEAVY!r}}} & {{*sys.modules}}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+    assert f"condition {UNMET_CONDITION['letter']} " in done.stderr
 
 
 def test_layers_of_an_own_network_are_judged_before_the_table_is_read(tmp_path: Path) -> None:
