@@ -1,6 +1,7 @@
 """Compiled functions on several threads: each thread does some of a function's jobs."""
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
@@ -9,13 +10,15 @@ from typing import TypeVar
 import torch
 
 Result = TypeVar("Result")
+_WORKER_PREFIX = "kernel"  # the names of worker threads begin with it
 
 
 def run_jobs(function: Callable[..., Result], jobs: int, *arguments: object) -> list[Result]:
     """Do a function's jobs on as many threads as PyTorch uses, and wait for all of them.
 
     Each thread does a range of consecutive jobs. The function must give the same result however the
-    jobs are divided, and must release the global interpreter lock, or nothing is gained.
+    jobs are divided, and must release the global interpreter lock, or nothing is gained. It may
+    call ``run_jobs`` itself: a worker thread does all jobs of such a call alone.
 
     Args:
         function: called as function(first, stop, *arguments); it does the jobs ``first`` to
@@ -31,6 +34,9 @@ def run_jobs(function: Callable[..., Result], jobs: int, *arguments: object) -> 
     """
     threads = torch.get_num_threads()
     parts = min(threads, jobs)
+    if threading.current_thread().name.startswith(_WORKER_PREFIX):
+        # A worker that waited for other workers could wait for itself.
+        parts = min(1, jobs)
     # (first job, job after the last one) of each part; all parts are about equally long.
     ranges = [(jobs * part // parts, jobs * (part + 1) // parts) for part in range(parts)]
     if parts <= 1:
@@ -62,4 +68,4 @@ def _workers(process: int, threads: int) -> ThreadPoolExecutor:
         process: the id of this process. A forked process inherits no threads, so it starts its own.
         threads: how many there are.
     """
-    return ThreadPoolExecutor(threads, thread_name_prefix="kernel")
+    return ThreadPoolExecutor(threads, thread_name_prefix=_WORKER_PREFIX)

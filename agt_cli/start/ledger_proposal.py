@@ -13,7 +13,7 @@ import numpy as np
 from agt.data.ids import counts_rows
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
-from agt.ledger.ledger import NUMBERED_IDS, Ledger, check_no_other_ledger
+from agt.ledger.ledger import NUMBERED_IDS, Ledger, MatchingTable, check_no_other_ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.weights_mechanism import weights_mechanisms
@@ -79,10 +79,6 @@ class LedgerProposal:
             return cls(eps=eps)
         # A ledger that admitted the same data or file comes before one with the same names.
         name, match = min(holding.items(), key=lambda item: item[1].by_names)
-        found = (
-            f"These people already have the ledger {name}: it admitted the table {match.name} with "
-            f"the same {match.shared}."
-        )
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
             with Ledger.open(existing_ledger(name), second_head(), writing=False) as ledger:
@@ -94,28 +90,49 @@ class LedgerProposal:
             refused = f"It would refuse a release: {error}."
             proposal = cls(name, sentences=(refused,))
             population = ""
-        if match.by_names:
-            shared = f"The ledger {name} admitted the table {match.name} with the same"
-            found = f"{NUMBERED_IDS} {shared} {match.shared}."
         if match.by_names and _may_be_by_chance(names, match.share):
-            declared = (
-                "The commands that follow open a ledger of its own. If these are other people, "
-                "declare it: write true for ANSWER. If they are the same people, type instead"
-            )
-            admission = " ".join(cls(name, unit=proposal.unit or "UNIT").admission(folder))
-            instead = f"{declared} `{admission}`, and give ledger={shlex.quote(name)}."
-            return cls(
-                declares_others=True,
-                eps=eps,
-                sentences=(found, instead, *_of_ledger(name, proposal.sentences)),
-            )
+            return cls._of_its_own(folder, name, match, proposal, eps)
+        found = (
+            f"These people already have the ledger {name}: it admitted the table {match.name} with "
+            f"the same {match.shared}."
+        )
         if match.by_names:
-            found += " What follows takes them for the same people."
+            found = f"{_same_ids(name, match)} What follows takes them for the same people."
         sentences = (found, *proposal.sentences)
         if not proposal.eps and population:
             outputs = Path(str(run.config.get("output_dir") or "outputs"))
             sentences += (f"{free_answers(outputs, population)}.",)
         return replace(proposal, sentences=(*sentences, show))
+
+    @classmethod
+    def _of_its_own(
+        cls,
+        folder: Path,
+        name: str,
+        match: MatchingTable,
+        proposal: "LedgerProposal",
+        eps: float,
+    ) -> "LedgerProposal":
+        """Return the proposal of a new ledger, where ids match another ledger's by chance.
+
+        Whether these are other people is left to the owner: the commands have a word to fill in.
+
+        Args:
+            folder: of the training run.
+            name: of the other ledger.
+            match: the table of that ledger that has the same ids.
+            proposal: what that ledger would accept, if these were its people.
+            eps: the planned budget of the release.
+        """
+        declared = (
+            "The commands that follow open a ledger of its own. If these are other people, "
+            "declare it: write true for ANSWER. If they are the same people, type instead"
+        )
+        admission = " ".join(cls(name, unit=proposal.unit or "UNIT").admission(folder))
+        instead = f"{declared} `{admission}`, and give ledger={shlex.quote(name)}."
+        of_other_ledger = _of_ledger(name, proposal.sentences)
+        sentences = (_same_ids(name, match), instead, *of_other_ledger)
+        return cls(declares_others=True, eps=eps, sentences=sentences)
 
     @classmethod
     def _accepted_by(
@@ -180,6 +197,14 @@ class LedgerProposal:
     def admission(self, run: Path | str) -> list[str]:
         """Return the command that admits the table of a run."""
         return [f"agt {admission_command(self.name, run, self.unit)}"]
+
+
+def _same_ids(name: str, match: MatchingTable) -> str:
+    """Return which ids a table of a ledger shares, and that numbered ids may match by chance."""
+    return (
+        f"{NUMBERED_IDS} The ledger {name} admitted the table {match.name} with the same "
+        f"{match.shared}."
+    )
 
 
 def _may_be_by_chance(names: np.ndarray, share: float) -> bool:

@@ -53,6 +53,23 @@ def test_an_error_is_raised_after_all_calls_have_ended(failing: int) -> None:
     assert len(run_jobs(jobs_done, 3)) == 3  # the threads still work
 
 
+def test_jobs_within_jobs_are_done_and_wait_for_nobody() -> None:
+    """In a process of its own, which a wait for ever cannot hold up."""
+    code = """
+import torch
+from agt.kernels.threads import run_jobs
+
+torch.set_num_threads(3)
+
+def outer(first, stop):
+    return [run_jobs(lambda first, stop: list(range(first, stop)), 5) for _ in range(first, stop)]
+
+inner = [job for part in run_jobs(outer, 9) for parts in part for jobs in parts for job in jobs]
+assert sorted(inner) == sorted([*range(5)] * 9)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_one_thread_is_the_caller() -> None:
     torch.set_num_threads(1)
     assert run_jobs(lambda first, stop: threading.get_ident(), 5) == [threading.get_ident()]
