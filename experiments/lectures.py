@@ -21,25 +21,15 @@ from agt.settings import Count, Positive
 from agt_audit.estimates import Mistakes, epsilon_bound, mu_bound, upper_limit
 from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 
+from .accuracy import Delta
 from .audit_estimates import katz_bound, posterior_bound
-from .baselines import LOSSES, Bench, DpSgd, one_hot
-from .certified import Delta
+from .bench import LOSSES, Bench, one_hot
+from .dp_sgd import DpSgd
+from .entry import Entry, Key, Overrides, Profiles
+from .experiment import ProfileName
 from .figures import Draw, lines
-from .kinds import (
-    EVERY,
-    Entry,
-    Figure,
-    Key,
-    Kind,
-    Overrides,
-    ProfileName,
-    Profiles,
-    Shown,
-    grid,
-    kind,
-    wide,
-)
-from .removal import named
+from .kinds import EVERY, Figure, Kind, Shown, grid, kind, wide
+from .removable_head import named
 
 Budgets = Annotated[tuple[Positive, ...], Field(min_length=1)]
 Sizes = Annotated[tuple[Count, ...], Field(min_length=1)]

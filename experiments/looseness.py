@@ -35,8 +35,10 @@ from agt_audit.neighbours import (
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
+from .entry import Entry, Key, Profiles, once
+from .experiment import ProfileName
 from .figures import marks
-from .kinds import Entry, Figure, Key, Kind, ProfileName, Profiles, Shown, grid, kind, once, through
+from .kinds import Figure, Kind, Shown, grid, kind, through
 
 PART = 4  # a step of the attack is such a part of what it has edited so far
 STEP = 1e-4  # of a difference quotient

@@ -10,7 +10,7 @@ experiments/amex.py.
 import argparse
 from pathlib import Path
 
-from agt_cli._experiments.amex import make
+from agt_cli._experiments.amex_like import make
 
 
 def main() -> None:

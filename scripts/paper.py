@@ -28,8 +28,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from agt_cli._experiments.kinds import Entry, Experiment, load_experiment
-from agt_cli._experiments.reproduce import Reproduction, configure, summaries
+from agt_cli._experiments.entry import Entry
+from agt_cli._experiments.experiment import Experiment, load_experiment
+from agt_cli._experiments.pages import summaries
+from agt_cli._experiments.reproduce import Reproduction, configure
 from agt_cli._experiments.runs import Runs
 from official_files import FoundFile, data_sets, look, prepare
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from agt_cli._experiments.kinds import Artifact, Entry, Experiment, Profile, ProfileName
-from agt_cli._experiments.reproduce import KINDS, Section, render
+from agt_cli._experiments.catalogue import KINDS
+from agt_cli._experiments.entry import Entry
+from agt_cli._experiments.experiment import Artifact, Experiment, Profile, ProfileName
+from agt_cli._experiments.rendering import Section, render
 from agt_cli._experiments.runs import Runs
 
 from agt_cli.report.console import Console

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
-from agt_cli._experiments.amex import make
+from agt_cli._experiments.amex_like import make
+from agt_cli._experiments.entry import Entry
 
 from agt.data.images import Digits
 from agt.errors import DataError
@@ -218,7 +219,7 @@ def test_an_interrupted_run_goes_on_and_a_changed_file_is_run_again(
 ) -> None:
     render = reproduce.render
 
-    def interrupted(entry: reproduce.Entry, *rest: object) -> object:
+    def interrupted(entry: Entry, *rest: object) -> object:
         if entry.artifact.id == "003_table1":
             raise KeyboardInterrupt
         return render(entry, *rest)

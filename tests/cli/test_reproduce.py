@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from agt_cli._experiments.kinds import Entry, Profile, Published, load_experiment
-from agt_cli._experiments.reproduce import KINDS
+from agt_cli._experiments.catalogue import KINDS
+from agt_cli._experiments.entry import Entry
+from agt_cli._experiments.experiment import Profile, Published, load_experiment
 from agt_cli._experiments.runs import Runs, signature
 from legibility import faults
 from matplotlib.figure import Figure

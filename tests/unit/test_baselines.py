@@ -11,16 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agt_cli._experiments.baselines import (
-    RECORD,
-    Bench,
-    DpSgd,
-    LocalRR,
-    Perturbation,
-    Plan,
-    one_hot,
-    train_sgd,
-)
+from agt_cli._experiments.baselines import LocalRR
+from agt_cli._experiments.bench import RECORD, Bench, one_hot, train_sgd
+from agt_cli._experiments.dp_sgd import DpSgd, Plan
+from agt_cli._experiments.perturbation import Perturbation
 from scipy.stats import kstest
 from synthetic import ball, make_head, make_recipe, make_records, make_training, refused
 from torch import nn

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from agt_cli._experiments.audit_estimates import katz_bound, posterior_bound
-from agt_cli._experiments.baselines import Bench
+from agt_cli._experiments.bench import Bench
 from agt_cli._experiments.kinds import Kind
 from scipy.special import ndtri
 from synthetic import make_records, make_training

@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 import torch
 from agt_cli._experiments.amex import Amex
+from agt_cli._experiments.embedder import Embedder
 from agt_cli._experiments.folder import ArrayFolder, open_folder
-from agt_cli._experiments.imdb import Embedder, Imdb
+from agt_cli._experiments.imdb import Imdb
 from omegaconf import OmegaConf
 from synthetic import refused
 

@@ -13,41 +13,37 @@ import pandas as pd
 import pytest
 import reproducing
 import torch
-from agt_cli._experiments.baselines import RECORD, Bench, DpSgd, features, network, of_one
-from agt_cli._experiments.certified import EVEN, GEOMETRIC, HALF, spaced_ks
-from agt_cli._experiments.frontier import (
-    MONOTONE,
-    Curve,
-    Method,
-    Reached,
-    batch_counts,
-    best,
-    largest_batch,
-    over_seeds,
-    searched,
-    stand_in,
-)
-from agt_cli._experiments.kinds import (
-    Entry,
-    Profile,
-    ProfileName,
-    load_experiment,
-)
-from agt_cli._experiments.looseness import influences
-from agt_cli._experiments.private import Schedule, Student, schedule_for, taught
-from agt_cli._experiments.removal import (
+from agt_cli._experiments.accuracy import EVEN, GEOMETRIC, spaced_ks
+from agt_cli._experiments.bench import RECORD, Bench
+from agt_cli._experiments.catalogue import KINDS
+from agt_cli._experiments.certified import HALF
+from agt_cli._experiments.convolutional import features, network
+from agt_cli._experiments.dp_sgd import DpSgd, of_one
+from agt_cli._experiments.entry import Entry
+from agt_cli._experiments.erasure_requests import (
     AT_RANDOM,
     SPREAD,
     WITH,
     WITHOUT,
     answered_at_random,
-    budget,
-    published,
-    removing,
     spread_requests,
 )
-from agt_cli._experiments.reproduce import KINDS, Section, render
+from agt_cli._experiments.experiment import Profile, ProfileName, load_experiment
+from agt_cli._experiments.frontier import Curve, Method, Reached, best
+from agt_cli._experiments.looseness import influences
+from agt_cli._experiments.private_features import Schedule, schedule_for
+from agt_cli._experiments.removable_head import budget, published, removing
+from agt_cli._experiments.rendering import Section, render
 from agt_cli._experiments.runs import Runs, dealt, left_out
+from agt_cli._experiments.smallest_batch import (
+    MONOTONE,
+    batch_counts,
+    largest_batch,
+    over_seeds,
+    searched,
+    stand_in,
+)
+from agt_cli._experiments.students import Student, taught
 from reproducing import an_entry, made, rows_of, values
 from scipy.special import expit
 from synthetic import make_head, make_recipe, make_records, make_training

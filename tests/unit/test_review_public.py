@@ -177,7 +177,7 @@ def test_a_release_says_what_it_is_about() -> None:
 
 
 def test_reviews_named_by_content_share_their_copies_split() -> None:
-    from agt_cli._experiments.imdb import Reviews, _ids_of
+    from agt_cli._experiments.reviews import Reviews, _ids_of
 
     texts, labels = ["good", "bad", "good", "good"], np.array([1, 0, 1, 1])
     reviews = Reviews(texts, labels, _ids_of(texts, labels), "here", by_content=True)

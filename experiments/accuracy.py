@@ -1,0 +1,360 @@
+"""Kinds about privacy budgets: accuracy against eps (001 Fig 2), ensemble size (Fig 4), queries
+(Fig 5), and the bound on smooth sensitivity against the grid (Fig 6).
+
+Every accuracy is an exact expectation; only DP-SGD is sampled.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from agt.errors import ConfigError
+from agt.mechanisms.guarantees import PureDP
+from agt.mechanisms.mechanism import MECHANISMS
+from agt.mechanisms.planning import Budget, afford
+from agt.mechanisms.weights import ReleaseWeights
+from agt.settings import Count, Positive
+
+from .dp_sgd import DpSgd
+from .entry import Entry, Key, Overrides, Profiles
+from .experiment import Profile, ProfileName
+from .figures import lines
+from .kinds import EVERY, Figure, Kind, Shown, grid, kind, through, wide
+from .runs import Finished
+
+Delta = Annotated[float, Field(gt=0, lt=1)]
+
+
+LEAST = "{}: least eps within a point"
+
+
+EVEN = "even spacing"
+
+
+GEOMETRIC = "geometric spacing"
+
+
+@kind
+def accuracy_by_eps(
+    profiles: Profiles,
+    run: Overrides = (),
+    least: Positive = 0.01,
+    most: Positive = 10.0,
+    count: Annotated[int, Field(ge=2)] = 20,
+) -> Kind:
+    """Expected accuracy against eps of one query, one model (001 Fig 2): ``count`` values from
+    ``least`` to ``most``.
+    """
+    offered = {name: of_labels(profile.mechanisms) for name, profile in profiles.items()}
+    budgets = np.geomspace(least, most, count).tolist()
+    keys: list[Key] = []
+    for name in profiles:
+        keys += grid(profile=[name], mechanism=offered[name], eps=budgets)
+
+    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+        profile = profiles[key["profile"]]
+        finished = entry.run(key["profile"], run)
+        evidence = finished.evidence(profile.vote)
+        kind = MECHANISMS[key["mechanism"]]
+        mechanism = kind.with_guarantee(PureDP(key["eps"]), evidence.classes)
+        median_distance = float(np.median(finished.distance))
+        yield {
+            "series": f"{key['mechanism']} ({key['profile']})",
+            "accuracy": evidence.expected_accuracy(mechanism),
+            "accounting": accounting(profile, finished),
+            "k counts": finished.counts,
+            "median stable distance": median_distance,
+            "noise-free": finished.accuracy,
+        }
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        is_enough = rows["accuracy"] >= rows["noise-free"] - 0.01
+        enough = rows.assign(enough=rows["eps"].where(is_enough))
+        about = ["profile", "accounting", "k counts", "median stable distance", "noise-free"]
+        groups = enough.groupby([*about, "mechanism"], sort=False)
+        first = groups["enough"].min().reset_index()
+        table = wide(first, about, "mechanism", "enough", first["mechanism"].unique(), LEAST)
+        noise_free = float(rows["noise-free"].iloc[-1])
+        draw = lines("eps", "accuracy", "eps of one query", "expected accuracy", level=noise_free)
+        points = rows[["eps", "series", "accuracy", "profile"]].assign(method=rows["mechanism"])
+        caption = "Expected accuracy against the privacy budget (eps) of one query."
+        return Shown(table, [Figure(caption, points, draw)])
+
+    def compared(key: Key) -> Key:
+        found = {}
+        for one in offered[key["profile"]]:
+            found[f"least eps within a point of noise-free, {one}"] = LEAST.format(one)
+        return {**found, "noise-free accuracy": "noise-free"}
+
+    return Kind(keys, ("profile", "mechanism", "eps"), through(keys, measure), shown, compared)
+
+
+@kind
+def accuracy_by_members(
+    profiles: Profiles,
+    run: Overrides = (),
+    members: tuple[Count, ...] = (1, 5, 25, 95),
+    eps: tuple[Positive, ...] = (1.0, 0.5, 0.1),
+) -> Kind:
+    """Expected accuracy against ensemble size: noisy arg-max and certified votes, a panel for
+    each eps (001 Fig 4).
+    """
+    panels = {budget: f"eps = {budget:g}" for budget in sorted(eps)}
+    keys = []
+    for name, profile in profiles.items():
+        offered = dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
+        mechanisms = [one for one in offered if one != "global_sensitivity"]
+        for key in grid(profile=[name], members=members, mechanism=mechanisms, eps=eps):
+            keys.append({**key, "panel": panels[key["eps"]]})
+
+    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+        profile = profiles[key["profile"]]
+        kind = MECHANISMS[key["mechanism"]]
+        own = (*run, f"ensemble.members={key['members']}")
+        finished = entry.run(key["profile"], own, f"{key['members']} members")
+        evidence = finished.evidence(profile.vote)
+        if evidence.tally is None and kind.needs == "votes":
+            return
+        mechanism = kind.with_guarantee(PureDP(key["eps"]), evidence.classes)
+        median_distance = float(np.median(evidence.distance))
+        seconds = float(finished.facts["seconds_training"])
+        yield {
+            "series": f"{kind.name} ({key['profile']})",
+            "accuracy": evidence.expected_accuracy(mechanism),
+            "accounting": accounting(profile, finished),
+            "vote": finished.accuracy,
+            "median distance of the vote": median_distance,
+            "seconds": round(seconds, 1),
+        }
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        about = [
+            "profile",
+            "members",
+            "accounting",
+            "vote",
+            "median distance of the vote",
+            "seconds",
+        ]
+        points = rows[["members", "series", "panel", "accuracy", "profile"]]
+        points = points.assign(method=rows["mechanism"]).rename(columns={"members": "T"})
+        order = tuple(panels.values())
+        draw = lines(
+            "T",
+            "accuracy",
+            "T, the number of members",
+            "expected accuracy",
+            log=False,
+            panels="panel",
+            order=order,
+        )
+        figure = Figure("Expected accuracy against the number of members.", points, draw)
+        return Shown(rows[about].drop_duplicates(), [figure])
+
+    return Kind(keys, ("profile", "members", "mechanism", "eps"), through(keys, measure), shown)
+
+
+@kind
+def accuracy_by_queries(
+    profiles: Profiles,
+    run: Overrides = (),
+    members: tuple[Count, ...] = (1, 25),
+    queries: tuple[Count, ...] = (1, 3, 10, 30, 100, 300, 1000),
+    eps: Positive = 10.0,
+    delta: Delta = 1e-5,
+    dpsgd: DpSgd | None = None,
+    weights: Overrides = (),
+) -> Kind:
+    """Expected accuracy against the number of queries under one total budget (001 Fig 5).
+
+    Args:
+        dpsgd: settings of DP-SGD on the run's own head, for comparison.
+        weights: overrides of a linear head whose weights a profile with rigorous accounting
+            releases for the whole budget.
+    """
+    keys = []
+    for name, profile in profiles.items():
+        for size in members:
+            offered = of_labels((*profile.mechanisms, profile.many))
+            if size > 1:
+                offered = [*offered, "noisy_argmax"]
+            for key in grid(profile=[name], members=[size], method=offered):
+                keys.append({**key, "series": f"{key['method']}, T = {size} ({name})"})
+        if weights and profile.accounting == "rigorous":
+            key = {"profile": name, "members": 0, "method": "release_weights"}
+            keys.append({**key, "series": f"release_weights ({name})"})
+    if dpsgd is not None:
+        keys.append({"profile": EVERY, "members": 0, "method": "DP-SGD", "series": "DP-SGD"})
+
+    def accuracies(entry: Entry, key: Key) -> Iterable[Key]:
+        if key["method"] == "DP-SGD" and dpsgd is not None:
+            first_profile = next(iter(profiles))
+            found = [
+                _trained(entry, first_profile, run, dpsgd, eps, delta, seed)
+                for seed in range(dpsgd.seeds)
+            ]
+            mean = float(np.mean(found))
+            return [{"accuracy": mean, "low": min(found), "high": max(found)}] * len(queries)
+        if key["method"] == "release_weights":
+            released = _released(entry, key["profile"], weights, eps, delta)
+            return [{"accuracy": released}] * len(queries)
+        profile = profiles[key["profile"]]
+        own = (*run, f"ensemble.members={key['members']}")
+        finished = entry.run(key["profile"], own, f"{key['members']} members")
+        evidence = finished.evidence(profile.vote)
+        rows = []
+        for number in queries:
+            budget = Budget(eps, delta, number)
+            mechanism = afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
+            rows.append({"accuracy": evidence.expected_accuracy(mechanism)})
+        return rows
+
+    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+        for number, row in zip(queries, accuracies(entry, key), strict=True):
+            yield {"queries": number, **row}
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        bounds = {name: ", ".join(profile.bounds) for name, profile in profiles.items()}
+        divided = "; ".join(f"{name}: {listed}" for name, listed in bounds.items())
+        caption = (
+            f"Expected accuracy against the number of queries that share eps = {eps:g} and delta = "
+            f"{delta:g} (best composition of {divided})."
+        )
+        caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
+        columns = ["queries", "accuracy", "low", "high", "method", "members"]
+        of_profiles = []
+        for name in profiles:
+            of_profile = rows[rows["profile"].isin([name, EVERY])]
+            of_profiles.append(of_profile.filter(columns).assign(panel=name))
+        points = pd.concat(of_profiles, ignore_index=True)
+        with_members = points["method"] + ", T = " + points["members"].astype(str)
+        points["series"] = points["method"].where(points["members"] == 0, with_members)
+        draw = lines("queries", "accuracy", "queries", "expected accuracy", panels="panel")
+        figure = Figure(caption, points, draw)
+        table = wide(rows, ["series"], "queries", "accuracy", queries, "{}")
+        most_queries = rows[rows["queries"] == queries[-1]]
+        return Shown(table, [figure], measured=most_queries)
+
+    def compared(key: Key) -> Key:
+        name = key["method"]
+        if key["members"]:
+            name = f"{name}, T = {key['members']}, {queries[-1]} queries"
+        return {name: "accuracy"}
+
+    return Kind(keys, ("series", "queries"), through(keys, measure), shown, compared)
+
+
+@kind
+def sensitivity_by_grid(
+    profiles: Profiles,
+    run: Overrides = (),
+    counts: tuple[Count, ...] = (1, 2, 3, 5, 8, 10, 15, 20, 50, 100, 200),
+    eps: Positive = 1.0,
+) -> Kind:
+    """The mean bound on smooth sensitivity, beta = eps/6, against how many values of k were
+    certified (001 Fig 6), evenly and geometrically spaced.
+
+    A coarser grid is read off the run's dense one: its boxes are some of the same boxes.
+    """
+    keys = grid(profile=profiles, spacing=(EVEN, GEOMETRIC), **{"values of k": counts})
+
+    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+        finished = entry.run(key["profile"], run)
+        count = key["values of k"]
+        top = max(finished.ks, default=0)
+        if finished.ks != tuple(range(top + 1)):
+            raise ConfigError(
+                f"{entry.artifact.id}: every k up to {top} is needed, but {key['profile']} has "
+                f"{len(finished.ks)} values of k up to it"
+            )
+        if count <= top:
+            ks = spaced_ks(top, count, key["spacing"])
+            certified = ks[np.searchsorted(ks, finished.distance, side="right") - 1]
+            series = f"{key['profile']}, {key['spacing']}"
+            bound = np.exp(-eps / 6 * certified)
+            yield {"series": series, "bound": float(bound.mean())}
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        draw = lines(
+            "values of k",
+            "bound",
+            "values of k certified",
+            f"mean bound on smooth sensitivity (eps = {eps:g})",
+            ylog=True,
+            level=1.0,
+            level_name="global sensitivity",
+        )
+        caption = (
+            "Mean bound on the smooth sensitivity of the test records' labels against the "
+            "number of values of k: evenly spaced up to the largest k, or geometrically spaced "
+            "from 1 to it."
+        )
+        note = (
+            "A few values of k look good here but are not private: under accounting=paper the "
+            "true privacy loss exceeds the claimed one (agt plan shows by how much)."
+        )
+        points = rows[["series", "values of k", "bound", "profile"]]
+        points = points.assign(method=rows["spacing"])
+        table = wide(rows, ["profile", "spacing"], "values of k", "bound", counts, "{}")
+        return Shown(table, [Figure(caption, points, draw)], (note,))
+
+    index = ("profile", "spacing", "values of k")
+    return Kind(keys, index, through(keys, measure), shown)
+
+
+def spaced_ks(largest: int, count: int, spacing: str) -> np.ndarray:
+    """Return 0 and up to ``count`` values of k; rounding may make two of them equal.
+
+    Args:
+        largest: the largest k of the dense grid.
+        spacing: EVEN: the last value is ``largest``; GEOMETRIC: each value is the same multiple of
+            the one before, and so are 1 and ``largest`` of their neighbours.
+    """
+    if spacing == EVEN:
+        values = np.linspace(0, largest, count + 1)[1:]
+    else:
+        values = np.geomspace(1, largest, count + 2)[1:-1]
+    return np.unique([0, *np.round(values).astype(int)])
+
+
+def of_labels(names: Iterable[str]) -> list[str]:
+    """The mechanisms that release the label of one model, each once."""
+    return [name for name in dict.fromkeys(names) if MECHANISMS[name].needs != "votes"]
+
+
+def accounting(profile: Profile, finished: Finished) -> str:
+    """What the guarantee of labels released from this run would be worth."""
+    if profile.accounting == "paper":
+        return "paper: no proof of privacy"
+    missing = [condition.letter for condition in finished.conditions if not condition.held]
+    return (
+        "rigorous, but no proof of privacy, because these conditions are not met: "
+        f"{', '.join(missing)}"
+        if missing
+        else "rigorous"
+    )
+
+
+def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta: float) -> float:
+    """The exact expected accuracy of a linear head's weights, released once for the total
+    budget.
+    """
+    test = entry.data(name, own)[0].dataset.test
+    head = entry.model(name, own).linear_head
+    if head is None:
+        raise ConfigError(
+            f"{entry.artifact.id}: weights=... needs certificate=stability and model=linear"
+        )
+    return ReleaseWeights.within(eps, delta).expected_accuracy(head, test.features, test.labels)
+
+
+def _trained(
+    entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int
+) -> float:
+    """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
+    bench = entry.bench(name, own, dtype="float32")
+    test = entry.data(name, own)[0].dataset.test
+    return bench.accuracy(sgd.fit(bench, eps, delta, seed), test)

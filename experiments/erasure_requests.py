@@ -1,0 +1,409 @@
+"""Kinds about erasure requests.
+
+Which queries an ensemble answers while requests wait (000 section 4.2), and what each method of
+removing records costs, promises and leaves, on the same requests.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+
+from agt.certificates.vote_certificates import VoteCertificates
+from agt.errors import ConfigError
+from agt.models.ensemble import EnsembleModel
+from agt.models.fitting import fit
+from agt.models.linear import LinearModel
+from agt.models.model import accuracy
+from agt.settings import STRICT, Count
+from agt.store.folder import Folder, NewFolder
+from agt.training.ensemble import assign_shards
+from agt.unlearning.newton import reduce_residual
+from agt.unlearning.sisa import answerable, retrain_affected
+from agt_cli.runs.prepare import Prepared, RunSettings
+
+from .certified import Variant
+from .entry import Entry, Key, Overrides, Profiles, once
+from .experiment import ProfileName
+from .figures import lines, marks
+from .kinds import EVERY, Figure, Kind, Shown, grid, kind, through, wide
+from .removable_head import named, removing
+
+
+def spread_requests(members: int, requests: int) -> np.ndarray:
+    """Return how many removal requests affect each member if an adversary spreads them evenly.
+
+    The adversary knows the public key that assigns units to shards, and requests the removal of one
+    unit of each shard in turn.
+
+    Args:
+        members: T, the number of members.
+        requests: the number of requests, each to remove one unit.
+
+    Returns:
+        [T] int64.
+    """
+    return np.bincount(np.arange(requests) % members, minlength=members)
+
+
+def answered_at_random(
+    distances: np.ndarray,
+    labels: np.ndarray,
+    shard_of_units: np.ndarray,
+    requests: int,
+    rng: np.random.Generator,
+    classes: int = 2,
+    draws: int = 100,
+) -> float:
+    """Return the mean share of queries that are answered while random removal requests wait.
+
+    Args:
+        distances: [T, n] the stable distances of the members' labels, as in ``answerable``.
+        labels: [T, n] the members' labels, as in ``answerable``.
+        shard_of_units: [units] the index of the member that each unit belongs to
+            (``training.ensemble.assign_shards``).
+        requests: the number of pending requests, at most the number of units. A draw of requests is
+            of different units, chosen uniformly.
+        rng: draws the units.
+        classes: C, the number of classes.
+        draws: how often requests are drawn.
+    """
+    members = len(labels)
+    shares = []
+    for _ in range(draws):
+        shards_of_requests = rng.choice(shard_of_units, size=requests, replace=False)
+        pending = np.bincount(shards_of_requests, minlength=members)
+        shares.append(float(answerable(distances, labels, pending, classes).mean()))
+    return float(np.mean(shares))
+
+
+WITH = "with certificates"
+
+
+WITHOUT = "without"
+
+
+AT_RANDOM = "at random"
+
+
+SPREAD = "spread by the key"
+
+
+@kind
+def answered_while_waiting(
+    profiles: Profiles,
+    run: Overrides,
+    members: Annotated[int, Field(ge=2)] = 10,
+    requests: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 3, 10, 30, 100, 300, 1000),
+    draws: Count = 50,
+    only: tuple[ProfileName, ...] = (),
+    data: str = "",
+) -> Kind:
+    """The share of queries that an ensemble answers, against how many erasure requests wait (000
+    section 4.2).
+
+    Args:
+        run: overrides of an ensemble's run; its relation is the profile's for unlearning.
+        members: d.
+        requests: how many wait at once, of randomly chosen units (mean of ``draws``), or one after
+            another for each member in turn, by somebody who knows which unit is where.
+        only: the profiles that it is for; none: all.
+        data: which data it is, where it is not the experiment's.
+    """
+    chosen = [name for name in profiles if not only or name in only]
+    keys = grid(
+        profile=chosen,
+        certificates=(WITH, WITHOUT),
+        who=(AT_RANDOM, SPREAD),
+        requests=requests,
+        **named(data),
+    )
+
+    def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+        certificates = fit(prepared.problem(settings)).certify(prepared.dataset.test.features)
+        if not isinstance(certificates, VoteCertificates):
+            raise ConfigError(
+                f"answered_while_waiting: members={members}: this needs an ensemble, so give "
+                "members=2 or more"
+            )
+        columns = [*certificates.members, *certificates.member_distances]
+        table = {f"c{index}": column for index, column in enumerate(columns)}
+        home = assign_shards(np.unique(prepared.dataset.train.units), settings.ensemble)
+        facts = {"home": home.tolist(), "classes": prepared.classes}
+        return pd.DataFrame(table), facts
+
+    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+        own = (*run, "relation=@unlearning", f"ensemble.members={members}")
+        overrides = entry.overrides(key["profile"], own)
+        label = f"{members} members, {key['profile']}"
+        frame, facts = entry.runs.once(overrides, label, make, "votes")
+        labels, distances = np.split(frame.to_numpy().T, 2)
+        home = np.array(facts["home"])
+        classes = int(facts["classes"])
+        seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
+        if key["who"] == AT_RANDOM:
+            number = min(key["requests"], len(home))
+            rng = np.random.default_rng(0)
+            share = answered_at_random(seen, labels, home, number, rng, classes, draws)
+        else:
+            affected = spread_requests(members, key["requests"])
+            share = float(answerable(seen, labels, affected, classes).mean())
+        k = int(np.median(distances)) + 1
+        series = f"{key['certificates']}, {key['who']} ({key['profile']})"
+        without = members * math.log(members)
+        within = k * members * math.log(k * members)
+        orders = {"d log d": without, "kd log(kd)": within}
+        yield {"series": series, "answered": share, "k": k, **orders}
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        about = [*rows.columns.intersection(["data"]), "series", "k"]
+        some_requests = requests[:: max(1, len(requests) // 4)]
+        table = wide(rows, about, "requests", "answered", some_requests, "{:,}")
+        # without certificates, all profiles are alike
+        is_first = rows["profile"] == rows["profile"].iloc[0]
+        known = rows[(rows["certificates"] == WITH) | is_first]
+        last = known.groupby("profile")["kd log(kd)"].transform("first").max()
+        alike = known["certificates"] + ", " + known["who"]
+        names = known["series"].where(known["certificates"] == WITH, alike)
+        points = known.assign(**{"kd log(kd)": last, "series": names})
+        points = points[["requests", "series", "answered", "d log d", "kd log(kd)"]]
+        upright = ("d log d", "kd log(kd)")
+        draw = lines(
+            "requests",
+            "answered",
+            "requests that wait",
+            "share of queries answered",
+            upright=upright,
+            share=True,
+        )
+        caption = (
+            f"Test queries that {members} members answer while requests wait; k: a member's "
+            "median stable distance, plus 1."
+        )
+        notes = tuple(note.format(members) for note in WAITING_NOTES)
+        return Shown(table, [Figure(caption, points, draw)], notes)
+
+    return Kind(keys, ("profile", "certificates", "who", "requests"), through(keys, measure), shown)
+
+
+WAITING_NOTES = (
+    "Answered: the vote's label is the same whatever the members say that are to be retrained; so "
+    "it is the label that "
+    "the retrained ensemble gives. Without certificates such a member is every one with a request.",
+    "d log d and kd log(kd): 000's orders of how many requests take d = {} members offline, "
+    "without and with "
+    "certificates. 000 gives no constants and no numbers, so nothing published stands beside.",
+)
+
+
+@validated(frozen=True, config=STRICT, kw_only=True)
+class Served(Variant):
+    """One data set, the overrides of its data, and what is trained on it.
+
+    Attributes:
+        removal: of a head with certificate=removal.
+        certified: of a linear head with certificates in closed form.
+        ensemble: of an ensemble, added to ``certified``'s.
+    """
+
+    removal: Overrides
+    certified: Overrides
+    ensemble: Overrides
+
+
+@kind
+def erasure_methods(
+    profiles: Profiles,
+    sets: Annotated[tuple[Served, ...], Field(min_length=1)],
+    requests: Count = 20,
+) -> Kind:
+    """Every method on the same requests: seconds for each record beside training again, accuracy,
+    what is promised.
+
+    Args:
+        requests: how many records are to go, the same for each method.
+    """
+    *_, name = profiles  # everything here is ours, whatever the profile
+    ways = {"newton": _newton, "sisa": _sisa, "retrain": _retrain, "certificate": _certificate}
+    keys = [
+        {"profile": EVERY, "set": one.label, "data": one.data, "method": method}
+        for one in sets
+        for method in ways
+    ]
+    by_label = {one.label: one for one in sets}
+
+    def measure(entry: Entry, key: Key) -> list[Key]:
+        one = by_label[key["set"]]
+        method = key["method"]
+        own = one.removal
+        if method == "sisa":
+            own = (*one.certified, *one.ensemble)
+        elif method == "certificate":
+            own = one.certified
+
+        def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
+            unit_of_row = prepared.dataset.train.units
+            units = np.random.default_rng(0).permutation(np.unique(unit_of_row))
+            gone = np.isin(unit_of_row, units[:requests])
+            return [ways[method](prepared, settings, gone)]
+
+        label = f"{key['set']}: {method}"
+        return once(entry, name, (*one.run, *own), label, make, f"{method} {requests}")
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        some = rows[rows["seconds each"] > 0]
+        seconds = some["seconds each"]
+        points = some.assign(unit=f"{requests} requests", low=seconds, high=seconds)
+        columns: Key = {"x": "seconds each", "y": "method", "series": "set", "panels": "unit"}
+        draw = partial(marks, **columns, xlabel="seconds for each record", panel="{}", log=True)
+        caption = f"Seconds for each of {requests} records, by method; certificate takes none."
+        notes = tuple(note.format(requests) for note in ERASURE_NOTES)
+        return Shown(rows.drop(columns="profile"), [Figure(caption, points, draw)], notes)
+
+    return Kind(keys, ("profile", "set", "method"), through(keys, measure), shown)
+
+
+ERASURE_NOTES = (
+    "The same {} records for every method of a data set, from a seed. newton: one at a time, the "
+    "Hessian "
+    "kept up, and a pass over the data where the budget asks for it. sisa: all at once, divided by "
+    "their number. "
+    "retrain: the removal head from scratch, which one request alone costs, too. certificate: "
+    "nothing is trained; "
+    "what is not certified for all of them abstains.",
+    "Accuracy of certificate: of the queries that are answered. Requests supported: newton, by the "
+    "bound alone, before "
+    "a pass over the data is needed; certificate, while half of the queries are answered; the "
+    "others, all there are.",
+    "newton's promise is 003's (eps, delta): its Theorem 2 takes the residual to be independent of "
+    "the perturbation, "
+    "and it is not; certificate.masking=output needs no such assumption. The noise's seed is fixed "
+    "here: a simulation.",
+)
+
+
+COMPARED = (
+    "seconds",
+    "seconds each",
+    "training",
+    "accuracy before",
+    "accuracy after",
+    "answered",
+    "promise",
+    "requests supported",
+)
+
+
+def _row(*values: float | str) -> Key:
+    """What one method is compared by."""
+    return dict(zip(COMPARED, values, strict=True))
+
+
+def _remaining(prepared: Prepared, gone: np.ndarray) -> Prepared:
+    dataset = prepared.dataset
+    remaining = replace(dataset, train=dataset.train.take(~gone))
+    return replace(prepared, dataset=remaining)
+
+
+def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
+    trained = removing(prepared, settings, "newton")
+    test = prepared.dataset.test
+    head = trained.head
+    rows = np.flatnonzero(gone)
+    model = trained.model
+    before = head.residual
+    allowed = model.budget or math.inf
+    started = time.perf_counter()
+    bounds = []
+    for count, row in enumerate(rows, start=1):
+        step = head.remove(trained.x[[row]], trained.targets[[row]])
+        bounds.append(step.after - step.before)
+        if head.residual > allowed:
+            reduce_residual(head, *trained.left(rows[:count]), allowed)
+    seconds = time.perf_counter() - started
+    after = model.with_weight(torch.from_numpy(head.weight))
+    scores = accuracy(model, test), accuracy(after, test)
+    promise = f"({model.config.eps:g}, {model.config.delta:g}), oblivious"
+    affordable = (allowed - before) / float(np.mean(bounds))
+    most = math.floor(min(float(len(trained.x)), affordable))
+    return _row(seconds, seconds / len(rows), trained.seconds, *scores, 1.0, promise, most)
+
+
+def _retrain(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
+    trained = removing(prepared, settings, "retrain")
+    test = prepared.dataset.test
+    again = removing(_remaining(prepared, gone), settings, "retrain")
+    scores = accuracy(trained.model, test), accuracy(again.model, test)
+    return _row(
+        again.seconds,
+        again.seconds,
+        trained.seconds,
+        *scores,
+        1.0,
+        "exact, adaptive",
+        float(len(trained.x)),
+    )
+
+
+def _sisa(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
+    model, training = _fitted(prepared, settings, EnsembleModel)
+    with TemporaryDirectory() as folder:
+        store = NewFolder(Path(folder), "train")
+        model.save(store)
+        model.save_shards(store)
+        store.finish()
+        started = time.perf_counter()
+        problem = _remaining(prepared, gone).problem(settings)
+        after = retrain_affected(problem, Folder.open(Path(folder), "train")).model
+        seconds = time.perf_counter() - started
+    scores = accuracy(model, prepared.dataset.test), accuracy(after, prepared.dataset.test)
+    return _row(
+        seconds,
+        seconds / int(gone.sum()),
+        training,
+        *scores,
+        1.0,
+        "exact, adaptive",
+        float(len(gone)),
+    )
+
+
+def _certificate(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
+    model, training = _fitted(prepared, settings, LinearModel)
+    test = prepared.dataset.test
+    certificates = model.certify(test.features)
+    units_gone = np.unique(prepared.dataset.train.units[gone])
+    stable = certificates.stable_distance >= len(units_gone)
+    right = certificates.prediction == test.labels
+    after = float(right[stable].mean()) if stable.any() else float("nan")
+    supported = float(np.median(certificates.stable_distance))
+    answered = float(stable.mean())
+    return _row(
+        0.0,
+        0.0,
+        training,
+        float(right.mean()),
+        after,
+        answered,
+        "exact where answered, adaptive",
+        supported,
+    )
+
+
+def _fitted(prepared: Prepared, settings: RunSettings, kind: type) -> tuple[Any, float]:
+    """A model of this kind, and the seconds that it took."""
+    started = time.perf_counter()
+    model = fit(prepared.problem(settings))
+    if not isinstance(model, kind):
+        raise ConfigError(f"erasure_methods: the run must have a model of the kind {kind.__name__}")
+    return model, time.perf_counter() - started
