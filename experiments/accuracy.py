@@ -26,14 +26,8 @@ from .kinds import EVERY, Figure, Kind, Shown, grid, kind, through, wide
 from .runs import Finished
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
-
-
 LEAST = "{}: least eps within a point"
-
-
 EVEN = "even spacing"
-
-
 GEOMETRIC = "geometric spacing"
 
 

@@ -35,8 +35,6 @@ from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 from .statements import Statements, open_statements, require_columns
 
 Range = tuple[float, float]
-
-
 PAGE = "https://www.kaggle.com/competitions/amex-default-prediction"
 
 

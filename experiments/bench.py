@@ -22,11 +22,7 @@ from agt.training.batches import BatchPlan
 from agt.training.sgd import Sgd, descend, learning_rate
 
 RECORD = "one record added or removed"
-
-
 LABEL = "one record's label changed; its features, and which records there are, are not protected"
-
-
 Weights = dict[str, Tensor]
 
 
@@ -87,7 +83,6 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "binary_cross_entropy": F.binary_cross_entropy_with_logits,
     "cross_entropy": F.cross_entropy,
 }
-
 
 _ROWS = 65_536  # rows handled at once
 

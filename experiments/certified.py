@@ -34,14 +34,8 @@ from .figures import lines, marks
 from .kinds import Figure, Kind, Shown, grid, kind, through, wide
 
 Claims = Annotated[tuple[Purpose, ...], Field(min_length=1)]
-
-
 FRACTION = "certified fraction of test records"
-
-
 HALF = "k at half certified"
-
-
 RATIO = "k at half certified, ours over paper"
 
 
@@ -57,8 +51,6 @@ class Variant:
 
 
 Variants = Annotated[tuple[Variant, ...], Field(min_length=1)]
-
-
 PLAIN: Variants = (Variant(),)
 
 

@@ -19,14 +19,8 @@ from agt.errors import DataError
 from .statements import Statements, require_columns
 
 CUSTOMER = "customer_ID"
-
-
 DATE = "S_2"
-
-
 TARGET = "target"
-
-
 CLASSES = ("0", "1")
 
 

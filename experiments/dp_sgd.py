@@ -34,10 +34,7 @@ from .bench import LOSSES, RECORD, Bench, Weights, finite, one_hot
 
 # epsilon below which the PRV accountant's grid, as fine as 1 % of epsilon, takes minutes
 _LEAST = 1e-3
-
-
 _BYTES = 2**28  # memory of one block's per-record gradients
-
 
 _HARMLESS = (
     # Inputs need no gradient: PyTorch tells the hooks that they fire on outputs alone, which is

@@ -16,8 +16,6 @@ from .encoder import state_digest
 from .reviews import INSTALL
 
 Pooling = Literal["mean", "last", "max"]
-
-
 FILES = "config.json model.safetensors tokenizer.json tokenizer_config.json vocab.json merges.txt"
 
 

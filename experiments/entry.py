@@ -16,14 +16,8 @@ from .experiment import Artifact, Experiment, Profile, ProfileName
 from .runs import Finished, Runs, Standing
 
 Overrides = tuple[str, ...]
-
-
 Purpose = Literal["privacy", "unlearning"]
-
-
 Profiles = Mapping[ProfileName, Profile]
-
-
 Key = dict[Any, Any]  # columns of a row, by name
 
 

@@ -88,14 +88,8 @@ def answered_at_random(
 
 
 WITH = "with certificates"
-
-
 WITHOUT = "without"
-
-
 AT_RANDOM = "at random"
-
-
 SPREAD = "spread by the key"
 
 
@@ -290,7 +284,6 @@ ERASURE_NOTES = (
     "and it is not; certificate.masking=output needs no such assumption. The noise's seed is fixed "
     "here: a simulation.",
 )
-
 
 COMPARED = (
     "seconds",

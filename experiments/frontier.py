@@ -35,13 +35,11 @@ from .smallest_batch import stand_in
 
 REPLACED = "the same as records replaced"
 
-
 CHOSEN = {
     "halves": "the other half of the test records, in turn",
     "folds": "folds of the training records",
     "draw": "another draw of the synthetic data",
 }
-
 
 NOT_PRIVATE = {"folds"}
 """Choices by private records."""
@@ -334,7 +332,6 @@ METHOD_LOOKS = {
 }
 """How a method's curve looks, the same for every data set; no data set has two of one look."""
 
-
 TABLE = [
     "method",
     "k asked",
@@ -347,7 +344,6 @@ TABLE = [
     "settings",
     "k counts",
 ]
-
 
 FRONTIER_NOTES = (
     "Settings were chosen with the first initialisation, on {}. A point is "

@@ -23,7 +23,6 @@ from .reviews import Reviews, fetch_reviews, read_reviews
 
 _COMMAND = "agt data prepare imdb"
 
-
 CENTER = (
     "center.npy is the mean of the {} test records alone, declared public by whoever prepared them"
 )

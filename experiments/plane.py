@@ -20,8 +20,6 @@ from .figures import planes, regions
 from .kinds import Figure, Kind, Shown, grid, kind
 
 Resolution = Annotated[int, Field(ge=8, le=400)]  # points along each axis
-
-
 TRAINING_POINTS = 250  # drawn on a map, at most
 
 

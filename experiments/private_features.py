@@ -31,17 +31,9 @@ from .kinds import Figure, Kind, Shown, grid, kind, through
 from .removable_head import Removing, budget, column_of, mean_bounds, named, removing, settings_of
 
 ALONE = "private network"
-
-
 BELOW = "head with removals on private features"
-
-
 MOST_NOISES_TRIED = 12
-
-
 UNTRAINED = "head with removals on untrained features"
-
-
 SHARE = 11  # of the budget: ten parts for the network, one for removals, as published
 
 

@@ -111,8 +111,6 @@ def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
 
 
 ENDS = ["accuracy", "low", "high"]  # a mean and its range
-
-
 Strengths = Annotated[tuple[Positive, ...], Field(min_length=1)]
 
 

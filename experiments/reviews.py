@@ -17,8 +17,6 @@ from agt.errors import DataError, DataMissing, first_line
 from agt.store.locations import require
 
 CLASSES = ("0", "1")
-
-
 INSTALL = "pip install 'transformers>=4.45' 'datasets>=3.0'"
 
 

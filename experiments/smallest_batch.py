@@ -35,8 +35,6 @@ TRAIN = 0.9  # what prepare.test_fraction leaves of generated statements
 
 # the columns that tell searches apart
 SEARCH = ["profile", "claim", "data", "k counts", "depth", "seed"]
-
-
 MONOTONE = "larger batches certify more"
 
 
