@@ -4,25 +4,26 @@
 Every accuracy is an exact expectation; only DP-SGD is sampled.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import ReleaseWeights
-from agt.settings import Count, Positive
+from agt.settings import STRICT, Count, Positive
 
 from .dp_sgd import DpSgd
-from .entry import Entry, Key, Overrides, Profiles
+from .entry import Entry, Key, Overrides
 from .experiment import Profile, ProfileName
 from .figures import lines
-from .kinds import EVERY, Figure, Kind, Shown, grid, kind, through, wide
+from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .runs import Finished
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
@@ -31,26 +32,34 @@ EVEN = "even spacing"
 GEOMETRIC = "geometric spacing"
 
 
-@kind
-def accuracy_by_eps(
-    profiles: Profiles,
-    run: Overrides = (),
-    least: Positive = 0.01,
-    most: Positive = 10.0,
-    count: Annotated[int, Field(ge=2)] = 20,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class AccuracyByEps(Kind):
     """Expected accuracy against eps of one query, one model (001 Fig 2): ``count`` values from
     ``least`` to ``most``.
     """
-    offered = {name: of_labels(profile.mechanisms) for name, profile in profiles.items()}
-    budgets = np.geomspace(least, most, count).tolist()
-    keys: list[Key] = []
-    for name in profiles:
-        keys += grid(profile=[name], mechanism=offered[name], eps=budgets)
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        profile = profiles[key["profile"]]
-        finished = entry.run(key["profile"], run)
+    run: Overrides = ()
+    least: Positive = 0.01
+    most: Positive = 10.0
+    count: Annotated[int, Field(ge=2)] = 20
+    index: ClassVar[tuple[str, ...]] = ("profile", "mechanism", "eps")
+
+    @property
+    def offered(self) -> Mapping[ProfileName, list[str]]:
+        """The mechanisms that each profile releases labels with."""
+        return {name: of_labels(profile.mechanisms) for name, profile in self.profiles.items()}
+
+    @property
+    def keys(self) -> list[Key]:
+        budgets = np.geomspace(self.least, self.most, self.count).tolist()
+        keys: list[Key] = []
+        for name in self.profiles:
+            keys += grid(profile=[name], mechanism=self.offered[name], eps=budgets)
+        return keys
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        profile = self.profiles[key["profile"]]
+        finished = entry.run(key["profile"], self.run)
         evidence = finished.evidence(profile.vote)
         kind = MECHANISMS[key["mechanism"]]
         mechanism = kind.with_guarantee(PureDP(key["eps"]), evidence.classes)
@@ -64,7 +73,7 @@ def accuracy_by_eps(
             "noise-free": finished.accuracy,
         }
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         is_enough = rows["accuracy"] >= rows["noise-free"] - 0.01
         enough = rows.assign(enough=rows["eps"].where(is_enough))
         about = ["profile", "accounting", "k counts", "median stable distance", "noise-free"]
@@ -77,37 +86,46 @@ def accuracy_by_eps(
         caption = "Expected accuracy against the privacy budget (eps) of one query."
         return Shown(table, [Figure(caption, points, draw)])
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         found = {}
-        for one in offered[key["profile"]]:
+        for one in self.offered[key["profile"]]:
             found[f"least eps within a point of noise-free, {one}"] = LEAST.format(one)
         return {**found, "noise-free accuracy": "noise-free"}
 
-    return Kind(keys, ("profile", "mechanism", "eps"), through(keys, measure), shown, compared)
 
-
-@kind
-def accuracy_by_members(
-    profiles: Profiles,
-    run: Overrides = (),
-    members: tuple[Count, ...] = (1, 5, 25, 95),
-    eps: tuple[Positive, ...] = (1.0, 0.5, 0.1),
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class AccuracyByMembers(Kind):
     """Expected accuracy against ensemble size: noisy arg-max and certified votes, a panel for
     each eps (001 Fig 4).
     """
-    panels = {budget: f"eps = {budget:g}" for budget in sorted(eps)}
-    keys = []
-    for name, profile in profiles.items():
-        offered = dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
-        mechanisms = [one for one in offered if one != "global_sensitivity"]
-        for key in grid(profile=[name], members=members, mechanism=mechanisms, eps=eps):
-            keys.append({**key, "panel": panels[key["eps"]]})
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        profile = profiles[key["profile"]]
+    run: Overrides = ()
+    members: tuple[Count, ...] = (1, 5, 25, 95)
+    eps: tuple[Positive, ...] = (1.0, 0.5, 0.1)
+    index: ClassVar[tuple[str, ...]] = ("profile", "members", "mechanism", "eps")
+
+    @property
+    def panels(self) -> Mapping[float, str]:
+        """The title of the panel of each eps, in the order in which they are drawn."""
+        return {budget: f"eps = {budget:g}" for budget in sorted(self.eps)}
+
+    @property
+    def keys(self) -> list[Key]:
+        keys = []
+        for name, profile in self.profiles.items():
+            offered = dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
+            mechanisms = [one for one in offered if one != "global_sensitivity"]
+            offered_keys = grid(
+                profile=[name], members=self.members, mechanism=mechanisms, eps=self.eps
+            )
+            for key in offered_keys:
+                keys.append({**key, "panel": self.panels[key["eps"]]})
+        return keys
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        profile = self.profiles[key["profile"]]
         kind = MECHANISMS[key["mechanism"]]
-        own = (*run, f"ensemble.members={key['members']}")
+        own = (*self.run, f"ensemble.members={key['members']}")
         finished = entry.run(key["profile"], own, f"{key['members']} members")
         evidence = finished.evidence(profile.vote)
         if evidence.tally is None and kind.needs == "votes":
@@ -124,7 +142,7 @@ def accuracy_by_members(
             "seconds": round(seconds, 1),
         }
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         about = [
             "profile",
             "members",
@@ -135,7 +153,7 @@ def accuracy_by_members(
         ]
         points = rows[["members", "series", "panel", "accuracy", "profile"]]
         points = points.assign(method=rows["mechanism"]).rename(columns={"members": "T"})
-        order = tuple(panels.values())
+        order = tuple(self.panels.values())
         draw = lines(
             "T",
             "accuracy",
@@ -148,79 +166,82 @@ def accuracy_by_members(
         figure = Figure("Expected accuracy against the number of members.", points, draw)
         return Shown(rows[about].drop_duplicates(), [figure])
 
-    return Kind(keys, ("profile", "members", "mechanism", "eps"), through(keys, measure), shown)
 
-
-@kind
-def accuracy_by_queries(
-    profiles: Profiles,
-    run: Overrides = (),
-    members: tuple[Count, ...] = (1, 25),
-    queries: tuple[Count, ...] = (1, 3, 10, 30, 100, 300, 1000),
-    eps: Positive = 10.0,
-    delta: Delta = 1e-5,
-    dpsgd: DpSgd | None = None,
-    weights: Overrides = (),
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class AccuracyByQueries(Kind):
     """Expected accuracy against the number of queries under one total budget (001 Fig 5).
 
-    Args:
+    Attributes:
         dpsgd: settings of DP-SGD on the run's own head, for comparison.
         weights: overrides of a linear head whose weights a profile with rigorous accounting
             releases for the whole budget.
     """
-    keys = []
-    for name, profile in profiles.items():
-        for size in members:
-            offered = of_labels((*profile.mechanisms, profile.many))
-            if size > 1:
-                offered = [*offered, "noisy_argmax"]
-            for key in grid(profile=[name], members=[size], method=offered):
-                keys.append({**key, "series": f"{key['method']}, T = {size} ({name})"})
-        if weights and profile.accounting == "rigorous":
-            key = {"profile": name, "members": 0, "method": "release_weights"}
-            keys.append({**key, "series": f"release_weights ({name})"})
-    if dpsgd is not None:
-        keys.append({"profile": EVERY, "members": 0, "method": "DP-SGD", "series": "DP-SGD"})
 
-    def accuracies(entry: Entry, key: Key) -> Iterable[Key]:
-        if key["method"] == "DP-SGD" and dpsgd is not None:
-            first_profile = next(iter(profiles))
+    run: Overrides = ()
+    members: tuple[Count, ...] = (1, 25)
+    queries: tuple[Count, ...] = (1, 3, 10, 30, 100, 300, 1000)
+    eps: Positive = 10.0
+    delta: Delta = 1e-5
+    dpsgd: DpSgd | None = None
+    weights: Overrides = ()
+    index: ClassVar[tuple[str, ...]] = ("series", "queries")
+
+    @property
+    def keys(self) -> list[Key]:
+        keys = []
+        for name, profile in self.profiles.items():
+            for size in self.members:
+                offered = of_labels((*profile.mechanisms, profile.many))
+                if size > 1:
+                    offered = [*offered, "noisy_argmax"]
+                for key in grid(profile=[name], members=[size], method=offered):
+                    keys.append({**key, "series": f"{key['method']}, T = {size} ({name})"})
+            if self.weights and profile.accounting == "rigorous":
+                key = {"profile": name, "members": 0, "method": "release_weights"}
+                keys.append({**key, "series": f"release_weights ({name})"})
+        if self.dpsgd is not None:
+            keys.append({"profile": EVERY, "members": 0, "method": "DP-SGD", "series": "DP-SGD"})
+        return keys
+
+    def _accuracies(self, entry: Entry, key: Key) -> Iterable[Key]:
+        """Return the accuracy for each number of queries, with its range where it is drawn."""
+        if key["method"] == "DP-SGD" and self.dpsgd is not None:
+            first_profile = next(iter(self.profiles))
             found = [
-                _trained(entry, first_profile, run, dpsgd, eps, delta, seed)
-                for seed in range(dpsgd.seeds)
+                _trained(entry, first_profile, self.run, self.dpsgd, self.eps, self.delta, seed)
+                for seed in range(self.dpsgd.seeds)
             ]
             mean = float(np.mean(found))
-            return [{"accuracy": mean, "low": min(found), "high": max(found)}] * len(queries)
+            return [{"accuracy": mean, "low": min(found), "high": max(found)}] * len(self.queries)
         if key["method"] == "release_weights":
-            released = _released(entry, key["profile"], weights, eps, delta)
-            return [{"accuracy": released}] * len(queries)
-        profile = profiles[key["profile"]]
-        own = (*run, f"ensemble.members={key['members']}")
+            released = _released(entry, key["profile"], self.weights, self.eps, self.delta)
+            return [{"accuracy": released}] * len(self.queries)
+        profile = self.profiles[key["profile"]]
+        own = (*self.run, f"ensemble.members={key['members']}")
         finished = entry.run(key["profile"], own, f"{key['members']} members")
         evidence = finished.evidence(profile.vote)
         rows = []
-        for number in queries:
-            budget = Budget(eps, delta, number)
+        for number in self.queries:
+            budget = Budget(self.eps, self.delta, number)
             mechanism = afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
             rows.append({"accuracy": evidence.expected_accuracy(mechanism)})
         return rows
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        for number, row in zip(queries, accuracies(entry, key), strict=True):
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        for number, row in zip(self.queries, self._accuracies(entry, key), strict=True):
             yield {"queries": number, **row}
 
-    def shown(rows: pd.DataFrame) -> Shown:
-        bounds = {name: ", ".join(profile.bounds) for name, profile in profiles.items()}
+    def shown(self, rows: pd.DataFrame) -> Shown:
+        bounds = {name: ", ".join(profile.bounds) for name, profile in self.profiles.items()}
         divided = "; ".join(f"{name}: {listed}" for name, listed in bounds.items())
         caption = (
-            f"Expected accuracy against the number of queries that share eps = {eps:g} and delta = "
-            f"{delta:g} (best composition of {divided})."
+            f"Expected accuracy against the number of queries that share eps = {self.eps:g} and "
+            f"delta = {self.delta:g} (best composition of {divided})."
         )
-        caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
+        caption += " DP-SGD: mean and range of seeds." if self.dpsgd else ""
         columns = ["queries", "accuracy", "low", "high", "method", "members"]
         of_profiles = []
-        for name in profiles:
+        for name in self.profiles:
             of_profile = rows[rows["profile"].isin([name, EVERY])]
             of_profiles.append(of_profile.filter(columns).assign(panel=name))
         points = pd.concat(of_profiles, ignore_index=True)
@@ -228,35 +249,38 @@ def accuracy_by_queries(
         points["series"] = points["method"].where(points["members"] == 0, with_members)
         draw = lines("queries", "accuracy", "queries", "expected accuracy", panels="panel")
         figure = Figure(caption, points, draw)
-        table = wide(rows, ["series"], "queries", "accuracy", queries, "{}")
-        most_queries = rows[rows["queries"] == queries[-1]]
+        table = wide(rows, ["series"], "queries", "accuracy", self.queries, "{}")
+        most_queries = rows[rows["queries"] == self.queries[-1]]
         return Shown(table, [figure], measured=most_queries)
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         name = key["method"]
         if key["members"]:
-            name = f"{name}, T = {key['members']}, {queries[-1]} queries"
+            name = f"{name}, T = {key['members']}, {self.queries[-1]} queries"
         return {name: "accuracy"}
 
-    return Kind(keys, ("series", "queries"), through(keys, measure), shown, compared)
 
-
-@kind
-def sensitivity_by_grid(
-    profiles: Profiles,
-    run: Overrides = (),
-    counts: tuple[Count, ...] = (1, 2, 3, 5, 8, 10, 15, 20, 50, 100, 200),
-    eps: Positive = 1.0,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class SensitivityByGrid(Kind):
     """The mean bound on smooth sensitivity, beta = eps/6, against how many values of k were
     certified (001 Fig 6), evenly and geometrically spaced.
 
     A coarser grid is read off the run's dense one: its boxes are some of the same boxes.
     """
-    keys = grid(profile=profiles, spacing=(EVEN, GEOMETRIC), **{"values of k": counts})
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        finished = entry.run(key["profile"], run)
+    run: Overrides = ()
+    counts: tuple[Count, ...] = (1, 2, 3, 5, 8, 10, 15, 20, 50, 100, 200)
+    eps: Positive = 1.0
+    index: ClassVar[tuple[str, ...]] = ("profile", "spacing", "values of k")
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(
+            profile=self.profiles, spacing=(EVEN, GEOMETRIC), **{"values of k": self.counts}
+        )
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        finished = entry.run(key["profile"], self.run)
         count = key["values of k"]
         top = max(finished.ks, default=0)
         if finished.ks != tuple(range(top + 1)):
@@ -268,15 +292,15 @@ def sensitivity_by_grid(
             ks = spaced_ks(top, count, key["spacing"])
             certified = ks[np.searchsorted(ks, finished.distance, side="right") - 1]
             series = f"{key['profile']}, {key['spacing']}"
-            bound = np.exp(-eps / 6 * certified)
+            bound = np.exp(-self.eps / 6 * certified)
             yield {"series": series, "bound": float(bound.mean())}
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         draw = lines(
             "values of k",
             "bound",
             "values of k certified",
-            f"mean bound on smooth sensitivity (eps = {eps:g})",
+            f"mean bound on smooth sensitivity (eps = {self.eps:g})",
             ylog=True,
             level=1.0,
             level_name="global sensitivity",
@@ -292,11 +316,8 @@ def sensitivity_by_grid(
         )
         points = rows[["series", "values of k", "bound", "profile"]]
         points = points.assign(method=rows["spacing"])
-        table = wide(rows, ["profile", "spacing"], "values of k", "bound", counts, "{}")
+        table = wide(rows, ["profile", "spacing"], "values of k", "bound", self.counts, "{}")
         return Shown(table, [Figure(caption, points, draw)], (note,))
-
-    index = ("profile", "spacing", "values of k")
-    return Kind(keys, index, through(keys, measure), shown)
 
 
 def spaced_ks(largest: int, count: int, spacing: str) -> np.ndarray:

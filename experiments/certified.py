@@ -7,10 +7,10 @@ What one k counts differs between the profiles and between privacy and unlearnin
 it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -28,10 +28,10 @@ from agt_cli.report.figures import SERIES_STYLES
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .bench import Weights
-from .entry import Entry, Key, Overrides, Profiles, Purpose
+from .entry import Entry, Key, Overrides, Purpose
 from .experiment import ProfileName
 from .figures import lines, marks
-from .kinds import Figure, Kind, Shown, grid, kind, through, wide
+from .kinds import Figure, Kind, Shown, grid, wide
 
 Claims = Annotated[tuple[Purpose, ...], Field(min_length=1)]
 FRACTION = "certified fraction of test records"
@@ -52,59 +52,68 @@ class Variant:
 
 Variants = Annotated[tuple[Variant, ...], Field(min_length=1)]
 PLAIN: Variants = (Variant(),)
+UNNAMED = "-"  # in the column ``variant``: the only one, without a label
 
 
-@kind
-def certified_by_k(
-    profiles: Profiles,
-    run: Overrides = (),
-    variants: Variants = PLAIN,
-    claims: Claims = ("privacy",),
-    at: tuple[Count, ...] = (1, 5, 10),
-    only: int | None = None,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class CertifiedByK(Kind):
     """Certified fraction of the test records against k, and their accuracy before and after
     training.
 
-    Args:
+    Attributes:
         variants: the curves, such as several clip levels.
         claims: one panel each.
         at: the k in the table.
         only: test records with this label (an index) alone; None: all.
     """
-    unnamed = "-"
-    own = {variant.label or unnamed: (*run, *variant.run) for variant in variants}
-    keys = [
-        {"profile": name, "claim": claim, "variant": label}
-        for name, label, claim in product(profiles, own, claims)
-    ]
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+    run: Overrides = ()
+    variants: Variants = PLAIN
+    claims: Claims = ("privacy",)
+    at: tuple[Count, ...] = (1, 5, 10)
+    only: int | None = None
+    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "variant", "k")
+
+    @property
+    def own(self) -> Mapping[str, Overrides]:
+        """The overrides of each variant, by its label."""
+        return {variant.label or UNNAMED: (*self.run, *variant.run) for variant in self.variants}
+
+    @property
+    def keys(self) -> list[Key]:
+        return [
+            {"profile": name, "claim": claim, "variant": label}
+            for name, label, claim in product(self.profiles, self.own, self.claims)
+        ]
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         name = key["profile"]
         claim = key["claim"]
-        label = "" if key["variant"] == unnamed else key["variant"]
+        label = "" if key["variant"] == UNNAMED else key["variant"]
         words = " ".join(filter(None, (claim, label)))
-        overrides = own[key["variant"]]
+        overrides = self.own[key["variant"]]
         finished = entry.run(name, (*overrides, f"relation=@{claim}"), words)
         asked = finished.frame
-        if only is not None:
-            asked = asked[asked["label"] == only]
+        if self.only is not None:
+            asked = asked[asked["label"] == self.only]
         if asked.empty:
-            raise ConfigError(f"{entry.artifact.id}: only={only}: no test record has this label")
+            raise ConfigError(
+                f"{entry.artifact.id}: only={self.only}: no test record has this label"
+            )
         is_right = asked["prediction"] == asked["label"]
         seconds = float(finished.facts["seconds_training"])
         about = {
             "series": f"{label} ({name})" if label else name,
             "k counts": finished.counts,
             "test records": len(asked),
-            "accuracy before": _accuracy_before(entry, name, overrides, only),
+            "accuracy before": _accuracy_before(entry, name, overrides, self.only),
             "accuracy": float(is_right.mean()),
             "seconds": round(seconds, 1),
         }
         fractions = certified_fractions(asked["distance"].to_numpy(), finished.ks)
         return ({**row, **about} for row in fractions.to_dict("records"))
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         about = [
             "profile",
             "claim",
@@ -114,7 +123,9 @@ def certified_by_k(
             "accuracy before",
             "accuracy",
         ]
-        found = wide(rows, [*about, "seconds"], "k", "certified_fraction", at, "certified at k={}")
+        found = wide(
+            rows, [*about, "seconds"], "k", "certified_fraction", self.at, "certified at k={}"
+        )
         draw = lines(
             "k",
             "certified_fraction",
@@ -153,36 +164,39 @@ def certified_by_k(
         ]
         return Shown(found[[*found.columns.drop("seconds"), "seconds"]], figures)
 
-    def compared(key: Key) -> Key:
-        which = "" if key["variant"] == "-" else f", {key['variant']}"
-        found = {f"certified at k={k} ({key['claim']}{which})": f"certified at k={k}" for k in at}
+    def compared(self, key: Key) -> Key:
+        which = "" if key["variant"] == UNNAMED else f", {key['variant']}"
+        found = {
+            f"certified at k={k} ({key['claim']}{which})": f"certified at k={k}" for k in self.at
+        }
         return {
             **found,
             f"accuracy{which}": "accuracy",
             "accuracy before training": "accuracy before",
         }
 
-    return Kind(keys, ("profile", "claim", "variant", "k"), through(keys, measure), shown, compared)
 
-
-@kind
-def training_curve(
-    profiles: Profiles,
-    run: Overrides = (),
-    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 5, 10),
-    claims: Claims = ("privacy", "unlearning"),
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class TrainingCurve(Kind):
     """Accuracy, its bounds and the certified fraction after each epoch of one run, for a few k
     (000 Fig 4, 001 Fig 8).
     """
-    keys = [
-        {"profile": name, "claim": claim, "panel": f"{claim} ({name})"}
-        for name, claim in product(profiles, claims)
-    ]
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        own = (*run, f"relation=@{key['claim']}")
-        overrides = _on_grid(ks, entry.overrides(key["profile"], own))
+    run: Overrides = ()
+    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 5, 10)
+    claims: Claims = ("privacy", "unlearning")
+    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "epoch", "k")
+
+    @property
+    def keys(self) -> list[Key]:
+        return [
+            {"profile": name, "claim": claim, "panel": f"{claim} ({name})"}
+            for name, claim in product(self.profiles, self.claims)
+        ]
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        own = (*self.run, f"relation=@{key['claim']}")
+        overrides = _on_grid(self.ks, entry.overrides(key["profile"], own))
         label = f"{entry.artifact.source}, {key['profile']}, {key['claim']}"
         head = entry.bench(key["profile"], own).head
 
@@ -199,14 +213,16 @@ def training_curve(
         about["epochs"] = int(frame["epoch"].max())
         return ({**row, **about} for row in frame.to_dict("records"))
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         last = rows[rows["epoch"] == rows["epochs"]]
         last = last.rename(columns={"nominal_accuracy": "accuracy"})
         about = ["profile", "claim", "k counts", "epochs", "accuracy at the start", "accuracy"]
-        worst = wide(last, about, "k", "worst_accuracy", ks, "worst case at k={}").drop(
+        worst = wide(last, about, "k", "worst_accuracy", self.ks, "worst case at k={}").drop(
             columns=about
         )
-        table = wide(last, about, "k", "certified_fraction", ks, "certified at k={}").join(worst)
+        table = wide(last, about, "k", "certified_fraction", self.ks, "certified at k={}").join(
+            worst
+        )
         fractions = rows.assign(series=[f"k = {k}" for k in rows["k"]])
         nominal = rows.assign(series="nominal", accuracy=rows["nominal_accuracy"])
         parts = [nominal.drop_duplicates(["panel", "epoch"])]
@@ -214,7 +230,7 @@ def training_curve(
             series = [f"{end} case, k = {k}" for k in rows["k"]]
             parts.append(rows.assign(series=series, accuracy=rows[f"{end}_accuracy"]))
         about = ["panel", "series", "epoch", "k"]
-        fraction_looks, accuracy_looks = _looks_by_k(ks)
+        fraction_looks, accuracy_looks = _looks_by_k(self.ks)
         shares = partial(lines, "epoch", log=False, panels="panel", share=True)
         fraction = shares("certified_fraction", "epoch", FRACTION, looks=fraction_looks)
         accuracy = shares("accuracy", "epoch", "test accuracy", looks=accuracy_looks)
@@ -232,11 +248,9 @@ def training_curve(
         is_curve = rows["epochs"].max() > 1  # start and one epoch: the table has these numbers
         return Shown(table, figures if is_curve else ())
 
-    def compared(key: Key) -> Key:
-        found = {f"certified at k={k} ({key['claim']})": f"certified at k={k}" for k in ks}
+    def compared(self, key: Key) -> Key:
+        found = {f"certified at k={k} ({key['claim']})": f"certified at k={k}" for k in self.ks}
         return {**found, "nominal accuracy": "accuracy"}
-
-    return Kind(keys, ("profile", "claim", "epoch", "k"), through(keys, measure), shown, compared)
 
 
 Looks = dict[str, dict[str, Any]]
@@ -258,13 +272,8 @@ def _looks_by_k(ks: Sequence[int]) -> tuple[Looks, Looks]:
     return fractions, accuracies
 
 
-@kind
-def half_certified(
-    profiles: Profiles,
-    run: Overrides = (),
-    grids: dict[ProfileName, Overrides] | None = None,
-    seeds: Count = 10,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class HalfCertified(Kind):
     """The largest k at which at least half of the test records are certified; median over
     initialisations.
 
@@ -272,15 +281,23 @@ def half_certified(
     removed, moves the label. paper_privacy's ball of k (k removed and k added) holds all such
     changes, and no smaller of its balls does.
 
-    Args:
+    Attributes:
         grids: profile -> overrides that choose its grid: every integer around the answer.
         seeds: initialisations, the same in every profile.
     """
-    keys = grid(profile=profiles, seed=range(seeds))
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        ks = grids.get(key["profile"], ()) if grids else ()
-        own = (*run, *ks, f"training.seed={key['seed']}")
+    run: Overrides = ()
+    grids: dict[ProfileName, Overrides] | None = None
+    seeds: Count = 10
+    index: ClassVar[tuple[str, ...]] = ("profile", "seed", "k")
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(profile=self.profiles, seed=range(self.seeds))
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        ks = self.grids.get(key["profile"], ()) if self.grids else ()
+        own = (*self.run, *ks, f"training.seed={key['seed']}")
         finished = entry.run(key["profile"], own, f"seed {key['seed']}")
         half, exact = at_half(finished.distance, finished.ks)
         about = {
@@ -293,7 +310,7 @@ def half_certified(
             {**about, "k counts": finished.counts, **row} for row in fractions.to_dict("records")
         )
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         by_seed = rows[["profile", "seed", HALF, "known", "accuracy", "k counts"]].drop_duplicates()
         columns = {
             "initialisations": ("seed", "count"),
@@ -340,13 +357,11 @@ def half_certified(
         figures = [Figure(caption, points.assign(**looks), draw)]
         return Shown(table, figures, tuple(notes), measured, {"_seeds": by_seed})
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         names = {HALF: HALF}
-        if key["profile"] == "ours" and "paper" in profiles:
+        if key["profile"] == "ours" and "paper" in self.profiles:
             names[RATIO] = RATIO
         return names
-
-    return Kind(keys, ("profile", "seed", "k"), through(keys, measure), shown, compared)
 
 
 def certified_fractions(distance: np.ndarray, ks: tuple[int, ...]) -> pd.DataFrame:

@@ -6,12 +6,12 @@ removing records costs, promises and leaves, on the same requests.
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -33,10 +33,10 @@ from agt.unlearning.sisa import answerable, retrain_affected
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variant
-from .entry import Entry, Key, Overrides, Profiles, once
+from .entry import Entry, Key, Overrides, once
 from .experiment import ProfileName
 from .figures import lines, marks
-from .kinds import EVERY, Figure, Kind, Shown, grid, kind, through, wide
+from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .removable_head import named, removing
 
 
@@ -93,20 +93,12 @@ AT_RANDOM = "at random"
 SPREAD = "spread by the key"
 
 
-@kind
-def answered_while_waiting(
-    profiles: Profiles,
-    run: Overrides,
-    members: Annotated[int, Field(ge=2)] = 10,
-    requests: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 3, 10, 30, 100, 300, 1000),
-    draws: Count = 50,
-    only: tuple[ProfileName, ...] = (),
-    data: str = "",
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class AnsweredWhileWaiting(Kind):
     """The share of queries that an ensemble answers, against how many erasure requests wait (000
     section 4.2).
 
-    Args:
+    Attributes:
         run: overrides of an ensemble's run; its relation is the profile's for unlearning.
         members: d.
         requests: how many wait at once, of randomly chosen units (mean of ``draws``), or one after
@@ -114,20 +106,34 @@ def answered_while_waiting(
         only: the profiles that it is for; none: all.
         data: which data it is, where it is not the experiment's.
     """
-    chosen = [name for name in profiles if not only or name in only]
-    keys = grid(
-        profile=chosen,
-        certificates=(WITH, WITHOUT),
-        who=(AT_RANDOM, SPREAD),
-        requests=requests,
-        **named(data),
-    )
 
-    def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+    run: Overrides
+    members: Annotated[int, Field(ge=2)] = 10
+    requests: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 3, 10, 30, 100, 300, 1000)
+    draws: Count = 50
+    only: tuple[ProfileName, ...] = ()
+    data: str = ""
+    index: ClassVar[tuple[str, ...]] = ("profile", "certificates", "who", "requests")
+
+    @property
+    def keys(self) -> list[Key]:
+        chosen = [name for name in self.profiles if not self.only or name in self.only]
+        return grid(
+            profile=chosen,
+            certificates=(WITH, WITHOUT),
+            who=(AT_RANDOM, SPREAD),
+            requests=self.requests,
+            **named(self.data),
+        )
+
+    def _votes(
+        self, prepared: Prepared, settings: RunSettings
+    ) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """Return the members' labels and their stable distances, and the shard of each unit."""
         certificates = fit(prepared.problem(settings)).certify(prepared.dataset.test.features)
         if not isinstance(certificates, VoteCertificates):
             raise ConfigError(
-                f"answered_while_waiting: members={members}: this needs an ensemble, so give "
+                f"answered_while_waiting: members={self.members}: this needs an ensemble, so give "
                 "members=2 or more"
             )
         columns = [*certificates.members, *certificates.member_distances]
@@ -136,11 +142,11 @@ def answered_while_waiting(
         facts = {"home": home.tolist(), "classes": prepared.classes}
         return pd.DataFrame(table), facts
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        own = (*run, "relation=@unlearning", f"ensemble.members={members}")
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        own = (*self.run, "relation=@unlearning", f"ensemble.members={self.members}")
         overrides = entry.overrides(key["profile"], own)
-        label = f"{members} members, {key['profile']}"
-        frame, facts = entry.runs.once(overrides, label, make, "votes")
+        label = f"{self.members} members, {key['profile']}"
+        frame, facts = entry.runs.once(overrides, label, self._votes, "votes")
         labels, distances = np.split(frame.to_numpy().T, 2)
         home = np.array(facts["home"])
         classes = int(facts["classes"])
@@ -148,20 +154,20 @@ def answered_while_waiting(
         if key["who"] == AT_RANDOM:
             number = min(key["requests"], len(home))
             rng = np.random.default_rng(0)
-            share = answered_at_random(seen, labels, home, number, rng, classes, draws)
+            share = answered_at_random(seen, labels, home, number, rng, classes, self.draws)
         else:
-            affected = spread_requests(members, key["requests"])
+            affected = spread_requests(self.members, key["requests"])
             share = float(answerable(seen, labels, affected, classes).mean())
         k = int(np.median(distances)) + 1
         series = f"{key['certificates']}, {key['who']} ({key['profile']})"
-        without = members * math.log(members)
-        within = k * members * math.log(k * members)
+        without = self.members * math.log(self.members)
+        within = k * self.members * math.log(k * self.members)
         orders = {"d log d": without, "kd log(kd)": within}
         yield {"series": series, "answered": share, "k": k, **orders}
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         about = [*rows.columns.intersection(["data"]), "series", "k"]
-        some_requests = requests[:: max(1, len(requests) // 4)]
+        some_requests = self.requests[:: max(1, len(self.requests) // 4)]
         table = wide(rows, about, "requests", "answered", some_requests, "{:,}")
         # without certificates, all profiles are alike
         is_first = rows["profile"] == rows["profile"].iloc[0]
@@ -181,22 +187,20 @@ def answered_while_waiting(
             share=True,
         )
         caption = (
-            f"Test queries that {members} members answer while requests wait; k: a member's "
+            f"Test queries that {self.members} members answer while requests wait; k: a member's "
             "median stable distance, plus 1."
         )
-        notes = tuple(note.format(members) for note in WAITING_NOTES)
+        notes = tuple(note.format(self.members) for note in WAITING_NOTES)
         return Shown(table, [Figure(caption, points, draw)], notes)
-
-    return Kind(keys, ("profile", "certificates", "who", "requests"), through(keys, measure), shown)
 
 
 WAITING_NOTES = (
     "Answered: the vote's label is the same whatever the members say that are to be retrained; so "
-    "it is the label that "
-    "the retrained ensemble gives. Without certificates such a member is every one with a request.",
+    "it is the label that the retrained ensemble gives. Without certificates such a member is "
+    "every one with a request.",
     "d log d and kd log(kd): 000's orders of how many requests take d = {} members offline, "
-    "without and with "
-    "certificates. 000 gives no constants and no numbers, so nothing published stands beside.",
+    "without and with certificates. 000 gives no constants and no numbers, so nothing published "
+    "stands beside.",
 )
 
 
@@ -215,29 +219,34 @@ class Served(Variant):
     ensemble: Overrides
 
 
-@kind
-def erasure_methods(
-    profiles: Profiles,
-    sets: Annotated[tuple[Served, ...], Field(min_length=1)],
-    requests: Count = 20,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class ErasureMethods(Kind):
     """Every method on the same requests: seconds for each record beside training again, accuracy,
     what is promised.
 
-    Args:
+    Attributes:
         requests: how many records are to go, the same for each method.
     """
-    *_, name = profiles  # everything here is ours, whatever the profile
-    ways = {"newton": _newton, "sisa": _sisa, "retrain": _retrain, "certificate": _certificate}
-    keys = [
-        {"profile": EVERY, "set": one.label, "data": one.data, "method": method}
-        for one in sets
-        for method in ways
-    ]
-    by_label = {one.label: one for one in sets}
 
-    def measure(entry: Entry, key: Key) -> list[Key]:
-        one = by_label[key["set"]]
+    sets: Annotated[tuple[Served, ...], Field(min_length=1)]
+    requests: Count = 20
+    index: ClassVar[tuple[str, ...]] = ("profile", "set", "method")
+
+    @property
+    def by_label(self) -> Mapping[str, Served]:
+        """The data sets by their labels."""
+        return {one.label: one for one in self.sets}
+
+    @property
+    def keys(self) -> list[Key]:
+        return [
+            {"profile": EVERY, "set": one.label, "data": one.data, "method": method}
+            for one in self.sets
+            for method in ERASURE_METHODS
+        ]
+
+    def measure(self, entry: Entry, key: Key) -> list[Key]:
+        one = self.by_label[key["set"]]
         method = key["method"]
         own = one.removal
         if method == "sisa":
@@ -248,41 +257,36 @@ def erasure_methods(
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             unit_of_row = prepared.dataset.train.units
             units = np.random.default_rng(0).permutation(np.unique(unit_of_row))
-            gone = np.isin(unit_of_row, units[:requests])
-            return [ways[method](prepared, settings, gone)]
+            gone = np.isin(unit_of_row, units[: self.requests])
+            return [ERASURE_METHODS[method](prepared, settings, gone)]
 
         label = f"{key['set']}: {method}"
-        return once(entry, name, (*one.run, *own), label, make, f"{method} {requests}")
+        *_, last_profile = self.profiles
+        on = f"{method} {self.requests}"
+        return once(entry, last_profile, (*one.run, *own), label, make, on)
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         some = rows[rows["seconds each"] > 0]
         seconds = some["seconds each"]
-        points = some.assign(unit=f"{requests} requests", low=seconds, high=seconds)
+        points = some.assign(unit=f"{self.requests} requests", low=seconds, high=seconds)
         columns: Key = {"x": "seconds each", "y": "method", "series": "set", "panels": "unit"}
         draw = partial(marks, **columns, xlabel="seconds for each record", panel="{}", log=True)
-        caption = f"Seconds for each of {requests} records, by method; certificate takes none."
-        notes = tuple(note.format(requests) for note in ERASURE_NOTES)
+        caption = f"Seconds for each of {self.requests} records, by method; certificate takes none."
+        notes = tuple(note.format(self.requests) for note in ERASURE_NOTES)
         return Shown(rows.drop(columns="profile"), [Figure(caption, points, draw)], notes)
-
-    return Kind(keys, ("profile", "set", "method"), through(keys, measure), shown)
 
 
 ERASURE_NOTES = (
     "The same {} records for every method of a data set, from a seed. newton: one at a time, the "
-    "Hessian "
-    "kept up, and a pass over the data where the budget asks for it. sisa: all at once, divided by "
-    "their number. "
-    "retrain: the removal head from scratch, which one request alone costs, too. certificate: "
-    "nothing is trained; "
-    "what is not certified for all of them abstains.",
-    "Accuracy of certificate: of the queries that are answered. Requests supported: newton, by the "
-    "bound alone, before "
-    "a pass over the data is needed; certificate, while half of the queries are answered; the "
-    "others, all there are.",
-    "newton's promise is 003's (eps, delta): its Theorem 2 takes the residual to be independent of "
-    "the perturbation, "
-    "and it is not; certificate.masking=output needs no such assumption. The noise's seed is fixed "
-    "here: a simulation.",
+    "Hessian kept up, and a pass over the data where the budget asks for it. sisa: all at once, "
+    "divided by their number. retrain: the removal head from scratch, which one request alone "
+    "costs, too. certificate: nothing is trained; what is not certified for all of them abstains.",
+    "Accuracy of certificate: of the queries that are answered. Requests supported: newton, by "
+    "the bound alone, before a pass over the data is needed; certificate, while half of the "
+    "queries are answered; the others, all there are.",
+    "newton's promise is 003's (eps, delta): its Theorem 2 takes the residual to be independent "
+    "of the perturbation, and it is not; certificate.masking=output needs no such assumption. The "
+    "noise's seed is fixed here: a simulation.",
 )
 
 COMPARED = (
@@ -400,3 +404,12 @@ def _fitted(prepared: Prepared, settings: RunSettings, kind: type) -> tuple[Any,
     if not isinstance(model, kind):
         raise ConfigError(f"erasure_methods: the run must have a model of the kind {kind.__name__}")
     return model, time.perf_counter() - started
+
+
+ERASURE_METHODS: dict[str, Callable[[Prepared, RunSettings, np.ndarray], Key]] = {
+    "newton": _newton,
+    "sisa": _sisa,
+    "retrain": _retrain,
+    "certificate": _certificate,
+}
+"""The methods of removing records, by name: each takes which training records are to go."""

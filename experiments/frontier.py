@@ -8,11 +8,11 @@ the first initialisation alone.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -26,10 +26,10 @@ from agt.settings import STRICT, Count
 from agt_cli.report.figures import SERIES_STYLES
 
 from .certified import HALF, at_half
-from .entry import Entry, Key, Overrides, Profiles
+from .entry import Entry, Key, Overrides
 from .experiment import ProfileName
 from .figures import lines
-from .kinds import Figure, Kind, Shown, kind, through
+from .kinds import Figure, Kind, Shown, tidy
 from .runs import Finished, dealt, left_out
 from .smallest_batch import stand_in
 
@@ -218,21 +218,11 @@ class Curve:
         return mean if votes else replace(mean, half=scaled_half)
 
 
-@kind
-def frontier(
-    profiles: Profiles,
-    methods: Annotated[tuple[Method, ...], Field(min_length=1)],
-    run: Overrides = (),
-    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 10, 20, 50, 100, 200),
-    draw: Overrides = (),
-    folds: Annotated[int, Field(ge=2)] | None = None,
-    initialisations: Count = 3,
-    generated: Annotated[int, Field(ge=1000)] | None = None,
-    data: Literal["either", "generated"] = "either",
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class Frontier(Kind):
     """Test accuracy against the k at which half of the test records are certified.
 
-    Args:
+    Attributes:
         methods: the curves.
         run: overrides of every method's runs, before its own.
         ks: for each a point: the most accurate setting of those that certify half at it, where
@@ -243,37 +233,66 @@ def frontier(
         initialisations: that report each chosen setting.
         generated, data: of AMEX's statements, as ``smallest_batch`` has them.
     """
-    if draw and folds:
-        raise ConfigError("draw=... and folds=... both choose the settings: give only one of them")
-    named = {method.label: method for method in methods}
-    chosen_on = "folds" if folds else "draw" if draw else "halves"
-    keys: list[Key] = []
-    for name, method in product(profiles, methods):
-        if name != "smoke" and method.published != (name == "paper"):
-            continue
-        for k, seed in product(ks, range(method.drawn(initialisations))):
-            own = {"profile": name, "series": method.label}
-            keys.append({**own, "k asked": k, "initialisation": seed})
 
-    def rows(entry: Entry) -> pd.DataFrame:
+    methods: Annotated[tuple[Method, ...], Field(min_length=1)]
+    run: Overrides = ()
+    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 10, 20, 50, 100, 200)
+    draw: Overrides = ()
+    folds: Annotated[int, Field(ge=2)] | None = None
+    initialisations: Count = 3
+    generated: Annotated[int, Field(ge=1000)] | None = None
+    data: Literal["either", "generated"] = "either"
+    index: ClassVar[tuple[str, ...]] = ("profile", "series", "k asked", "initialisation")
+
+    @property
+    def method_by_label(self) -> Mapping[str, Method]:
+        """The methods, by the labels of their curves."""
+        return {method.label: method for method in self.methods}
+
+    @property
+    def chosen_on(self) -> str:
+        """What settings are chosen on, as ``CHOSEN`` names it."""
+        if self.folds:
+            return "folds"
+        return "draw" if self.draw else "halves"
+
+    def __post_init__(self) -> None:
+        """Refuse two ways of choosing settings at once."""
+        if self.draw and self.folds:
+            raise ConfigError(
+                "draw=... and folds=... both choose the settings: give only one of them"
+            )
+
+    @property
+    def keys(self) -> list[Key]:
+        keys: list[Key] = []
+        for name, method in product(self.profiles, self.methods):
+            if name != "smoke" and method.published != (name == "paper"):
+                continue
+            for k, seed in product(self.ks, range(method.drawn(self.initialisations))):
+                own = {"profile": name, "series": method.label}
+                keys.append({**own, "k asked": k, "initialisation": seed})
+        return keys
+
+    def rows(self, entry: Entry) -> pd.DataFrame:
         curves = {}
-        for name in profiles:
-            more = stand_in(entry, name, run, generated, data) if generated else ()
-            for label, method in named.items():
-                whole = replace(method, run=(*run, *more, *method.run))
-                curves[name, label] = Curve(entry, name, whole, draw, folds)
+        for name in self.profiles:
+            more: Overrides = ()
+            if self.generated:
+                more = stand_in(entry, name, self.run, self.generated, self.data)
+            for label, method in self.method_by_label.items():
+                whole = replace(method, run=(*self.run, *more, *method.run))
+                curves[name, label] = Curve(entry, name, whole, self.draw, self.folds)
 
-        def of_curve(entry: Entry, key: Key) -> Iterator[Key]:
-            return measured(entry, curves[key["profile"], key["series"]], key)
+        def reached(key: Key) -> Iterator[Key]:
+            curve = curves[key["profile"], key["series"]]
+            if settings := curve.chosen(key["k asked"]):
+                data = curve.data if self.generated else entry.experiment.data
+                yield {**curve.reached(settings, key["initialisation"]), "data": data}
 
-        return through(keys, of_curve)(entry)
+        return tidy(self.keys, reached)
 
-    def measured(entry: Entry, curve: Curve, key: Key) -> Iterator[Key]:
-        if settings := curve.chosen(key["k asked"]):
-            data = {"data": curve.data if generated else entry.experiment.data}
-            yield {**curve.reached(settings, key["initialisation"]), **data}
-
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         found = by_setting(rows)
         words = found.rename(columns={"series": "method"})
         words["its range"] = _ranges(found["low"], found["high"], "{:.3f} to {:.3f}")
@@ -283,8 +302,7 @@ def frontier(
         points = points.loc[points["k"] > 0, columns]
         caption = (
             "Test accuracy against the k at which half of the test records are certified: median "
-            "of the initialisations, "
-            "and the range of their accuracies."
+            "of the initialisations, and the range of their accuracies."
         )
         draw = lines(
             "k",
@@ -294,19 +312,19 @@ def frontier(
             looks=METHOD_LOOKS,
         )
         fewer = []
-        for label, method in named.items():
-            if method.seeds and method.drawn(initialisations) < initialisations:
+        for label, method in self.method_by_label.items():
+            if method.seeds and method.drawn(self.initialisations) < self.initialisations:
                 fewer.append(label)
         cost = []
         if fewer:
             listed = ", ".join(fewer)
             cost.append(
-                f"For the time they take, fewer than {initialisations} initialisations were made "
-                f"of: {listed}."
+                f"For the time they take, fewer than {self.initialisations} initialisations were "
+                f"made of: {listed}."
             )
-        chosen = CHOSEN[chosen_on]
-        column = CHOSEN[chosen_on]
-        if chosen_on in NOT_PRIVATE:
+        chosen = CHOSEN[self.chosen_on]
+        column = CHOSEN[self.chosen_on]
+        if self.chosen_on in NOT_PRIVATE:
             chosen = f"{chosen}, so no row carries a private claim"
             column = f"{column}: no private claim"
         notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
@@ -314,8 +332,6 @@ def frontier(
         return Shown(
             table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows}
         )
-
-    return Kind(keys, ("profile", "series", "k asked", "initialisation"), rows, shown)
 
 
 METHOD_LOOKS = {
@@ -346,15 +362,13 @@ TABLE = [
 ]
 
 FRONTIER_NOTES = (
-    "Settings were chosen with the first initialisation, on {}. A point is "
-    "the most accurate setting of those listed that certifies half at the k asked for, where "
-    "settings are chosen; "
+    "Settings were chosen with the first initialisation, on {}. A point is the most accurate "
+    "setting of those listed that certifies half at the k asked for, where settings are chosen; "
     "where it reports it may reach more or less. No row: no setting does.",
     "k is of records added or removed in all (of a curve of flips: of labels changed, and of no "
-    "record): the published "
-    "rules' ball of k (k removed and k added at the same time) is their smallest that holds all "
-    "such changes. A claim "
-    "about k replaced records is theirs at k, and add_remove's at 2k: the column "
+    "record): the published rules' ball of k (k removed and k added at the same time) is their "
+    "smallest that holds all such changes. A claim about k replaced records is theirs at k, and "
+    "add_remove's at 2k: the column "
     f"'{REPLACED}' of the table of initialisations.",
 )
 

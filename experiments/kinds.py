@@ -1,21 +1,19 @@
 """A kind turns the runs of one artifact into a tidy table, and says how the table is shown.
 
-A kind is a function: the profiles come first, its other parameters are the settings in
-experiments/NAME.yaml. It returns a ``Kind``: how to get the rows (one for each point, with named
-columns, for all profiles), and what is shown of them. ``rendering.render`` does the rest, for every
-kind alike.
+A kind is a subclass of ``Kind``, entered under the name that experiments/NAME.yaml gives. Its
+``rows`` are one for each point, with named columns, for all profiles. ``rendering.render`` writes
+files of them, for every kind alike.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
-from inspect import signature
+from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, get_type_hints
+from typing import Any, ClassVar
 
 import pandas as pd
 from pydantic.dataclasses import dataclass as validated
 
-from agt.settings import STRICT, validate
+from agt.settings import STRICT
 
 from .entry import Entry, Key, Profiles
 from .figures import Draw
@@ -58,73 +56,58 @@ class Shown:
     extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@validated(frozen=True, config=STRICT, kw_only=True)
 class Kind:
-    """A kind with its settings.
+    """One kind of figure or table: a subclass's fields are its settings in experiments/NAME.yaml.
+
+    A kind says what is computed (``keys``, ``measure`` or ``rows``), what is shown of it
+    (``shown``), and which published numbers stand beside it (``compared``).
 
     Attributes:
-        keys: the settings that the rows go through, the profile among them: known before anything
-            is trained.
-        index: the columns that tell the rows apart.
-        rows: the tidy table.
-        shown: of the rows, unless there are none.
-        compared: of a measured row, from its key alone: published number -> column that stands
-            beside it.
+        profiles: those asked for, by name; they are given by the experiment, not by settings.
+        index: the columns that tell the rows apart, the profile among them.
     """
 
-    keys: Sequence[Key]
-    index: tuple[str, ...]
-    rows: Callable[[Entry], pd.DataFrame]
-    shown: Callable[[pd.DataFrame], Shown] = Shown
-    compared: Callable[[Key], Mapping[str, str]] = lambda key: {}
+    profiles: Profiles
+    index: ClassVar[tuple[str, ...]]
+
+    @property
+    def keys(self) -> list[Key]:
+        """What the rows go through; it is known before anything is trained."""
+        raise NotImplementedError
+
+    def measure(self, entry: Entry, key: Key) -> Iterable[Key]:
+        """Return the points at one key: columns by name, without those of the key."""
+        raise NotImplementedError
+
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        """Return the tidy table of an artifact: the points of every key."""
+        return tidy(self.keys, lambda key: self.measure(entry, key))
+
+    def shown(self, rows: pd.DataFrame) -> Shown:
+        """Return what is shown of ``rows``, of which there is at least one."""
+        return Shown(rows)
+
+    def compared(self, key: Key) -> Mapping[str, str]:
+        """Return, for a measured row, which column stands beside which published number.
+
+        Args:
+            key: the row, of which only the columns of a key are read.
+        """
+        return {}
 
 
-KINDS: dict[str, Callable[[Profiles, Mapping[str, Any], str], Kind]] = {}
-
-
-def kind(function: Callable[..., Kind]) -> Callable[..., Kind]:
-    """Enter a function in ``KINDS`` by its name: profiles, settings as a definition gives them and
-    their key -> kind.
-
-    There, a setting that is no parameter of it, or not of its type, is a ConfigError that names its
-    key.
-    """
-    hints = get_type_hints(function, include_extras=True)
-    _, *parameters = signature(function).parameters.values()
-    fields: list[Any] = []
-    for parameter in parameters:
-        about = (parameter.name, hints[parameter.name])
-        if parameter.default is parameter.empty:
-            fields.append(about)
-        else:
-            fields.append((*about, field(default=parameter.default)))
-    unchecked = make_dataclass(function.__name__, fields, kw_only=True, frozen=True)
-    settings = validated(frozen=True, config=STRICT)(unchecked)
-
-    def typed(profiles: Profiles, node: Mapping[str, Any], where: str) -> Kind:
-        return function(profiles, **vars(validate(settings, node, where)))
-
-    KINDS[function.__name__] = typed
-    return function
+def tidy(keys: Iterable[Key], measure: Callable[[Key], Iterable[Key]]) -> pd.DataFrame:
+    """Return a table with a row for each point that ``measure`` returns for each key."""
+    found = []
+    for key in keys:
+        found += [{**key, **point} for point in measure(key)]
+    return pd.DataFrame(found)
 
 
 def grid(**columns: Iterable[Any]) -> list[Key]:
     """A key for each combination, the last column changing fastest."""
     return [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
-
-
-def through(
-    keys: Iterable[Key], measure: Callable[[Entry, Key], Iterable[Key]]
-) -> Callable[[Entry], pd.DataFrame]:
-    """Rows that go through ``keys``: at each, the points that ``measure`` finds there."""
-
-    def rows(entry: Entry) -> pd.DataFrame:
-        found = []
-        for key in keys:
-            found += [{**key, **row} for row in measure(entry, key)]
-        return pd.DataFrame(found)
-
-    return rows
 
 
 def wide(

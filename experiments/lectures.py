@@ -6,18 +6,20 @@ Draws come from seeds: simulations, which hide nothing.
 """
 
 import math
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from agt.numeric import gaussian_epsilon, gaussian_mu
-from agt.settings import Count, Positive
+from agt.settings import STRICT, Count, Positive
 from agt_audit.estimates import Mistakes, epsilon_bound, mu_bound, upper_limit
 from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 
@@ -25,10 +27,10 @@ from .accuracy import Delta
 from .audit_estimates import katz_bound, posterior_bound
 from .bench import LOSSES, Bench, one_hot
 from .dp_sgd import DpSgd
-from .entry import Entry, Key, Overrides, Profiles
+from .entry import Entry, Key, Overrides
 from .experiment import ProfileName
 from .figures import Draw, lines
-from .kinds import EVERY, Figure, Kind, Shown, grid, kind, wide
+from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .removable_head import named
 
 Budgets = Annotated[tuple[Positive, ...], Field(min_length=1)]
@@ -49,53 +51,51 @@ AUDIT_BOUNDS: dict[str, Callable[[Mistakes, float, float], float]] = {
 """004's names of bounds -> mistakes, delta and confidence to a lower bound on epsilon."""
 
 
-@kind
-def audited_mechanism(
-    profiles: Profiles,
-    eps: Budgets = (1.0, 4.0, 8.0, 16.0),
-    delta: Delta = 1e-5,
-    trials: Count = 5000,
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class AuditedMechanism(Kind):
     """Lower bounds on epsilon that an audit finds, by estimator, for each claimed epsilon (004's
     table of audited epsilons).
 
     The mechanism adds Gaussian noise, as much as the claim asks for, to 0 without the record and to
     1 with it. The attack calls "in" what exceeds a threshold.
 
-    Args:
+    Attributes:
         trials: of each side.
         confidence: of each bound.
     """
-    keys = grid(profile=[EVERY], claimed=eps, bound=list(AUDIT_BOUNDS))
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        found = []
-        for key in keys:
-            mu = gaussian_mu(key["claimed"], delta)
-            threshold = _best_threshold(mu, delta, trials, confidence)
-            draws = np.random.default_rng(0).standard_normal((2, trials))
-            alarms = int((draws[0] > threshold).sum())
-            misses = int((draws[1] + mu <= threshold).sum())
-            mistakes = Mistakes(alarms, trials, misses, trials)
-            bound = AUDIT_BOUNDS[key["bound"]]
-            found.append({**key, "found": bound(mistakes, delta, confidence)})
-        return pd.DataFrame(found)
+    eps: Budgets = (1.0, 4.0, 8.0, 16.0)
+    delta: Delta = 1e-5
+    trials: Count = 5000
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    index: ClassVar[tuple[str, ...]] = ("claimed", "bound")
 
-    def shown(rows: pd.DataFrame) -> Shown:
-        table = wide(rows, ["bound"], "claimed", "found", eps, "claimed eps = {:g}")
+    @property
+    def keys(self) -> list[Key]:
+        return grid(profile=[EVERY], claimed=self.eps, bound=list(AUDIT_BOUNDS))
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        mu = gaussian_mu(key["claimed"], self.delta)
+        threshold = _best_threshold(mu, self.delta, self.trials, self.confidence)
+        draws = np.random.default_rng(0).standard_normal((2, self.trials))
+        alarms = int((draws[0] > threshold).sum())
+        misses = int((draws[1] + mu <= threshold).sum())
+        mistakes = Mistakes(alarms, self.trials, misses, self.trials)
+        bound = AUDIT_BOUNDS[key["bound"]]
+        yield {"found": bound(mistakes, self.delta, self.confidence)}
+
+    def shown(self, rows: pd.DataFrame) -> Shown:
+        table = wide(rows, ["bound"], "claimed", "found", self.eps, "claimed eps = {:g}")
         draw = _drawing_beside_the_claim()
         points = _with_claim(rows.rename(columns={"bound": "series"}))
         caption = (
-            f"Lower bounds on eps (delta = {delta:g}) from {trials:,} draws of a Gaussian "
-            "mechanism on each side, by the bound, against the claimed eps."
+            f"Lower bounds on eps (delta = {self.delta:g}) from {self.trials:,} draws of a "
+            "Gaussian mechanism on each side, by the bound, against the claimed eps."
         )
         return Shown(table, [Figure(caption, points, draw)], measured=rows)
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         return {f"{key['bound']}, claimed eps = {key['claimed']:g}": "found"}
-
-    return Kind(keys, ("claimed", "bound"), rows, shown, compared)
 
 
 def _best_threshold(mu: float, delta: float, trials: int, confidence: float) -> float:
@@ -136,60 +136,58 @@ def _with_claim(points: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([points[["series", "claimed", "found"]], claim], ignore_index=True)
 
 
-@kind
-def audited_in_one_run(
-    profiles: Profiles,
-    eps: Budgets = (1.0, 2.0, 4.0, 8.0),
-    canaries: Sizes = (500, 1000, 10000),
-    delta: Delta = 1e-5,
-    draws: Count = 5,
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class AuditedInOneRun(Kind):
     """The lower bound on epsilon from one run with many canaries, against the claimed epsilon (004
     Fig 3).
 
     The best case of a white box: canaries that do not meet, so that the score of each is Gaussian
     noise of its own, and 1 if its coin put it in.
 
-    Args:
+    Attributes:
         canaries: how many there are, a curve each.
         draws: of coins and noise; their mean and range are shown.
         confidence: of each bound.
     """
-    keys = grid(profile=[EVERY], canaries=canaries, claimed=eps)
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        found = []
-        for key in keys:
-            m = key["canaries"]
-            mu = gaussian_mu(key["claimed"], delta)
-            guesses = _most_telling_guesses(m, mu, delta, confidence)
-            bounds = []
-            for draw in range(draws):
-                rng = np.random.default_rng(draw)
-                included = rng.integers(0, 2, size=m).astype(bool)
-                scores = rng.standard_normal(m) + mu * included
-                positive = guesses // 2
-                right = right_guesses(scores, included, positive, guesses - positive)
-                bounds.append(one_run_epsilon(right, guesses, m, delta, confidence, "exact"))
-            mean = float(np.mean(bounds))
-            ends = {"low": min(bounds), "high": max(bounds)}
-            found.append({**key, "guesses": guesses, "found": mean, **ends})
-        return pd.DataFrame(found)
+    eps: Budgets = (1.0, 2.0, 4.0, 8.0)
+    canaries: Sizes = (500, 1000, 10000)
+    delta: Delta = 1e-5
+    draws: Count = 5
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    index: ClassVar[tuple[str, ...]] = ("canaries", "claimed")
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    @property
+    def keys(self) -> list[Key]:
+        return grid(profile=[EVERY], canaries=self.canaries, claimed=self.eps)
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        m = key["canaries"]
+        mu = gaussian_mu(key["claimed"], self.delta)
+        guesses = _most_telling_guesses(m, mu, self.delta, self.confidence)
+        positive = guesses // 2
+        bounds = []
+        for draw in range(self.draws):
+            rng = np.random.default_rng(draw)
+            included = rng.integers(0, 2, size=m).astype(bool)
+            scores = rng.standard_normal(m) + mu * included
+            right = right_guesses(scores, included, positive, guesses - positive)
+            bound = one_run_epsilon(right, guesses, m, self.delta, self.confidence, "exact")
+            bounds.append(bound)
+        mean = float(np.mean(bounds))
+        yield {"guesses": guesses, "found": mean, "low": min(bounds), "high": max(bounds)}
+
+    def shown(self, rows: pd.DataFrame) -> Shown:
         series = [f"{m:,} canaries" for m in rows["canaries"]]
         points = rows.assign(series=series)[["series", "claimed", "found", "low", "high"]]
         claim = _with_claim(points).query("series == @THE_CLAIM")
         draw = _drawing_beside_the_claim()
         caption = (
-            f"Lower bound on eps (delta = {delta:g}) from one run, by the number of canaries: mean "
-            f"and range of {draws} runs of a Gaussian mechanism."
+            f"Lower bound on eps (delta = {self.delta:g}) from one run, by the number of canaries: "
+            f"mean and range of {self.draws} runs of a Gaussian mechanism."
         )
         drawn = pd.concat([points, claim], ignore_index=True)
         return Shown(rows, [Figure(caption, drawn, draw)])
-
-    return Kind(keys, ("canaries", "claimed"), rows, shown)
 
 
 def _most_telling_guesses(canaries: int, mu: float, delta: float, confidence: float) -> int:
@@ -207,40 +205,47 @@ def _most_telling_guesses(canaries: int, mu: float, delta: float, confidence: fl
     return max(numbers, key=shown)
 
 
-@kind
-def trade_offs(
-    profiles: Profiles,
-    eps: Budgets = (0.5, 1.0, 3.0, 6.0),
-    delta: Delta = 1e-5,
-    points: Annotated[int, Field(ge=2)] = 200,
-) -> Kind:
+GAUSSIAN_DP = "Gaussian DP"
+TRADE_OFF_CLAIMS = ("(eps, delta)-DP", GAUSSIAN_DP)
+
+
+@validated(frozen=True, config=STRICT, kw_only=True)
+class TradeOffs(Kind):
     """The least share of misses of any attack against its share of false alarms, under (eps,
     delta)-DP and under the Gaussian DP that the same claim allows (004, "Use GDP").
 
-    Args:
+    Attributes:
         eps: a panel each.
         points: of each curve, beside the two kinks of each (eps, delta)-DP curve.
     """
-    claims = ("(eps, delta)-DP", "Gaussian DP")
-    kinks = [(1 - delta) / (1 + math.exp(value)) for value in eps]
-    small = np.geomspace(1e-6, 1.0, points - 1)
-    rates = np.unique(np.concatenate([[0.0], small, kinks, [1 - delta]]))
-    keys = grid(profile=[EVERY], eps=eps, claim=claims, alarms=rates.tolist())
 
-    def misses(key: Key) -> float:
+    eps: Budgets = (0.5, 1.0, 3.0, 6.0)
+    delta: Delta = 1e-5
+    points: Annotated[int, Field(ge=2)] = 200
+    index: ClassVar[tuple[str, ...]] = ("eps", "claim", "alarms")
+
+    @property
+    def keys(self) -> list[Key]:
+        kinks = [(1 - self.delta) / (1 + math.exp(value)) for value in self.eps]
+        small = np.geomspace(1e-6, 1.0, self.points - 1)
+        rates = np.unique(np.concatenate([[0.0], small, kinks, [1 - self.delta]]))
+        return grid(profile=[EVERY], eps=self.eps, claim=TRADE_OFF_CLAIMS, alarms=rates.tolist())
+
+    def _least_misses(self, key: Key) -> float:
+        """Return the smallest share of misses that the claim allows at a share of false alarms."""
         alarms = key["alarms"]
-        if key["claim"] == "Gaussian DP":
-            mu = gaussian_mu(key["eps"], delta)
+        if key["claim"] == GAUSSIAN_DP:
+            mu = gaussian_mu(key["eps"], self.delta)
             return float(ndtr(-mu - ndtri(alarms)))
         growth = math.exp(key["eps"])
-        from_alarms = 1 - delta - growth * alarms
-        from_misses = (1 - delta - alarms) / growth
+        from_alarms = 1 - self.delta - growth * alarms
+        from_misses = (1 - self.delta - alarms) / growth
         return max(0.0, from_alarms, from_misses)
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        return pd.DataFrame([{**key, "misses": misses(key)} for key in keys])
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        yield {"misses": self._least_misses(key)}
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         panels = [f"eps = {value:g}" for value in rows["eps"]]
         data = rows.assign(series=rows["claim"], panel=panels)
         exact = {"marker": ""}
@@ -251,12 +256,12 @@ def trade_offs(
             "least misses",
             log=False,
             panels="panel",
-            looks=dict.fromkeys(claims, exact),
+            looks=dict.fromkeys(TRADE_OFF_CLAIMS, exact),
             inside=True,
         )
         caption = (
             "The least share of misses that an attack can have, against its share of false alarms "
-            f"(delta = {delta:g}); below the curve no attack can be."
+            f"(delta = {self.delta:g}); below the curve no attack can be."
         )
         equal = data["misses"] - data["alarms"]
         meeting = data[equal <= 0].groupby(["eps", "claim"], sort=False)["alarms"].min()
@@ -264,36 +269,39 @@ def trade_offs(
         columns = ["alarms", "misses", "series", "panel"]
         return Shown(table, [Figure(caption, data[columns], draw)])
 
-    return Kind(keys, ("eps", "claim", "alarms"), rows, shown)
 
-
-@kind
-def gradients_and_noise(
-    profiles: Profiles,
-    run: Overrides,
-    dpsgd: DpSgd,
-    eps: Positive = 1.0,
-    delta: Delta = 1e-5,
-    bins: Annotated[int, Field(ge=3)] = 301,
-    data: str = "",
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class GradientsAndNoise(Kind):
     """How the coordinates of DP-SGD's first gradient and of its noise are distributed (002).
 
-    Args:
+    Attributes:
         run: overrides of a network's run, which names the data.
         dpsgd: how it would be trained within (eps, delta).
         bins: of the histogram, between plus and minus three deviations of the noise.
         data: which data it is on, where it is not the experiment's.
     """
-    first: ProfileName = next(iter(profiles), "ours")
-    keys = grid(profile=[EVERY], what=("gradient", "noise"), bin=range(bins), **named(data))
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        bench = entry.bench(first, run, dtype="float32")
-        plan = dpsgd.plan(bench.size, eps, delta)
-        deviation = plan.noise * dpsgd.clip / (plan.rate * bench.size)
-        edges = np.linspace(-3 * deviation, 3 * deviation, bins + 1)
-        clipped = clipped_gradients(bench, dpsgd.clip).mean(axis=0)
+    run: Overrides
+    dpsgd: DpSgd
+    eps: Positive = 1.0
+    delta: Delta = 1e-5
+    bins: Annotated[int, Field(ge=3)] = 301
+    data: str = ""
+    index: ClassVar[tuple[str, ...]] = ("what", "bin")
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(
+            profile=[EVERY], what=("gradient", "noise"), bin=range(self.bins), **named(self.data)
+        )
+
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        first_profile: ProfileName = next(iter(self.profiles), "ours")
+        bench = entry.bench(first_profile, self.run, dtype="float32")
+        plan = self.dpsgd.plan(bench.size, self.eps, self.delta)
+        deviation = plan.noise * self.dpsgd.clip / (plan.rate * bench.size)
+        edges = np.linspace(-3 * deviation, 3 * deviation, self.bins + 1)
+        clipped = clipped_gradients(bench, self.dpsgd.clip).mean(axis=0)
         inside = np.clip(clipped, edges[0], edges[-1])
         counts, _ = np.histogram(inside, edges)
         noise_shares = np.diff(ndtr(edges / deviation))
@@ -301,14 +309,14 @@ def gradients_and_noise(
         spread = {"gradient": float(clipped.std()), "noise": deviation}
         middle = (edges[1:] + edges[:-1]) / 2
         found = []
-        for key in keys:
+        for key in self.keys:
             what = key["what"]
             place = key["bin"]
             measured = {"value": middle[place], "share": shares[what][place]}
             found.append({**key, **measured, "standard deviation": spread[what]})
         return pd.DataFrame(found)
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         points = rows.rename(columns={"what": "series"})[["value", "series", "share"]]
         steps = {"marker": "", "drawstyle": "steps-mid", "linewidth": 1.0}
         looks = {"gradient": {**steps, "linestyle": "-"}, "noise": {**steps, "linestyle": "--"}}
@@ -323,13 +331,11 @@ def gradients_and_noise(
         )
         caption = (
             "Coordinates of the mean of clipped gradients before the first step, and the noise "
-            f"that DP-SGD adds to it at eps = {eps:g}, delta = {delta:g}: shares of {bins} bins "
-            "of equal width."
+            f"that DP-SGD adds to it at eps = {self.eps:g}, delta = {self.delta:g}: shares of "
+            f"{self.bins} bins of equal width."
         )
-        columns = ["what", "standard deviation", *named(data)]
+        columns = ["what", "standard deviation", *named(self.data)]
         return Shown(rows[columns].drop_duplicates(), [Figure(caption, points, draw)])
-
-    return Kind(keys, ("what", "bin"), rows, shown)
 
 
 def clipped_gradients(bench: Bench, clip: float) -> np.ndarray:
@@ -359,38 +365,37 @@ UNBOUNDED = "local, unbounded numbers"
 SECOND_MOMENT = 2.0  # of the unbounded numbers, which are exponential with mean 1
 
 
-@kind
-def private_means(
-    profiles: Profiles,
-    users: Sizes = (10, 30, 100, 300, 1000, 3000, 10000),
-    eps: Positive = 1.0,
-    draws: Annotated[int, Field(ge=2)] = 1000,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class PrivateMeans(Kind):
     """The mean squared error of a mean of n numbers under eps-DP, against n (004).
 
     Bits, with a trusted server (Laplace noise on the mean) and without one (Laplace noise on each
     bit); and numbers without a bound, which each user clips before adding noise.
 
-    Args:
+    Attributes:
         users: n.
         draws: of the numbers and of the noise.
     """
-    ways = (PLAIN_MEAN, CENTRAL, LOCAL, UNBOUNDED)
-    keys = grid(profile=[EVERY], way=ways, users=users)
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        found = []
-        for key in keys:
-            way = key["way"]
-            n = key["users"]
-            rng = np.random.default_rng(n)
-            errors = [error_of_mean(way, n, eps, rng) for _ in range(draws)]
-            squared_error = float(np.mean(np.square(errors)))
-            by_formula = expected_error(way, n, eps)
-            found.append({**key, "squared error": squared_error, "by the formula": by_formula})
-        return pd.DataFrame(found)
+    users: Sizes = (10, 30, 100, 300, 1000, 3000, 10000)
+    eps: Positive = 1.0
+    draws: Annotated[int, Field(ge=2)] = 1000
+    index: ClassVar[tuple[str, ...]] = ("way", "users")
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    @property
+    def keys(self) -> list[Key]:
+        ways = (PLAIN_MEAN, CENTRAL, LOCAL, UNBOUNDED)
+        return grid(profile=[EVERY], way=ways, users=self.users)
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        way = key["way"]
+        n = key["users"]
+        rng = np.random.default_rng(n)
+        errors = [error_of_mean(way, n, self.eps, rng) for _ in range(self.draws)]
+        squared_error = float(np.mean(np.square(errors)))
+        yield {"squared error": squared_error, "by the formula": expected_error(way, n, self.eps)}
+
+    def shown(self, rows: pd.DataFrame) -> Shown:
         points = rows.rename(columns={"way": "series"}).drop(columns="profile")
         draw = lines(
             "users",
@@ -399,14 +404,15 @@ def private_means(
             "mean squared error of the mean",
             ylog=True,
         )
-        caption = f"Mean squared error of a mean of n numbers at eps = {eps:g}, {draws:,} draws."
+        caption = (
+            f"Mean squared error of a mean of n numbers at eps = {self.eps:g}, {self.draws:,} "
+            "draws."
+        )
         note = (
             "By the formula: of bits exact, with the variance 1/4 of a fair bit where the lecture "
             "has 1; of unbounded numbers the lecture's bound at its best clip level."
         )
         return Shown(rows, [Figure(caption, points, draw)], (note,))
-
-    return Kind(keys, ("way", "users"), rows, shown)
 
 
 def expected_error(way: str, n: int, eps: float) -> float:
@@ -444,21 +450,28 @@ def error_of_mean(way: str, n: int, eps: float, rng: np.random.Generator) -> flo
     return float(mean - 0.5)
 
 
-@kind
-def worked_numbers(profiles: Profiles) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class WorkedNumbers(Kind):
     """Numbers that the lectures work out by hand, worked out again: 002's exponential mechanism,
     004's recap of an audit and its two cases of memorisation.
     """
-    found = {**_hair_colour(), **_recap(), **_memorisation()}
-    keys = grid(profile=[EVERY], what=list(found))
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        return pd.DataFrame([{**key, "value": found[key["what"]]} for key in keys])
+    index: ClassVar[tuple[str, ...]] = ("what",)
 
-    def compared(key: Key) -> Key:
+    @cached_property
+    def found(self) -> Mapping[str, float]:
+        """The numbers by name."""
+        return {**_hair_colour(), **_recap(), **_memorisation()}
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(profile=[EVERY], what=list(self.found))
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        yield {"value": self.found[key["what"]]}
+
+    def compared(self, key: Key) -> Key:
         return {key["what"]: "value"}
-
-    return Kind(keys, ("what",), rows, Shown, compared)
 
 
 def _hair_colour() -> dict[str, float]:

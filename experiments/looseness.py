@@ -7,15 +7,16 @@ trains after each of his steps.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, combinations_with_replacement, product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
+from pydantic.dataclasses import dataclass as validated
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -23,7 +24,7 @@ from agt.data.records import Records
 from agt.errors import AgtError
 from agt.models.fitting import fit
 from agt.models.model import Model
-from agt.settings import Count
+from agt.settings import STRICT, Count
 from agt_audit.model_bounds import bounds_of, label_leads, lead_gradient
 from agt_audit.neighbours import (
     EditedRecords,
@@ -35,10 +36,10 @@ from agt_audit.neighbours import (
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
-from .entry import Entry, Key, Profiles, once
+from .entry import Entry, Key, Overrides, once
 from .experiment import ProfileName
 from .figures import marks
-from .kinds import Figure, Kind, Shown, grid, kind, through
+from .kinds import Figure, Kind, Shown, grid
 
 PART = 4  # a step of the attack is such a part of what it has edited so far
 STEP = 1e-4  # of a difference quotient
@@ -48,35 +49,44 @@ LARGE = "_large"
 SERIES = {"certified": "at least (certified)", "attacked": "at most (attacked)", "exact": "exactly"}
 
 
-@kind
-def looseness(
-    profiles: Profiles,
-    small: Variants,
-    large: Variants,
-    queries: Count = 5,
-    only: tuple[ProfileName, ...] = (),
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class Looseness(Kind):
     """How many records it takes to change each label: certified, exact, attacked.
 
-    Args:
+    Attributes:
         small: runs of so few records that every change of fewer than the attack's can be tried.
         large: runs of any size, without what is exact. All are of one model: boxes, or a linear
             head.
         queries: the first of the test records.
         only: the profiles that it is for; none: all.
     """
-    panels = {panel.label: (SMALL, panel.run) for panel in small}
-    panels |= {panel.label: (LARGE, panel.run) for panel in large}
-    names = [name for name in profiles if not only or name in only]
-    keys = grid(profile=names, panel=panels)
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        size, run = panels[key["panel"]]
-        make = partial(compared, count=queries, exact=size == SMALL)
-        rows = once(entry, key["profile"], run, key["panel"], make, f"looseness of {queries}{size}")
+    small: Variants
+    large: Variants
+    queries: Count = 5
+    only: tuple[ProfileName, ...] = ()
+    index: ClassVar[tuple[str, ...]] = ("profile", "panel", "query")
+
+    @property
+    def panels(self) -> Mapping[str, tuple[str, Overrides]]:
+        """The size and the overrides of each panel, by its label."""
+        small = {panel.label: (SMALL, panel.run) for panel in self.small}
+        large = {panel.label: (LARGE, panel.run) for panel in self.large}
+        return small | large
+
+    @property
+    def keys(self) -> list[Key]:
+        names = [name for name in self.profiles if not self.only or name in self.only]
+        return grid(profile=names, panel=self.panels)
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        size, run = self.panels[key["panel"]]
+        make = partial(compared, count=self.queries, exact=size == SMALL)
+        on = f"looseness of {self.queries}{size}"
+        rows = once(entry, key["profile"], run, key["panel"], make, on)
         return ({"size": size, **row} for row in rows)
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         figures = []
         for size, part in rows.groupby("size", sort=False):
             long = part.melt(["panel", "query"], list(SERIES), "series", "k").dropna()
@@ -96,8 +106,6 @@ def looseness(
             figures.append(Figure(CAPTIONS[str(size)], points, draw, str(size)))
         return Shown(rows.drop(columns="size"), figures, NOTES)
 
-    return Kind(keys, ("profile", "panel", "query"), through(keys, measure), shown)
-
 
 CAPTIONS = {
     SMALL: "How many records must change before the label of each query can: at least (certified), "
@@ -108,9 +116,8 @@ CAPTIONS = {
 }
 NOTES = (
     "Certified: the stable distance, plus 1. Attacked: the fewest changes that a greedy adversary "
-    "found; a better one may "
-    "need fewer. Exact: the least of all changes that remove any records and, where records may "
-    "come, add some like the "
+    "found; a better one may need fewer. Exact: the least of all changes that remove any records "
+    "and, where records may come, add some like the "
     f"query, {SCALES[0]} or {SCALES[1]} times as long, under another label; with other newcomers "
     "it may be less.",
     "One more than the number of records means: no such change was found.",

@@ -3,70 +3,86 @@ smooth sensitivity (001 Fig 3).
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
 
-from agt.settings import Positive
+from agt.settings import STRICT, Positive
 from agt_cli.report.figures import DARKEST_COLOUR, Grid, format_power_of_ten
 
 from .certified import Claims, Variants
-from .entry import Entry, Key, Profiles
+from .entry import Entry, Key, Overrides
 from .figures import planes, regions
-from .kinds import Figure, Kind, Shown, grid, kind
+from .kinds import Figure, Kind, Shown, grid
 
 Resolution = Annotated[int, Field(ge=8, le=400)]  # points along each axis
 TRAINING_POINTS = 250  # drawn on a map, at most
 
 
-@kind
-def plane_maps(
-    profiles: Profiles,
-    panels: Variants,
-    claims: Claims = ("privacy",),
-    levels: tuple[int, ...] = (1, 5, 10, 20, 50, 100, 150),
-    resolution: Resolution = 100,
-    eps: Positive | None = None,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class PlaneMaps(Kind):
     """Regions of the plane by stable distance, told apart at public ``levels`` (000 Fig 1).
 
-    Args:
+    Attributes:
         panels: one map each, for each claim and profile; one run is asked about the plane and about
             its test records.
         eps: colour the plane by the bound exp(-beta L) on the smooth sensitivity instead, beta =
             eps/6 (001 Fig 3).
     """
-    own = {panel.label: panel.run for panel in panels}
-    keys = grid(profile=profiles, claim=claims, panel=own)
 
-    def bound(distance: Any) -> Any:
-        return np.exp(-(eps or 0) / 6 * distance)
+    panels: Variants
+    claims: Claims = ("privacy",)
+    levels: tuple[int, ...] = (1, 5, 10, 20, 50, 100, 150)
+    resolution: Resolution = 100
+    eps: Positive | None = None
+    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "panel", "point", "x1", "x2")
 
-    def facts(tested: np.ndarray, mapped: np.ndarray) -> Key:
-        if eps:
+    @property
+    def own(self) -> Mapping[str, Overrides]:
+        """The overrides of each panel, by its label."""
+        return {panel.label: panel.run for panel in self.panels}
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(profile=self.profiles, claim=self.claims, panel=self.own)
+
+    def _sensitivity_bound(self, distance: Any) -> Any:
+        """Return the bound on the smooth sensitivity at a stable distance."""
+        return np.exp(-(self.eps or 0) / 6 * distance)
+
+    def _facts(self, tested: np.ndarray, mapped: np.ndarray) -> Key:
+        """Return what the table says of the stable distances of test records and of the map."""
+        if self.eps:
             return {
-                "mean bound, test records": bound(tested).mean(),
-                "least bound on the map": bound(mapped).min(),
+                "mean bound, test records": self._sensitivity_bound(tested).mean(),
+                "least bound on the map": self._sensitivity_bound(mapped).min(),
             }
-        return {f"certified at k = {k}": (tested >= k).mean() for k in levels}
+        return {f"certified at k = {k}": (tested >= k).mean() for k in self.levels}
 
-    def measure(entry: Entry, key: Key) -> pd.DataFrame:
+    def _map(self, entry: Entry, key: Key) -> pd.DataFrame:
+        """Return the points of one map, and some training records, with what the table says.
+
+        Raises:
+            TypeError: the dataset is not two-dimensional.
+        """
         name = key["profile"]
-        panel = key["panel"]
-        run = (*own[key["panel"]], f"relation=@{key['claim']}")
+        run = (*self.own[key["panel"]], f"relation=@{key['claim']}")
         dataset = entry.data(name, run)[0].dataset
         if dataset.plane is None:
             raise TypeError(
                 f"{entry.artifact.id}: {dataset.name} is not two-dimensional, so it has no map"
             )
-        points = Grid.around(dataset.plane.points, resolution).points
+        points = Grid.around(dataset.plane.points, self.resolution).points
         lifted = dataset.plane.lift(points).astype(dataset.train.features.dtype)
         asked = np.concatenate([lifted, dataset.test.features.astype(lifted.dtype)])
-        found = entry.run(name, run, f"{key['claim']}, {panel}", f"map{resolution} and test", asked)
+        label = f"{key['claim']}, {key['panel']}"
+        found = entry.run(name, run, label, f"map{self.resolution} and test", asked)
         labels = found.frame["prediction"].to_numpy()
         mapped, tested = np.split(found.distance, [len(lifted)])
         records = len(dataset.train)
@@ -82,36 +98,52 @@ def plane_maps(
         parts = [map_points.assign(**on_map), training_points.assign(**known)]
         is_right = labels[len(lifted) :] == dataset.test.labels
         about: Key = {"k counts": found.counts, "accuracy": float(is_right.mean())}
-        return pd.concat(parts).assign(**key, **about, **facts(tested, mapped))
+        return pd.concat(parts).assign(**key, **about, **self._facts(tested, mapped))
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        return pd.concat([self._map(entry, key) for key in self.keys], ignore_index=True)
 
-    def shown(rows: pd.DataFrame) -> Shown:
-        scale = regions(levels)
-        shades = (0.0, DARKEST_COLOUR)
-        label = "stable distance, in k"
-        what = (
-            "Regions of the plane by how many records would have to change before the label could;"
-        )
-        if eps:
-            least = min(bound(rows["stable_distance"]).min(), bound(1))
-            power = math.floor(math.log10(max(1e-12, least)))
-            lowest_power = min(-1, max(-12, power))
-            within_decade = (1, 2, 5) if lowest_power >= -3 else (1,)
-            powers = [10.0**power for power in range(lowest_power, 0)]
-            ends = [step * power for power, step in product(powers, within_decade)]
-            ends.append(1.0)
-            in_words = format_power_of_ten if lowest_power < -4 else "{:g}".format
-            scale = (ends, {end: in_words(end) for end in ends})
-            shades = (DARKEST_COLOUR, 0.0)
-            label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
+    def shown(self, rows: pd.DataFrame) -> Shown:
+        if self.eps:
+            least = min(
+                self._sensitivity_bound(rows["stable_distance"]).min(), self._sensitivity_bound(1)
+            )
+            draw = partial(
+                planes,
+                value=self._sensitivity_bound,
+                scale=_scale_of_bounds(least),
+                shades=(DARKEST_COLOUR, 0.0),
+                label=f"bound on smooth sensitivity\n(eps = {self.eps:g}, beta = eps/6)",
+            )
             what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
-        value = bound if eps else lambda at: at
-        draw = partial(planes, value=value, scale=scale, shades=shades, label=label)
+        else:
+            draw = partial(
+                planes,
+                value=lambda distance: distance,
+                scale=regions(self.levels),
+                shades=(0.0, DARKEST_COLOUR),
+                label="stable distance, in k",
+            )
+            what = (
+                "Regions of the plane by how many records would have to change before the label "
+                "could;"
+            )
         table = rows.drop(
             columns=["point", "x1", "x2", "prediction", "stable_distance"]
         ).drop_duplicates()
         return Shown(table, [Figure(f"{what} black: decision line.", rows, draw)])
 
-    return Kind(keys, ("profile", "claim", "panel", "point", "x1", "x2"), rows, shown)
+
+def _scale_of_bounds(least: float) -> tuple[list[float], dict[float, str]]:
+    """Return the ends of a logarithmic scale of bounds, from below ``least`` to 1, and their text.
+
+    The scale starts at 1e-12 or later, and has 1, 2 and 5 in each decade where it is short.
+    """
+    power = math.floor(math.log10(max(1e-12, least)))
+    lowest_power = min(-1, max(-12, power))
+    within_decade = (1, 2, 5) if lowest_power >= -3 else (1,)
+    powers = [10.0**power for power in range(lowest_power, 0)]
+    ends = [step * power for power, step in product(powers, within_decade)]
+    ends.append(1.0)
+    in_words = format_power_of_ten if lowest_power < -4 else "{:g}".format
+    return ends, {end: in_words(end) for end in ends}

@@ -3,10 +3,10 @@ that records can be removed from (003 Fig 5 and Theorem 5: the guarantees add).
 """
 
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -24,17 +24,30 @@ from .accuracy import Delta
 from .bench import Bench, Weights, train_sgd
 from .convolutional import Channels, features, network
 from .dp_sgd import DpSgd, of_one
-from .entry import Entry, Key, Overrides, Profiles, once
-from .experiment import ProfileName
+from .entry import Entry, Key, Overrides, once
 from .figures import lines
-from .kinds import Figure, Kind, Shown, grid, kind, through
+from .kinds import Figure, Kind, Shown, grid
 from .removable_head import Removing, budget, column_of, mean_bounds, named, removing, settings_of
 
 ALONE = "private network"
 BELOW = "head with removals on private features"
 MOST_NOISES_TRIED = 12
 UNTRAINED = "head with removals on untrained features"
-SHARE = 11  # of the budget: ten parts for the network, one for removals, as published
+
+
+@dataclass(frozen=True)
+class BudgetShare:
+    """The parts of eps and of delta that the network spends; the removals spend the rest."""
+
+    eps: float
+    delta: float
+
+
+NETWORK_SHARES = {
+    ALONE: BudgetShare(1.0, 1.0),
+    BELOW: BudgetShare(1 - 1 / 11, 0.1),  # as published: ten parts of eps, and one for removals
+    UNTRAINED: BudgetShare(0.0, 0.0),
+}
 
 
 @validated(frozen=True, config=STRICT)
@@ -84,23 +97,12 @@ class Schedule:
     strength: Positive = 0.001
 
 
-@kind
-def private_features(
-    profiles: Profiles,
-    run: Overrides,
-    schedules: Annotated[tuple[Schedule, ...], Field(min_length=1)],
-    network: Network,
-    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (3.0, 6.0, 10.0, 15.0),
-    delta: Delta = 1e-4,
-    removals: Count = 10,
-    strength: Positive = 0.001,
-    seeds: Count = 5,
-    data: str = "",
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class PrivateFeatures(Kind):
     """Accuracy against the eps of ``removals`` removals: a private network, a head on a private
     network's features, and a head on those of the same network before any training.
 
-    Args:
+    Attributes:
         run: overrides of a head with certificate=removal, on square images.
         schedules: each eps takes the one with the largest ``least_eps`` that it reaches, a rule
             that no record enters.
@@ -111,120 +113,163 @@ def private_features(
     Raises:
         ConfigError: no schedule is for the smallest eps.
     """
-    by_eps = {total: schedule_for(total, schedules) for total in eps}
-    ways = (BELOW, ALONE, UNTRAINED)
-    keys = grid(profile=profiles, way=ways, eps=eps, **named(data), seed=range(seeds))
 
-    def plain(prepared: Prepared, settings: RunSettings) -> list[Key]:
-        bench = _bench_of_network(prepared.dataset, network, 0)
+    run: Overrides
+    schedules: Annotated[tuple[Schedule, ...], Field(min_length=1)]
+    network: Network
+    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (3.0, 6.0, 10.0, 15.0)
+    delta: Delta = 1e-4
+    removals: Count = 10
+    strength: Positive = 0.001
+    seeds: Count = 5
+    data: str = ""
+    index: ClassVar[tuple[str, ...]] = ("profile", "way", "eps", "seed")
+
+    @cached_property
+    def by_eps(self) -> Mapping[float, Schedule]:
+        """The schedule of each eps."""
+        return {total: schedule_for(total, self.schedules) for total in self.eps}
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(
+            profile=self.profiles,
+            way=(BELOW, ALONE, UNTRAINED),
+            eps=list(self.by_eps),
+            **named(self.data),
+            seed=range(self.seeds),
+        )
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        name = key["profile"]
+        way = key["way"]
+        label = f"{way}, eps = {key['eps']:g} ({name}), seed {key['seed']}"
+        make = partial(self._trained, entry, key)
+        (found,) = once(entry, name, self.run, label, make, self._settings_of(key))
+        (public,) = once(
+            entry,
+            next(iter(self.profiles)),
+            self.run,
+            "the network without privacy",
+            self._without_privacy,
+            f"plain {self.network}",
+        )
+        yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
+
+    def _without_privacy(self, prepared: Prepared, settings: RunSettings) -> list[Key]:
+        """Return the accuracy of the network trained without privacy."""
+        bench = _bench_of_network(prepared.dataset, self.network, 0)
         weights = train_sgd(bench, bench.single)
         return [{"accuracy": bench.accuracy(weights, prepared.dataset.test)}]
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name = key["profile"]
-        total = key["eps"]
+    def _trained(
+        self, entry: Entry, key: Key, prepared: Prepared, settings: RunSettings
+    ) -> list[Key]:
+        """Return the accuracy of one way of training, with what it spent and how long it took."""
         way = key["way"]
         seed = key["seed"]
-        profile = profiles[name]
-        dpsgd = by_eps[total].dpsgd
-        head_strength = strength if way == UNTRAINED else by_eps[total].strength
-        # of eps and of delta, for the network
-        shares = {ALONE: (1.0, 1.0), BELOW: (1 - 1 / SHARE, 0.1), UNTRAINED: (0.0, 0.0)}
-        eps_share, delta_share = shares[way]
-        as_published = profile.accounting == "paper"
-        one = of_one(eps_share * total, delta_share * delta, removals, as_published)
+        network_eps, network_delta = self._budget_of_one_record(key)
+        started = time.perf_counter()
+        bench = _bench_of_network(prepared.dataset, self.network, seed)
+        weights: Weights = dict(bench.head.named_parameters())
+        if way != UNTRAINED:
+            dpsgd = self.by_eps[key["eps"]].dpsgd
+            weights = dpsgd.fit(bench, network_eps, network_delta, seed)
+        seconds = time.perf_counter() - started
+        spent = {"network eps": network_eps, "network delta": network_delta, "training": seconds}
+        if way == ALONE:
+            return [{**spent, "accuracy": bench.accuracy(weights, prepared.dataset.test)}]
+        dataset = _with_features(prepared.dataset, partial(features, bench, weights))
+        seen = replace(prepared, dataset=dataset)
+        trained, sigma = self._head(entry, key, seen)
+        one_head = trained.head
+        started = time.perf_counter()
+        one_head.remove(trained.x[:1], trained.targets[:1])
+        found = {"removal": time.perf_counter() - started, "sigma": sigma}
+        return [{**spent, **found, "accuracy": accuracy(trained.model, dataset.test)}]
 
-        def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
-            started = time.perf_counter()
-            bench = _bench_of_network(prepared.dataset, network, seed)
-            weights: Weights = dict(bench.head.named_parameters())
-            if way != UNTRAINED:
-                weights = dpsgd.fit(bench, *one, seed)
-            seconds = time.perf_counter() - started
-            spent = {"network eps": one[0], "network delta": one[1], "training": seconds}
-            if way == ALONE:
-                return [{**spent, "accuracy": bench.accuracy(weights, prepared.dataset.test)}]
-            dataset = _seen(prepared.dataset, partial(features, bench, weights))
-            seen = replace(prepared, dataset=dataset)
-            unit = budget(profile, 1.0, (1 - eps_share) * total, (1 - delta_share) * delta)
-            trained, sigma = head(entry, name, seen, unit, head_strength, seed)
-            one_head = trained.head
-            started = time.perf_counter()
-            one_head.remove(trained.x[:1], trained.targets[:1])
-            found = {"removal": time.perf_counter() - started, "sigma": sigma}
-            return [{**spent, **found, "accuracy": accuracy(trained.model, seen.dataset.test)}]
+    def _budget_of_one_record(self, key: Key) -> tuple[float, float]:
+        """Return (eps, delta) of the network's training for one record."""
+        share = NETWORK_SHARES[key["way"]]
+        as_published = self.profiles[key["profile"]].accounting == "paper"
+        total = (share.eps * key["eps"], share.delta * self.delta)
+        return of_one(*total, self.removals, as_published)
 
-        of = replace(dpsgd, seeds=1)  # how many others there are changes no training
-        on = (
-            f"{way} {total} {delta} {one} {profile.accounting} {removals} {head_strength} {of} "
-            f"{network} {seed}"
+    def _head_strength(self, key: Key) -> float:
+        """Return lambda of the head."""
+        if key["way"] == UNTRAINED:
+            return self.strength
+        return self.by_eps[key["eps"]].strength
+
+    def _settings_of(self, key: Key) -> str:
+        """Return a text of everything that the result of ``_trained`` depends on."""
+        total = key["eps"]
+        one = self._budget_of_one_record(key)
+        # how many other seeds there are changes no training
+        dpsgd = replace(self.by_eps[total].dpsgd, seeds=1)
+        accounting = self.profiles[key["profile"]].accounting
+        return (
+            f"{key['way']} {total} {self.delta} {one} {accounting} {self.removals} "
+            f"{self._head_strength(key)} {dpsgd} {self.network} {key['seed']}"
         )
-        label = f"{way}, eps = {total:g} ({name}), seed {seed}"
-        (found,) = once(entry, name, run, label, make, on)
-        first = next(iter(profiles))
-        label = "the network without privacy"
-        (public,) = once(entry, first, run, label, plain, f"plain {network}")
-        yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
-    def head(
-        entry: Entry,
-        name: ProfileName,
-        seen: Prepared,
-        unit: float,
-        head_strength: float,
-        seed: int,
-    ) -> tuple[Removing, float]:
+    def _head(self, entry: Entry, key: Key, seen: Prepared) -> tuple[Removing, float]:
         """Return a head whose noise hides so many removals, and that noise.
 
         Args:
-            unit: how much residual noise of size 1 hides.
-            head_strength: the head's lambda.
+            seen: the data with the features that the head is trained on.
 
         Raises:
             ConfigError: with more noise the weights grow so fast that no noise is enough.
         """
+        name = key["profile"]
+        profile = self.profiles[name]
+        strength = self._head_strength(key)
+        share = NETWORK_SHARES[key["way"]]
+        rest = ((1 - share.eps) * key["eps"], (1 - share.delta) * self.delta)
+        unit = budget(profile, 1.0, *rest)  # how much residual noise of size 1 hides
         sigma = 1.0
         for _ in range(MOST_NOISES_TRIED):
-            own = (*run, *settings_of(head_strength, sigma, seed))
+            own = (*self.run, *settings_of(strength, sigma, key["seed"]))
             _, settings = entry.data(name, own)
             trained = removing(seen, settings, entry.artifact.id)
-            bounds = mean_bounds(trained, 4 * removals)
-            needed = removals * bounds[column_of(profiles[name])] / unit
+            bounds = mean_bounds(trained, 4 * self.removals)
+            needed = self.removals * bounds[column_of(profile)] / unit
             if 0.8 * sigma <= needed <= sigma:
                 return trained, sigma
             sigma = float(f"{1.05 * needed:.3g}")
         raise ConfigError(
-            f"{entry.artifact.id}: no noise hides {removals} removals with lambda = "
-            f"{head_strength:g}: choose a larger lambda"
+            f"{entry.artifact.id}: no noise hides {self.removals} removals with lambda = "
+            f"{strength:g}: choose a larger lambda"
         )
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         level = {"level": float(rows["not private"].iloc[-1]), "level_name": "not private"}
-        draw = lines("eps", "accuracy", f"eps of {removals} removals", "test accuracy", **level)
-        caption = (
-            f"Test accuracy against the eps of {removals} removals (delta = {delta:g}): mean "
-            "and range of seeds."
+        draw = lines(
+            "eps", "accuracy", f"eps of {self.removals} removals", "test accuracy", **level
         )
-        groups = rows.groupby(["profile", "way", "eps", *named(data), "series"], sort=False)
+        caption = (
+            f"Test accuracy against the eps of {self.removals} removals (delta = {self.delta:g}): "
+            "mean and range of seeds."
+        )
+        groups = rows.groupby(["profile", "way", "eps", *named(self.data), "series"], sort=False)
         ends = groups["accuracy"].agg(low="min", high="max")
         table = groups.mean().drop(columns="seed").join(ends).reset_index()
         points = table[["eps", "series", "accuracy", "low", "high", "profile"]]
         figure = Figure(caption, points.assign(method=table["way"]), draw)
-        return Shown(table, [figure], tuple(note.format(removals) for note in FEATURES_NOTES))
+        return Shown(table, [figure], tuple(note.format(self.removals) for note in FEATURES_NOTES))
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         return {f"{key['way']}, eps = {key['eps']:g}": "accuracy"}
-
-    return Kind(keys, ("profile", "way", "eps", "seed"), through(keys, measure), shown, compared)
 
 
 FEATURES_NOTES = (
     "eps and delta are those of {0} removals. The network alone: (eps / {0}, delta) for one "
-    "record, as "
-    "published; ours takes the delta that group privacy asks for, whose noise is larger.",
+    "record, as published; ours takes the delta that group privacy asks for, whose noise is "
+    "larger.",
     "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, "
-    "which its noise is "
-    "made for; each class against the others, all together. That the parts add is 003's Theorem 5.",
+    "which its noise is made for; each class against the others, all together. That the parts add "
+    "is 003's Theorem 5.",
     "Untrained features are those of the network's random start, which no record enters, so the "
     "removals take all of eps and delta.",
     "How many steps of DP-SGD, on how many records, follows from eps alone. These schedules, the "
@@ -254,8 +299,8 @@ def _bench_of_network(dataset: Dataset, network: Network, seed: int) -> Bench:
     return network.bench(dataset.train, len(dataset.classes), int(size), seed)
 
 
-def _seen(dataset: Dataset, extract: Any) -> Dataset:
-    """The dataset with features made of its images."""
+def _with_features(dataset: Dataset, extract: Any) -> Dataset:
+    """Return the dataset with features made of its images."""
     train = replace(dataset.train, features=extract(dataset.train.features))
     test = replace(dataset.test, features=extract(dataset.test.features))
     return replace(dataset, train=train, test=test)

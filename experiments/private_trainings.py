@@ -8,94 +8,109 @@ Algorithm 1), and weights released by their closed-form stability.
 """
 
 from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.errors import ConfigError
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.linear import LinearModel
-from agt.settings import Count, Positive
+from agt.settings import STRICT, Count, Positive
 
 from .accuracy import Delta
 from .baselines import Baseline, LocalRR, NoisyAgt
 from .bench import RECORD, Bench, Weights, train_sgd
 from .dp_sgd import DpSgd
-from .entry import Entry, Key, Overrides, Profiles
+from .entry import Entry, Key, Overrides
 from .figures import lines
-from .kinds import Figure, Kind, Shown, grid, kind, wide
+from .kinds import Figure, Kind, Shown, grid, wide
 from .perturbation import Perturbation
 
 EXACT = "release_weights"
 
 
-@kind
-def private_trainings(
-    profiles: Profiles,
-    run: Overrides,
-    dpsgd: DpSgd,
-    perturbed: tuple[Perturbation, ...],
-    noisy: NoisyAgt,
-    eps: tuple[Positive, ...] = (0.1, 0.5, 1.0, 10.0),
-    delta: Delta = 1e-5,
-    seeds: Count = 3,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class PrivateTrainings(Kind):
     """Accuracy of privately trained linear heads against the total budget (mean and range of
     seeds).
 
-    Args:
+    Attributes:
         run: overrides of a linear head with certificate=stability: its features and its plain SGD
             are everybody's; labels are flipped for that training.
         seeds: draws of each method that is sampled.
     """
-    methods: dict[str, Baseline] = {
-        "DP-SGD": dpsgd,
-        **{f"{each.method} perturbation": each for each in perturbed},
-        "noise inside AGT": noisy,
-        "randomised labels": LocalRR(),
-    }
-    protects = {EXACT: RECORD, **{name: method.protects for name, method in methods.items()}}
-    rigorous = [name for name, profile in profiles.items() if profile.accounting == "rigorous"]
-    keys: list[Key] = []
-    for series, what in protects.items():
-        keys += grid(profile=rigorous[:1], series=[series], protects=[what], eps=eps)
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        return trained_heads(entry, keys, run, methods, delta, seeds) if keys else pd.DataFrame()
+    run: Overrides
+    dpsgd: DpSgd
+    perturbed: tuple[Perturbation, ...]
+    noisy: NoisyAgt
+    eps: tuple[Positive, ...] = (0.1, 0.5, 1.0, 10.0)
+    delta: Delta = 1e-5
+    seeds: Count = 3
+    index: ClassVar[tuple[str, ...]] = ("series", "eps")
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    @cached_property
+    def methods(self) -> dict[str, Baseline]:
+        """The methods that are compared, by the name of their series."""
+        return {
+            "DP-SGD": self.dpsgd,
+            **{f"{each.method} perturbation": each for each in self.perturbed},
+            "noise inside AGT": self.noisy,
+            "randomised labels": LocalRR(),
+        }
+
+    @property
+    def keys(self) -> list[Key]:
+        protects = {EXACT: RECORD}
+        protects |= {name: method.protects for name, method in self.methods.items()}
+        rigorous = [
+            name for name, profile in self.profiles.items() if profile.accounting == "rigorous"
+        ]
+        keys: list[Key] = []
+        for series, what in protects.items():
+            keys += grid(profile=rigorous[:1], series=[series], protects=[what], eps=self.eps)
+        return keys
+
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        if not self.keys:
+            return pd.DataFrame()
+        return trained_heads(entry, self.keys, self.run, self.methods, self.delta, self.seeds)
+
+    def shown(self, rows: pd.DataFrame) -> Shown:
         plain = float(rows["plain SGD"].iloc[0])
-        found = wide(rows, ["series", "protects"], "eps", "accuracy", eps, "eps = {:g}")
-        without_privacy = ["plain SGD", "nothing", *[plain] * len(eps)]
+        found = wide(rows, ["series", "protects"], "eps", "accuracy", self.eps, "eps = {:g}")
+        without_privacy = ["plain SGD", "nothing", *[plain] * len(self.eps)]
         last = pd.DataFrame([without_privacy], columns=found.columns)
         table = pd.concat([found, last], ignore_index=True)
         xlabel = "total eps, any number of queries"
         draw = lines("eps", "accuracy", xlabel, "accuracy", level=plain, level_name="plain SGD")
         caption = (
-            f"Test accuracy of privately trained linear heads against total eps, delta = {delta:g}."
+            "Test accuracy of privately trained linear heads against total eps, delta = "
+            f"{self.delta:g}."
         )
-        left_open = "; ".join(f"{name}: {method.caveat}" for name, method in methods.items())
-        notes = tuple(note.format(seeds=seeds, left_open=left_open) for note in TRAININGS_NOTES)
+        left_open = "; ".join(f"{name}: {method.caveat}" for name, method in self.methods.items())
+        notes = tuple(
+            note.format(seeds=self.seeds, left_open=left_open) for note in TRAININGS_NOTES
+        )
         figure = Figure(caption, rows.drop(columns=["profile", "plain SGD"]), draw)
         return Shown(table, [figure], notes, measured=rows)
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         return {f"{key['series']}, eps = {key['eps']:g}": "accuracy"}
-
-    return Kind(keys, ("series", "eps"), rows, shown, compared)
 
 
 TRAININGS_NOTES = (
     "One linear head on the same public features for everybody; mean of {seeds} seeds, and their "
-    "range as a "
-    "band; release_weights is an exact expectation. Drawn from seeds: a simulation, not a release.",
+    "range as a band; release_weights is an exact expectation. Drawn from seeds: a simulation, "
+    "not a release.",
     "What the guarantees leave open: {left_open}.",
     "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test "
-    "records: that flatters "
-    "them, and no proof of privacy rests on their rows; those of release_weights say in "
-    "conf/training what they "
-    "were chosen on.",
+    "records: that flatters them, and no proof of privacy rests on their rows; those of "
+    "release_weights say in conf/training what they were chosen on.",
 )
 
 

@@ -5,49 +5,37 @@ They show lambda, sigma and eps against accuracy and the number of removals that
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
+from pydantic.dataclasses import dataclass as validated
 
-from agt.settings import Count, Positive
+from agt.settings import STRICT, Count, Positive
 from agt_cli.report.figures import SERIES_STYLES
 
 from .accuracy import Delta
-from .entry import Entry, Key, Overrides, Profiles
+from .entry import Entry, Key, Overrides
 from .figures import lines, named_points
-from .kinds import Figure, Kind, Shown, grid, kind, through
+from .kinds import Figure, Kind, Shown, grid
 from .removable_head import ENDS, Strengths, averaged, budget, column_of, named, supported
 
 SETTINGS_NOTES = (
     "ours: the bound's exact constants (1/(6 sqrt 3), half for the integral) and the exact "
-    "Gaussian curve; where each "
-    "removal may take one pass over the data, the residual is measured and the budget does not run "
-    "out (003 Fig 2).",
-    "No proof of removal rests on a perturbed loss alone: 003's Theorem 2 takes the residual to be "
-    "independent of the "
-    "perturbation, and the weights depend on it. The draws come from seeds: a simulation, which "
-    "hides nothing.",
+    "Gaussian curve; where each removal may take one pass over the data, the residual is measured "
+    "and the budget does not run out (003 Fig 2).",
+    "No proof of removal rests on a perturbed loss alone: 003's Theorem 2 takes the residual to "
+    "be independent of the perturbation, and the weights depend on it. The draws come from seeds: "
+    "a simulation, which hides nothing.",
     "Settings are compared on the test records.",
 )
 
 
-@kind
-def removal_settings(
-    profiles: Profiles,
-    run: Overrides,
-    strengths: Strengths,
-    sigmas: Strengths,
-    show: tuple[Literal["accuracy", "removals", "front"], ...] = ("accuracy", "removals"),
-    eps: Positive = 1.0,
-    delta: Delta = 1e-4,
-    draws: Count = 3,
-    records: Count = 50,
-    data: str = "",
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class RemovalSettings(Kind):
     """What lambda and sigma do to accuracy and to the number of removals supported (003 Fig 1 left
     and right, Fig 4).
 
-    Args:
+    Attributes:
         run: overrides of a head with certificate=removal.
         strengths: lambda; ``sigmas``: of b. Their mean accuracy is taken over ``draws`` of b.
         show: accuracy against lambda; accuracy against removals; or only the best of them (a row of
@@ -55,34 +43,50 @@ def removal_settings(
         records: on how many removals the mean bound of one is taken.
         data: which data the run is on, where it is not the experiment's.
     """
-    keys = grid(**{"profile": profiles, "lambda": strengths, "sigma": sigmas}, **named(data))
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+    run: Overrides
+    strengths: Strengths
+    sigmas: Strengths
+    show: tuple[Literal["accuracy", "removals", "front"], ...] = ("accuracy", "removals")
+    eps: Positive = 1.0
+    delta: Delta = 1e-4
+    draws: Count = 3
+    records: Count = 50
+    data: str = ""
+    index: ClassVar[tuple[str, ...]] = ("profile", "lambda", "sigma")
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(
+            **{"profile": self.profiles, "lambda": self.strengths, "sigma": self.sigmas},
+            **named(self.data),
+        )
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         name = key["profile"]
-        profile = profiles[key["profile"]]
-        found = averaged(entry, name, run, key["lambda"], key["sigma"], draws, records)
-        total = budget(profile, key["sigma"], eps, delta)
+        profile = self.profiles[key["profile"]]
+        found = averaged(
+            entry, name, self.run, key["lambda"], key["sigma"], self.draws, self.records
+        )
+        total = budget(profile, key["sigma"], self.eps, self.delta)
         row = {end: found[end] for end in ENDS}
         row["bound of one removal"] = found[column_of(profile)]
         row["budget"] = total
         row["removals"] = supported(profile, found, total)
         yield row
 
-    def shown(rows: pd.DataFrame) -> Shown:
-        figures = settings_figures(rows, f"eps = {eps:g}, delta = {delta:g}", draws)
+    def shown(self, rows: pd.DataFrame) -> Shown:
+        figures = settings_figures(rows, f"eps = {self.eps:g}, delta = {self.delta:g}", self.draws)
         note = (
-            f"Removals supported: the budget over the mean bound of {records} removals, each from "
-            "the head as trained; no "
-            "more than there are training records."
+            f"Removals supported: the budget over the mean bound of {self.records} removals, each "
+            "from the head as trained; no more than there are training records."
         )
-        return Shown(rows, [figures[name] for name in show], (note, *SETTINGS_NOTES))
+        return Shown(rows, [figures[name] for name in self.show], (note, *SETTINGS_NOTES))
 
-    def compared(key: Key) -> Key:
-        if key["lambda"] > min(strengths) or key["sigma"] > min(sigmas):
+    def compared(self, key: Key) -> Key:
+        if key["lambda"] > min(self.strengths) or key["sigma"] > min(self.sigmas):
             return {}
         return {"accuracy, least lambda and sigma": "accuracy"}
-
-    return Kind(keys, ("profile", "lambda", "sigma"), through(keys, measure), shown, compared)
 
 
 def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figure]:
@@ -161,34 +165,37 @@ def _front(rows: pd.DataFrame, about: list[str], fewest: int = 1) -> pd.DataFram
     return some[some["accuracy"] > before].sort_index()
 
 
-@kind
-def removal_budgets(
-    profiles: Profiles,
-    run: Overrides,
-    strengths: Strengths,
-    eps: Strengths = (0.01, 0.1, 1.0, 10.0),
-    removals: Count = 100,
-    delta: Delta = 1e-4,
-    draws: Count = 3,
-    records: Count = 50,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class RemovalBudgets(Kind):
     """Accuracy against eps where so many removals are to be supported (003 Fig 1 middle).
 
-    Args:
+    Attributes:
         run, strengths, draws, records: as of ``removal_settings``; sigma follows from eps.
     """
-    keys = grid(**{"profile": profiles, "lambda": strengths, "eps": eps})
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+    run: Overrides
+    strengths: Strengths
+    eps: Strengths = (0.01, 0.1, 1.0, 10.0)
+    removals: Count = 100
+    delta: Delta = 1e-4
+    draws: Count = 3
+    records: Count = 50
+    index: ClassVar[tuple[str, ...]] = ("profile", "lambda", "eps")
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(**{"profile": self.profiles, "lambda": self.strengths, "eps": self.eps})
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         name = key["profile"]
         strength = key["lambda"]
-        profile = profiles[key["profile"]]
-        unit = budget(profile, 1.0, key["eps"], delta)
+        profile = self.profiles[key["profile"]]
+        unit = budget(profile, 1.0, key["eps"], self.delta)
         sigma = 1.0
         # with more noise the weights are longer, and a removal's bound is another
         for _ in range(8):
-            found = averaged(entry, name, run, strength, sigma, draws, records)
-            needed = removals * found[column_of(profile)] / unit
+            found = averaged(entry, name, self.run, strength, sigma, self.draws, self.records)
+            needed = self.removals * found[column_of(profile)] / unit
             if 0.9 * sigma <= needed <= sigma:
                 break
             sigma = float(f"{1.03 * needed:.3g}")
@@ -199,21 +206,19 @@ def removal_budgets(
         }
         yield {**about, "removals": supported(profile, found, sigma * unit)}
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         draw = lines(
             "eps",
             "accuracy",
-            f"eps (delta = {delta:g})",
-            f"test accuracy with {removals:,} removals supported",
+            f"eps (delta = {self.delta:g})",
+            f"test accuracy with {self.removals:,} removals supported",
             panels="profile",
-            looks=strength_looks(strengths),
+            looks=strength_looks(self.strengths),
         )
         caption = (
-            f"Test accuracy against eps, sigma for {removals} removals: mean, range of "
-            f"{draws} draws."
+            f"Test accuracy against eps, sigma for {self.removals} removals: mean, range of "
+            f"{self.draws} draws."
         )
         return Shown(
             rows, [Figure(caption, rows[["eps", "series", "profile", "sigma", *ENDS]], draw)]
         )
-
-    return Kind(keys, ("profile", "lambda", "eps"), through(keys, measure), shown)

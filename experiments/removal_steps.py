@@ -4,111 +4,133 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.models.model import accuracy
-from agt.settings import Count
+from agt.settings import STRICT, Count
 from agt.unlearning.newton import worst_step_increase
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
-from .entry import Entry, Key, Overrides, Profiles, once
+from .entry import Entry, Key, Overrides, once
 from .figures import lines, pictures
-from .kinds import EVERY, Figure, Kind, Shown, grid, kind, through
+from .kinds import EVERY, Figure, Kind, Shown, grid
 from .removable_head import GAMMA, Removing, column_of, published, removing
 
 BOUNDS_NOTES = (
     "Hessian and spectral norm are formed anew for each step, except where they are kept up. "
-    "paper: 003's theorems 1 "
-    "and 4 and corollaries 1 and 2, sums that start at 0; the residual is what these steps leave, "
-    "measured.",
+    "paper: 003's theorems 1 and 4 and corollaries 1 and 2, sums that start at 0; the residual is "
+    "what these steps leave, measured.",
     "ours: on the same steps with exact constants, from the optimiser's residual on; with a "
-    "Hessian that is kept up in "
-    "O(d^2) a record, its drift charged; and with that, polished and measured after each in a few "
-    "O(n d) passes.",
+    "Hessian that is kept up in O(d^2) a record, its drift charged; and with that, polished and "
+    "measured after each in a few O(n d) passes.",
 )
 
 
-@kind
-def removal_bounds(
-    profiles: Profiles,
-    run: Overrides,
-    removals: Annotated[int, Field(ge=2)] = 500,
-    batch: Annotated[int, Field(ge=2)] = 10,
-    every: Count = 10,
-) -> Kind:
+ONE_AT_A_TIME = "one at a time"
+
+
+@validated(frozen=True, config=STRICT, kw_only=True)
+class RemovalBounds(Kind):
     """Bounds on the gradient's residual, and the residual, against the number of records removed
     (003 Fig 2).
 
-    Args:
+    Attributes:
         run: overrides of a head with certificate=removal.
         removals: how many records go, one at a time and ``batch`` at a time; a point for ``every``
             so many.
     """
-    each = "one at a time"
-    many = f"{batch} at a time"
-    ways = {
-        "paper": (
-            f"worst case, {each}",
-            f"worst case, {many}",
-            f"bound, {each}",
-            f"bound, {many}",
-            f"residual, {each}",
-        ),
-        "rigorous": (
-            f"bound, {each}",
-            f"bound, Hessian kept up, {each}",
-            f"measured after each, {each}",
-        ),
-    }
-    keys: list[Key] = []
-    for name, profile in profiles.items():
-        keys += grid(profile=[name], way=ways[profile.accounting])
-    step = math.lcm(every, batch)
-    counts = range(step, removals + 1, step)
 
-    def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
+    run: Overrides
+    removals: Annotated[int, Field(ge=2)] = 500
+    batch: Annotated[int, Field(ge=2)] = 10
+    every: Count = 10
+    index: ClassVar[tuple[str, ...]] = ("profile", "way", "removed")
+
+    @property
+    def many(self) -> str:
+        """How removals in batches are called."""
+        return f"{self.batch} at a time"
+
+    @property
+    def ways(self) -> Mapping[str, tuple[str, ...]]:
+        """The ways of bounding that each accounting has."""
+        return {
+            "paper": (
+                f"worst case, {ONE_AT_A_TIME}",
+                f"worst case, {self.many}",
+                f"bound, {ONE_AT_A_TIME}",
+                f"bound, {self.many}",
+                f"residual, {ONE_AT_A_TIME}",
+            ),
+            "rigorous": (
+                f"bound, {ONE_AT_A_TIME}",
+                f"bound, Hessian kept up, {ONE_AT_A_TIME}",
+                f"measured after each, {ONE_AT_A_TIME}",
+            ),
+        }
+
+    @property
+    def counts(self) -> range:
+        """After how many removals there is a point: both ways of removing have been there."""
+        step = math.lcm(self.every, self.batch)
+        return range(step, self.removals + 1, step)
+
+    @property
+    def keys(self) -> list[Key]:
+        keys: list[Key] = []
+        for name, profile in self.profiles.items():
+            keys += grid(profile=[name], way=self.ways[profile.accounting])
+        return keys
+
+    def _bounds_and_residuals(self, prepared: Prepared, settings: RunSettings) -> list[Key]:
+        """Return every bound and residual at each of ``counts``."""
         trained = removing(prepared, settings, "removal_bounds")
-        if removals >= len(trained.x):
+        if self.removals >= len(trained.x):
             raise ConfigError(
-                f"removals={removals} exceeds {len(trained.x)}, the number of training records"
+                f"removals={self.removals} exceeds {len(trained.x)}, the number of training records"
             )
         found = [
-            *_anew(trained, removals, 1, each),
-            *_anew(trained, removals, batch, many),
-            *_kept(trained, removals, each),
+            *_anew(trained, self.removals, 1, ONE_AT_A_TIME),
+            *_anew(trained, self.removals, self.batch, self.many),
+            *_kept(trained, self.removals, ONE_AT_A_TIME),
         ]
         columns = ("accounting", "way", "removed", "residual")
-        return [dict(zip(columns, line, strict=True)) for line in found if line[2] in counts]
+        return [dict(zip(columns, line, strict=True)) for line in found if line[2] in self.counts]
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        on = f"bounds {removals} {batch} {every}"
-        words = f"removing {removals} records"
-        found = once(entry, next(iter(profiles)), run, words, make, on)
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        on = f"bounds {self.removals} {self.batch} {self.every}"
+        words = f"removing {self.removals} records"
+        found = once(
+            entry, next(iter(self.profiles)), self.run, words, self._bounds_and_residuals, on
+        )
         every_way = pd.DataFrame(found)
         chosen = []
-        for name, profile in profiles.items():
+        for name, profile in self.profiles.items():
             of_profile = every_way[every_way["accounting"] == profile.accounting]
-            of_ways = of_profile[of_profile["way"].isin(ways[profile.accounting])]
+            of_ways = of_profile[of_profile["way"].isin(self.ways[profile.accounting])]
             chosen.append(of_ways.drop(columns="accounting").assign(profile=name))
         return pd.concat(chosen, ignore_index=True)
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         shown_as = {
-            f"worst case, {each}": "worst-case bound, single removals",
-            f"worst case, {many}": f"worst-case bound, batches of {batch}",
-            f"bound, {each}": "data-dependent bound, single removals",
-            f"bound, {many}": f"data-dependent bound, batches of {batch}",
-            f"residual, {each}": "residual, single removals",
-            f"bound, Hessian kept up, {each}": "data-dependent bound, Hessian updated in place",
-            f"measured after each, {each}": "residual measured after further Newton steps",
+            f"worst case, {ONE_AT_A_TIME}": "worst-case bound, single removals",
+            f"worst case, {self.many}": f"worst-case bound, batches of {self.batch}",
+            f"bound, {ONE_AT_A_TIME}": "data-dependent bound, single removals",
+            f"bound, {self.many}": f"data-dependent bound, batches of {self.batch}",
+            f"residual, {ONE_AT_A_TIME}": "residual, single removals",
+            f"bound, Hessian kept up, {ONE_AT_A_TIME}": (
+                "data-dependent bound, Hessian updated in place"
+            ),
+            f"measured after each, {ONE_AT_A_TIME}": "residual measured after further Newton steps",
         }
         series = rows["way"].map(shown_as) + " (" + rows["profile"] + ")"
         points = rows.assign(series=series)[["removed", "series", "residual"]]
@@ -126,8 +148,6 @@ def removal_bounds(
         )
         last = rows[rows["removed"] == rows["removed"].max()]
         return Shown(last, [Figure(caption, points, draw)], BOUNDS_NOTES, extra={"_all": rows})
-
-    return Kind(keys, ("profile", "way", "removed"), rows, shown)
 
 
 Line = tuple[str, str, int, float]  # accounting, way, records removed, a bound on the residual
@@ -169,18 +189,25 @@ def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
         yield "rigorous", f"measured after each, {words}", removed, polished.residual
 
 
-@kind
-def removal_difficulty(
-    profiles: Profiles, run: Overrides, shown: Annotated[int, Field(ge=1, le=20)] = 10
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class RemovalDifficulty(Kind):
     """The training images whose removal moves the weights most, and least (003 Fig 3).
 
-    Args:
+    Attributes:
         run: overrides of a head with certificate=removal, on square images.
-        shown: how many of each.
+        images: how many of each.
     """
 
-    def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
+    run: Overrides
+    images: Annotated[int, Field(ge=1, le=20)] = 10
+    index: ClassVar[tuple[str, ...]] = ("profile", "side", "rank")
+
+    @property
+    def keys(self) -> list[Key]:
+        return grid(profile=[EVERY], side=["hardest", "easiest"], rank=range(1, self.images + 1))
+
+    def _hardest_and_easiest(self, prepared: Prepared, settings: RunSettings) -> list[Key]:
+        """Return the images of the two ends, ordered by how far their removal moves the weights."""
         trained = removing(prepared, settings, "removal_difficulty")
         one_by_one = zip(trained.x[:, None], trained.targets[:, None], strict=True)
         steps = [trained.head.copy().remove(x, targets) for x, targets in one_by_one]
@@ -192,7 +219,10 @@ def removal_difficulty(
         side = math.isqrt(trained.x.shape[1])  # beside the pixels there is the bias
         pixels = [f"p{at}" for at in range(side * side)]
         found = []
-        for which, chosen in (("hardest", order[::-1][:shown]), ("easiest", order[:shown])):
+        for which, chosen in (
+            ("hardest", order[::-1][: self.images]),
+            ("easiest", order[: self.images]),
+        ):
             for rank, row in enumerate(chosen, start=1):
                 about = {"profile": EVERY, "side": which, "rank": rank}
                 about["digit"] = prepared.dataset.classes[int(labels[row])]
@@ -201,16 +231,21 @@ def removal_difficulty(
                 found.append({**about, **image})
         return found
 
-    def rows(entry: Entry) -> pd.DataFrame:
+    def rows(self, entry: Entry) -> pd.DataFrame:
         found = once(
-            entry, next(iter(profiles)), run, "every removal alone", make, f"difficulty {shown}"
+            entry,
+            next(iter(self.profiles)),
+            self.run,
+            "every removal alone",
+            self._hardest_and_easiest,
+            f"difficulty {self.images}",
         )
         return pd.DataFrame(found)
 
-    def drawn(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         caption = (
-            f"The {shown} training images whose removal moves the weights most (atypical), and "
-            "least (prototypical); below each, its class and by how much."
+            f"The {self.images} training images whose removal moves the weights most (atypical), "
+            "and least (prototypical); below each, its class and by how much."
         )
         draw = partial(
             pictures,
@@ -225,65 +260,71 @@ def removal_difficulty(
             rows[["profile", "side", "rank", "digit", "moved"]], [Figure(caption, rows, draw)]
         )
 
-    keys = grid(profile=[EVERY], side=["hardest", "easiest"], rank=range(1, shown + 1))
-    return Kind(keys, ("profile", "side", "rank"), rows, drawn)
-
 
 TIMES_NOTES = (
     "Training: Newton's method to a gradient of 1e-5 or less, from vectors or pixels on, with all "
-    "that removals need. "
-    "003 trains by L-BFGS on another machine. Removal: the median of several.",
+    "that removals need. 003 trains by L-BFGS on another machine. Removal: the median of several.",
     "paper: the Hessian of the records that are left is formed for each removal; ours: it is kept "
     "up, O(d^2) a record.",
     "LSUN (003: .48 s against 124 s) is not reproduced: its images are not to be had.",
 )
 
 
-@kind
-def removal_times(
-    profiles: Profiles, rows: Variants, removals: Count = 50, anew: Count = 3
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class RemovalTimes(Kind):
     """Seconds of one removal beside seconds of training (003 Table 1).
 
-    Args:
-        rows: runs of certificate=removal, each with the data that it is on in words.
+    Attributes:
+        timed: runs of certificate=removal, each with the data that it is on in words.
         removals: how many are timed; the median counts. Of ``anew`` where the Hessian is formed for
             each, as in 003.
     """
-    by_label = {row.label: row.run for row in rows}
-    keys = [
-        {"profile": name, "row": row.label, "data": row.data} for row in rows for name in profiles
-    ]
 
-    def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
+    timed: Variants
+    removals: Count = 50
+    anew: Count = 3
+    index: ClassVar[tuple[str, ...]] = ("profile", "row")
+
+    @property
+    def by_label(self) -> Mapping[str, Overrides]:
+        """The overrides of each run, by its label."""
+        return {row.label: row.run for row in self.timed}
+
+    @property
+    def keys(self) -> list[Key]:
+        return [
+            {"profile": name, "row": row.label, "data": row.data}
+            for row in self.timed
+            for name in self.profiles
+        ]
+
+    def _seconds_of_removals(self, prepared: Prepared, settings: RunSettings) -> list[Key]:
+        """Return the seconds of one removal in either profile, beside those of training."""
         trained = removing(prepared, settings, "removal_times")
         records, features = trained.x.shape
         outputs = trained.targets.shape[1]
         size = {"records": records, "features": features, "outputs": outputs}
-        paper = _timed(trained, anew, True)
-        ours = _timed(trained, removals, False)
+        paper = _timed(trained, self.anew, True)
+        ours = _timed(trained, self.removals, False)
         found = {"training": trained.seconds, "paper": paper, "ours": ours}
         return [{**size, **found, "accuracy": accuracy(trained.model, prepared.dataset.test)}]
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         row = key["row"]
-        on = f"times {removals} {anew}"
-        first = next(iter(profiles))
-        (found,) = once(entry, first, by_label[row], f"times: {row}", make, on)
+        on = f"times {self.removals} {self.anew}"
+        first = next(iter(self.profiles))
+        (found,) = once(
+            entry, first, self.by_label[row], f"times: {row}", self._seconds_of_removals, on
+        )
         each = {name: found.pop(name) for name in ("paper", "ours")}
-        removal = each[column_of(profiles[key["profile"]])]
+        removal = each[column_of(self.profiles[key["profile"]])]
         yield {**found, "removal": removal, "training / removal": found["training"] / removal}
 
-    def compared(key: Key) -> Key:
-        return {f"{key['row']}: seconds of {what}": what for what in ("removal", "training")}
+    def shown(self, rows: pd.DataFrame) -> Shown:
+        return Shown(rows, notes=TIMES_NOTES)
 
-    return Kind(
-        keys,
-        ("profile", "row"),
-        through(keys, measure),
-        lambda found: Shown(found, notes=TIMES_NOTES),
-        compared,
-    )
+    def compared(self, key: Key) -> Key:
+        return {f"{key['row']}: seconds of {what}": what for what in ("removal", "training")}
 
 
 def _timed(trained: Removing, removals: int, anew: bool) -> float:

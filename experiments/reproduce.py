@@ -23,7 +23,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.markdown import report_page
 from agt_cli.report.record import RunRecord
 
-from .catalogue import KINDS
+from .catalogue import KINDS, make_kind
 from .entry import Entry
 from .experiment import Artifact, Experiment, Profile, ProfileName, load_experiment
 from .kinds import Kind
@@ -79,13 +79,14 @@ def _kind(
     if artifact.kind not in KINDS:
         raise ConfigError(f"{where}: unknown kind {artifact.kind!r}")
     whole = {name: experiment.profiles[name] for name in BOTH if name in experiment.profiles}
-    make = KINDS[artifact.kind]
-    check_published(make(whole, artifact.settings, where), artifact.published, where)
+    complete = make_kind(artifact.kind, whole, artifact.settings, where)
+    check_published(complete, artifact.published, where)
     if "smoke" not in profiles:
-        return make(profiles, artifact.settings, where)
+        return make_kind(artifact.kind, profiles, artifact.settings, where)
     if artifact.smoke is None:
         return None
-    return make(profiles, {**artifact.settings, **artifact.smoke}, where)
+    settings = {**artifact.settings, **artifact.smoke}
+    return make_kind(artifact.kind, profiles, settings, where)
 
 
 def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[str]) -> Experiment:

@@ -6,29 +6,30 @@ kept, so a killed search goes on where it stopped.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.prepared import part_of
 from agt.numeric import bisect, whole_midpoint
-from agt.settings import Count, build
+from agt.settings import STRICT, Count, build
 from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import compose_command
 from agt_cli.report.sections_md import describe_edits
 
 from .amex_like import make
-from .entry import Entry, Key, Overrides, Profiles, Purpose
+from .entry import Entry, Key, Overrides, Purpose
 from .experiment import ProfileName
 from .figures import batches_by_depth, lines
-from .kinds import Figure, Kind, Shown, grid, kind, through
+from .kinds import Figure, Kind, Shown, grid, tidy
 
 TRAIN = 0.9  # what prepare.test_fraction leaves of generated statements
 
@@ -38,25 +39,12 @@ SEARCH = ["profile", "claim", "data", "k counts", "depth", "seed"]
 MONOTONE = "larger batches certify more"
 
 
-@kind
-def smallest_batch(
-    profiles: Profiles,
-    run: Overrides = (),
-    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning"),
-    depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4),
-    width: Count = 128,
-    seeds: dict[ProfileName, Count] | None = None,
-    k: Count = 50,
-    fraction: Annotated[float, Field(gt=0, le=1)] = 0.95,
-    least: Count = 64,
-    per_doubling: Count = 4,
-    generated: Annotated[int, Field(ge=1000)] = 1_000_000,
-    data: Literal["either", "generated"] = "either",
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class SmallestBatch(Kind):
     """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth
     and initialisation.
 
-    Args:
+    Attributes:
         claims: which of the profile's relations.
         depths, width: how many hidden layers, and how wide.
         seeds: profile -> how many initialisations, with seeds 0, 1, ...; one where nothing is said.
@@ -67,20 +55,46 @@ def smallest_batch(
         data: "either": they stand in only if nobody prepared the data or said where it is;
             "generated": always.
     """
-    seed_counts = seeds or {}
-    keys: list[Key] = []
-    for name in profiles:
-        drawn = range(seed_counts.get(name, 1))
-        keys += grid(profile=[name], claim=claims, depth=depths, seed=drawn)
 
-    def measure(entry: Entry, key: Key, stands_in: Overrides) -> Iterator[Key]:
+    run: Overrides = ()
+    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning")
+    depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4)
+    width: Count = 128
+    seeds: dict[ProfileName, Count] | None = None
+    k: Count = 50
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.95
+    least: Count = 64
+    per_doubling: Count = 4
+    generated: Annotated[int, Field(ge=1000)] = 1_000_000
+    data: Literal["either", "generated"] = "either"
+    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "depth", "seed", "steps")
+
+    @property
+    def seed_counts(self) -> Mapping[ProfileName, int]:
+        """How many initialisations a profile has, where settings say it."""
+        return self.seeds or {}
+
+    @property
+    def keys(self) -> list[Key]:
+        keys: list[Key] = []
+        for name in self.profiles:
+            drawn = range(self.seed_counts.get(name, 1))
+            keys += grid(profile=[name], claim=self.claims, depth=self.depths, seed=drawn)
+        return keys
+
+    def _search(self, entry: Entry, key: Key, stands_in: Overrides) -> Iterator[Key]:
+        """Return one row for each batch that the search of one key tried.
+
+        Args:
+            stands_in: overrides that name the generated data, as ``stand_in`` returns them.
+        """
         name = key["profile"]
         seed = key["seed"]
-        hidden = [width] * key["depth"]
-        own = (*run, *stands_in, f"relation=@{key['claim']}", f"model.hidden={hidden}")
+        hidden = [self.width] * key["depth"]
+        own = (*self.run, *stands_in, f"relation=@{key['claim']}", f"model.hidden={hidden}")
         if seed:
             own += (f"training.seed={seed}",)
-        own += ("kgrid=sparse", f"kgrid.values=[{k}]")
+        own += ("kgrid=sparse", f"kgrid.values=[{self.k}]")
         prepared, settings = entry.data(name, own)
         size = float(prepared.dataset.declared_size or len(prepared.dataset.train))
 
@@ -91,7 +105,7 @@ def smallest_batch(
             which = f"{key['claim']}, depth {key['depth']}, seed {seed}"
             words = f"{which}: {count} batches of about {batch:,.0f}"
             done = entry.run(name, (*own, *cut), words)
-            is_certified = done.distance >= k
+            is_certified = done.distance >= self.k
             return {
                 "batch": batch,
                 "steps": count,
@@ -107,36 +121,34 @@ def smallest_batch(
             "k counts": describe_edits(settings.relation),
             "size": size,
         }
-        probes = searched(batch_counts(size, least, per_doubling), probe, fraction)
+        probes = searched(batch_counts(size, self.least, self.per_doubling), probe, self.fraction)
         return ({**about, **row} for row in probes)
 
-    def rows(entry: Entry) -> pd.DataFrame:
-        if not keys:
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        if not self.keys:
             return pd.DataFrame()
-        stand_ins = {name: stand_in(entry, name, run, generated, data) for name in profiles}
+        stand_ins = {
+            name: stand_in(entry, name, self.run, self.generated, self.data)
+            for name in self.profiles
+        }
 
-        def measured(entry: Entry, key: Key) -> Iterator[Key]:
-            return measure(entry, key, stand_ins[key["profile"]])
-
-        found = through(keys, measured)(entry)
+        found = tidy(self.keys, lambda key: self._search(entry, key, stand_ins[key["profile"]]))
         return found.assign(size=found["size"].max())
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def shown(self, rows: pd.DataFrame) -> Shown:
         searches = rows.groupby(SEARCH, sort=False)
-        found = pd.DataFrame([_found(probes, fraction) for _, probes in searches])
+        found = pd.DataFrame([_found(probes, self.fraction) for _, probes in searches])
         answers = over_seeds(found, rows["size"].iloc[0])
-        has_ranges = max(seed_counts.values(), default=1) > 1
-        figures = batch_figures(rows, answers, fraction, k, has_ranges)
+        has_ranges = max(self.seed_counts.values(), default=1) > 1
+        figures = batch_figures(rows, answers, self.fraction, self.k, has_ranges)
         notes = (
-            _agreement(rows, per_doubling),
+            _agreement(rows, self.per_doubling),
             "Seconds are those of training with bounds, when the run was made.",
         )
         return Shown(found.drop(columns="batch"), figures, notes, measured=answers)
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         return {f"smallest batch, {key['claim']}, depth {key['depth']}": "batch"}
-
-    return Kind(keys, ("profile", "claim", "depth", "seed", "steps"), rows, shown, compared)
 
 
 def batch_figures(

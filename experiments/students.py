@@ -12,10 +12,10 @@ Formal guarantees
     whose label was bought is used, whatever its certificate.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -33,10 +33,10 @@ from agt.settings import STRICT, BatchConfig, Count, Positive, TrainingConfig
 from .accuracy import Delta
 from .bench import train_sgd
 from .dp_sgd import DpSgd
-from .entry import Entry, Key, Overrides, Profiles
+from .entry import Entry, Key, Overrides
 from .experiment import ProfileName
 from .figures import marks
-from .kinds import Figure, Kind, Shown, grid, kind, through
+from .kinds import Figure, Kind, Shown, grid
 
 # teachers whose weights are private, so that any number of answers costs nothing
 TRAINED = ("dpsgd", "release_weights")
@@ -44,6 +44,8 @@ TRAINED = ("dpsgd", "release_weights")
 
 # rows of test records asked about, draw -> released labels
 Answers = Callable[[np.ndarray, int], np.ndarray]
+Offer = tuple[float, Answers]
+"""The expected share of right labels, and what answers an array of test records in one draw."""
 
 
 @validated(frozen=True, config=STRICT)
@@ -84,65 +86,57 @@ class Student:
 STUDENT = Student()
 
 
-@kind
-def students(
-    profiles: Profiles,
-    teachers: Annotated[tuple[Teacher, ...], Field(min_length=1)],
-    run: Overrides = (),
-    eps: Positive = 10.0,
-    delta: Delta = 1e-5,
-    queries: Annotated[tuple[Count, ...], Field(min_length=1)] = (100,),
-    draws: Count = 20,
-    trained: Count = 3,
-    student: Student = STUDENT,
-    dpsgd: DpSgd | None = None,
-) -> Kind:
+@validated(frozen=True, config=STRICT, kw_only=True)
+class Students(Kind):
     """Accuracy of students, for each teacher, profile and number of labels bought: mean and range
     of the draws.
 
-    Args:
+    Attributes:
         eps, delta: the total budget of a teacher.
         queries: how many labels it sells; the first number's rows stand beside the published ones.
         draws: how often the whole is drawn.
         trained: how many DP-SGD teachers are trained; draws go through them in turn.
     """
-    by_label = {teacher.label: teacher for teacher in teachers}
-    keys: list[Key] = []
-    for teacher in teachers:
-        names = [name for name in profiles if name in teacher.mechanisms]
-        keys += grid(teacher=[teacher.label], profile=names)
 
-    def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        teacher = by_label[key["teacher"]]
+    teachers: Annotated[tuple[Teacher, ...], Field(min_length=1)]
+    run: Overrides = ()
+    eps: Positive = 10.0
+    delta: Delta = 1e-5
+    queries: Annotated[tuple[Count, ...], Field(min_length=1)] = (100,)
+    draws: Count = 20
+    trained: Count = 3
+    student: Student = STUDENT
+    dpsgd: DpSgd | None = None
+    index: ClassVar[tuple[str, ...]] = ("teacher", "profile", "labels")
+
+    @property
+    def by_label(self) -> Mapping[str, Teacher]:
+        """The teachers by their labels."""
+        return {teacher.label: teacher for teacher in self.teachers}
+
+    @property
+    def keys(self) -> list[Key]:
+        keys: list[Key] = []
+        for teacher in self.teachers:
+            names = [name for name in self.profiles if name in teacher.mechanisms]
+            keys += grid(teacher=[teacher.label], profile=names)
+        return keys
+
+    def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
+        teacher = self.by_label[key["teacher"]]
         name = key["profile"]
-        profile = profiles[key["profile"]]
-        own = (*run, *teacher.run)
         mechanism = teacher.mechanisms[name]
         if mechanism in TRAINED:
-            if mechanism == "dpsgd" and dpsgd is None:
-                raise ConfigError(
-                    f"{entry.artifact.id}: a teacher uses dpsgd, but the settings of dpsgd are "
-                    "missing"
-                )
-            how = dpsgd if mechanism == "dpsgd" else None
-            found = private_labels(entry, name, own, how, Budget(eps, delta, draws), trained)
-            prepared, _ = entry.data(name, own)
-            is_right = found == prepared.dataset.test.labels
-            accuracy = float(is_right.mean())
-            offer = (accuracy, lambda asked, draw: found[draw % len(found), asked])
-            offers = [offer] * len(queries)
+            accuracy, offers = self._private_teacher(entry, name, teacher)
         else:
-            mechanism = profile.many if mechanism == "many" else mechanism
-            ensemble = (*own, f"ensemble.members={teacher.members}")
-            finished = entry.run(name, ensemble, f"{teacher.members} members")
-            evidence = finished.evidence(profile.vote)
-            accuracy = evidence.accuracy
-            budgets = [Budget(eps, delta, number) for number in queries]
-            offers = [sold(evidence, mechanism, one, profile.bounds) for one in budgets]
+            many = self.profiles[name].many
+            mechanism = many if mechanism == "many" else mechanism
+            accuracy, offers = self._certified_teacher(entry, name, teacher, mechanism)
         about = {"mechanism": mechanism, "members": teacher.members}
-        for number, (right, answers) in zip(queries, offers, strict=True):
+        own = (*self.run, *teacher.run)
+        for number, (right, answers) in zip(self.queries, offers, strict=True):
             entry.runs.console.note(f"students: {teacher.label}, {name}, {number} labels")
-            each = taught(entry, name, own, student, number, draws, answers)
+            each = taught(entry, name, own, self.student, number, self.draws, answers)
             known = {
                 "labels": number,
                 "teacher, noise-free": accuracy,
@@ -152,32 +146,71 @@ def students(
             ends = {"low": float(each.min()), "high": float(each.max())}
             yield {**about, **known, "student": mean, **ends}
 
-    def shown(rows: pd.DataFrame) -> Shown:
+    def _private_teacher(
+        self, entry: Entry, name: ProfileName, teacher: Teacher
+    ) -> tuple[float, list[Offer]]:
+        """Return the accuracy of teachers whose training is private, and what they sell.
+
+        They answer any number of queries, so every number of labels has the same offer.
+
+        Raises:
+            ConfigError: the settings of the teacher's DP-SGD are missing.
+        """
+        by_dpsgd = teacher.mechanisms[name] == "dpsgd"
+        if by_dpsgd and self.dpsgd is None:
+            raise ConfigError(
+                f"{entry.artifact.id}: a teacher uses dpsgd, but the settings of dpsgd are missing"
+            )
+        how = self.dpsgd if by_dpsgd else None
+        own = (*self.run, *teacher.run)
+        budget = Budget(self.eps, self.delta, self.draws)
+        found = private_labels(entry, name, own, how, budget, self.trained)
+        prepared, _ = entry.data(name, own)
+        is_right = found == prepared.dataset.test.labels
+        accuracy = float(is_right.mean())
+        offer: Offer = (accuracy, lambda asked, draw: found[draw % len(found), asked])
+        return accuracy, [offer] * len(self.queries)
+
+    def _certified_teacher(
+        self, entry: Entry, name: ProfileName, teacher: Teacher, mechanism: str
+    ) -> tuple[float, list[Offer]]:
+        """Return the accuracy of a teacher with certificates, and its offer for each number of
+        labels.
+        """
+        own = (*self.run, *teacher.run, f"ensemble.members={teacher.members}")
+        finished = entry.run(name, own, f"{teacher.members} members")
+        profile = self.profiles[name]
+        evidence = finished.evidence(profile.vote)
+        budgets = [Budget(self.eps, self.delta, number) for number in self.queries]
+        offers = [sold(evidence, mechanism, one, profile.bounds) for one in budgets]
+        return evidence.accuracy, offers
+
+    def shown(self, rows: pd.DataFrame) -> Shown:
         columns: Key = {"x": "student", "y": "teacher", "series": "rules", "panels": "labels"}
         draw = partial(marks, **columns, xlabel="student's test accuracy", panel="{} labels")
         # DP-SGD is nobody's rules for certificates
         rules = rows["profile"].where(rows["teacher"] != "DP-SGD", "DP-SGD")
         points = rows.assign(rules=rules).sort_values("labels", kind="stable")
         figure = Figure(
-            f"Test accuracy of students: mean and range of {draws} draws.", points, draw
+            f"Test accuracy of students: mean and range of {self.draws} draws.", points, draw
         )
-        notes = tuple(note.format(eps=eps, delta=delta, draws=draws) for note in STUDENTS_NOTES)
-        fewest_labels = rows[rows["labels"] == queries[0]]
+        notes = tuple(
+            note.format(eps=self.eps, delta=self.delta, draws=self.draws) for note in STUDENTS_NOTES
+        )
+        fewest_labels = rows[rows["labels"] == self.queries[0]]
         return Shown(rows, [figure], notes, measured=fewest_labels)
 
-    def compared(key: Key) -> Key:
+    def compared(self, key: Key) -> Key:
         return {key["teacher"]: "student"}
-
-    return Kind(keys, ("teacher", "profile", "labels"), through(keys, measure), shown, compared)
 
 
 STUDENTS_NOTES = (
     "Each teacher spends eps = {eps:g}, delta = {delta:g} in all on the labels it sells; the "
-    "records asked about are "
-    "test records, taken to be public and unlabelled, and students are judged on the others.",
+    "records asked about are test records, taken to be public and unlabelled, and students are "
+    "judged on the others.",
     "Students: mean and range (low, high) of {draws} draws of the records asked about, the "
-    "mechanism's noise and the "
-    "student's initialisation, by seeded generators: a simulation, not a release.",
+    "mechanism's noise and the student's initialisation, by seeded generators: a simulation, not "
+    "a release.",
 )
 
 
@@ -222,9 +255,7 @@ def private_labels(
     return np.stack(labels)
 
 
-def sold(
-    evidence: QueryEvidence, name: str, budget: Budget, bounds: tuple[str, ...]
-) -> tuple[float, Answers]:
+def sold(evidence: QueryEvidence, name: str, budget: Budget, bounds: tuple[str, ...]) -> Offer:
     """The expected accuracy of labels sold one by one, each with noise of its own, and the
     labels.
     """

@@ -4,7 +4,7 @@
     python scripts/make_amex_like.py FOLDER --rows 1000000 --format parquet
 
 writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv; what is in them:
-experiments/amex.py.
+experiments/amex_like.py.
 """
 
 import argparse

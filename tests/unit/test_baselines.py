@@ -29,7 +29,7 @@ from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt.training.loop import train
 from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.settings import NoiseConfig, read_noise_config
-from agt_cli._experiments import baselines as dpsgd
+from agt_cli._experiments import baselines, dp_sgd
 
 # -- baselines dpsgd
 # --------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def one_step(
     draws.manual_seed(0)
     features, targets = torch.from_numpy(x), torch.from_numpy(y[:, None].astype(float))
     loss, plan = F.binary_cross_entropy_with_logits, Plan(1.0, 1, noise)
-    with dpsgd._quiet():
+    with dp_sgd._quiet():
         config.descend(model, features, targets, loss, plan, config.batch, draws)
     return {n: (p.detach() - before[n]).numpy() for n, p in model.named_parameters()}
 
@@ -144,7 +144,7 @@ def test_empty_batches_take_their_noisy_step() -> None:
     weights = make(batch=1.0, epochs=3e-4).fit(bench(x, y, size=10_000), 3.0, 1e-5, 0)
     generator = torch.Generator()
     generator.manual_seed(0)
-    assert not len(dpsgd._poisson(1, 1e-4, generator))
+    assert not len(dp_sgd._poisson(1, 1e-4, generator))
     assert all((w != p).any() for w, p in zip(weights.values(), head().parameters(), strict=True))
 
 
@@ -152,7 +152,7 @@ def test_poisson_batches_have_the_rate() -> None:
     generator = torch.Generator()
     generator.manual_seed(1)
     counts = np.bincount(
-        torch.cat([dpsgd._poisson(50, 0.2, generator) for _ in range(4000)]).numpy(), minlength=50
+        torch.cat([dp_sgd._poisson(50, 0.2, generator) for _ in range(4000)]).numpy(), minlength=50
     )
     assert abs(counts / 4000 - 0.2).max() < 5 * np.sqrt(0.16 / 4000)
 
@@ -463,7 +463,7 @@ def test_labels_flip_at_the_closed_form_rate_public_ones_never(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each wrong class takes 1 in e^eps + C - 1; the draws are the seed's."""
-    monkeypatch.setattr(dpsgd, "train_sgd", lambda bench, records: records.labels)
+    monkeypatch.setattr(baselines, "train_sgd", lambda bench, records: records.labels)
     epsilon, n = 1.0, 60_000
     here = bench_of(make_training(), clouds(n=n, classes=3), 3)
     here = replace(

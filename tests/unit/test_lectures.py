@@ -34,48 +34,48 @@ def rows_of(kind: Kind) -> pd.DataFrame:
     ],
 )
 def test_worked_numbers_are_as_printed(what: str, printed: float) -> None:
-    rows = rows_of(lectures.worked_numbers({})).set_index("what")
+    rows = rows_of(lectures.WorkedNumbers(profiles={})).set_index("what")
     assert rows.loc[what, "value"] == pytest.approx(printed, abs=1e-5, rel=2e-3)
 
 
 def test_the_probability_of_the_best_answer_is_at_least_its_bound() -> None:
-    rows = rows_of(lectures.worked_numbers({})).set_index("what")["value"]
+    rows = rows_of(lectures.WorkedNumbers(profiles={})).set_index("what")["value"]
     bound = rows["most common hair colour: bound"]
     assert rows["most common hair colour: probability, at least"] >= bound
 
 
 def test_no_rigorous_bound_of_a_true_claim_exceeds_it() -> None:
-    rows = rows_of(lectures.audited_mechanism({}, trials=2000))
+    rows = rows_of(lectures.AuditedMechanism(profiles={}, trials=2000))
     rigorous = rows[rows["bound"].str.contains("Clopper")]
     assert (rigorous["found"] <= rigorous["claimed"]).all()
 
 
 def test_a_bound_of_gaussian_dp_shows_more_than_one_of_any_mechanism() -> None:
-    rows = rows_of(lectures.audited_mechanism({}, eps=(4.0,)))
+    rows = rows_of(lectures.AuditedMechanism(profiles={}, eps=(4.0,)))
     found = rows.set_index("bound")["found"]
     assert found["f-DP, Clopper-Pearson"] > found["(eps, delta)-DP, Clopper-Pearson"]
 
 
 def test_more_canaries_in_one_run_show_more_and_never_more_than_the_claim() -> None:
-    rows = rows_of(lectures.audited_in_one_run({}, eps=(4.0,), canaries=(500, 10000)))
+    rows = rows_of(lectures.AuditedInOneRun(profiles={}, eps=(4.0,), canaries=(500, 10000)))
     assert rows["found"].is_monotonic_increasing
     assert (rows["high"] <= 4.0).all()
 
 
 def test_gaussian_dp_forces_at_least_the_misses_of_the_same_claim() -> None:
-    rows = rows_of(lectures.trade_offs({}, points=50))
+    rows = rows_of(lectures.TradeOffs(profiles={}, points=50))
     found = rows.pivot_table(index=["eps", "alarms"], columns="claim", values="misses")
     assert (found["Gaussian DP"] >= found["(eps, delta)-DP"] - 1e-12).all()
 
 
 def test_errors_of_means_of_bits_are_those_of_their_formulas() -> None:
-    rows = rows_of(lectures.private_means({}, users=(30, 1000), draws=10_000))
+    rows = rows_of(lectures.PrivateMeans(profiles={}, users=(30, 1000), draws=10_000))
     bits = rows[rows["way"] != lectures.UNBOUNDED]
     assert np.allclose(bits["squared error"], bits["by the formula"], rtol=0.1)
 
 
 def test_the_error_of_unbounded_numbers_is_within_the_lecture_s_bound() -> None:
-    rows = rows_of(lectures.private_means({}, users=(100, 1000), draws=500))
+    rows = rows_of(lectures.PrivateMeans(profiles={}, users=(100, 1000), draws=500))
     unbounded = rows[rows["way"] == lectures.UNBOUNDED]
     assert (unbounded["squared error"] <= unbounded["by the formula"]).all()
 

@@ -15,7 +15,7 @@ import reproducing
 import torch
 from agt_cli._experiments.accuracy import EVEN, GEOMETRIC, spaced_ks
 from agt_cli._experiments.bench import RECORD, Bench
-from agt_cli._experiments.catalogue import KINDS
+from agt_cli._experiments.catalogue import make_kind
 from agt_cli._experiments.certified import HALF
 from agt_cli._experiments.convolutional import features, network
 from agt_cli._experiments.dp_sgd import DpSgd, of_one
@@ -155,7 +155,7 @@ def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: 
 
 def test_two_rows_alike_are_refused(entry: Callable[..., Entry], tmp_path: Path) -> None:
     here = entry("certified_by_k", ours=Profile())
-    kind = KINDS["certified_by_k"](here.profiles, {"claims": ["privacy", "privacy"]}, "here")
+    kind = make_kind("certified_by_k", here.profiles, {"claims": ["privacy", "privacy"]}, "here")
     with (
         pytest.raises(ConfigError, match="profile, claim"),
         RunRecord(tmp_path / "r", "reproduce", {}) as record,
@@ -335,8 +335,8 @@ def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
 
 def test_not_both_a_draw_and_folds_choose() -> None:
     with pytest.raises(ConfigError, match=r"draw.*folds"):
-        KINDS["frontier"](
-            OURS, {"methods": [LINEAR], "draw": ["dataset.seed=1"], "folds": 2}, "here"
+        make_kind(
+            "frontier", OURS, {"methods": [LINEAR], "draw": ["dataset.seed=1"], "folds": 2}, "here"
         )
 
 
