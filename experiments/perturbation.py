@@ -20,18 +20,6 @@ Formal guarantees
 
 Norms up to 1 + 1e-9 are accepted and charged. Per record: a person with several rows is not
 protected by this as one.
-
-
-A small convolutional network whose training is private (DP-SGD), and the features that it makes:
-003 section 4.3.
-
-Formal guarantees
-    The weights are (eps, delta)-differentially private (agt_audit/dpsgd.py), so the features of
-    a record given the weights are a function of that record and of private weights. Whatever is
-    trained on them adds its own (eps', delta') for the rest (003 Theorem 5: a guarantee for every
-    fixed extractor, integrated over extractors whose laws are (eps, delta)-close).
-    For m records at once, (eps1, delta1) of one record gives (m eps1, delta1 sum_{i<m} exp(i eps1))
-    (reference.md section 8); 003 takes (m eps1, delta1).
 """
 
 from typing import Annotated, ClassVar, Literal

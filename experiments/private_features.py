@@ -1,5 +1,15 @@
 """Kind private_features: a network trained by DP-SGD, alone and as the maker of features for a head
 that records can be removed from (003 Fig 5 and Theorem 5: the guarantees add).
+
+The network is a small convolutional one (003 section 4.3).
+
+Formal guarantees
+    The weights are (eps, delta)-differentially private (agt_audit/dpsgd.py), so the features of
+    a record given the weights are a function of that record and of private weights. Whatever is
+    trained on them adds its own (eps', delta') for the rest (003 Theorem 5: a guarantee for every
+    fixed extractor, integrated over extractors whose laws are (eps, delta)-close).
+    For m records at once, (eps1, delta1) of one record gives (m eps1, delta1 sum_{i<m} exp(i eps1))
+    (reference.md section 8); 003 takes (m eps1, delta1).
 """
 
 import time

@@ -13,6 +13,22 @@ from agt_cli._experiments.runs import Runs
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
+BOTH_PROFILES: dict[ProfileName, Profile] = {
+    "paper": Profile(privacy="remove", accounting="paper"),
+    "ours": Profile(privacy="remove"),
+}
+"""Published and own rules, for records that are removed."""
+REMOVAL_HEAD = (
+    "dataset=digits",
+    "model=linear",
+    "training=recipe",
+    "training.weight_decay=0.01",
+    "certificate=removal",
+    "certificate.features.bias=0",
+    "certificate.seed=0",
+)
+"""Overrides of a head that records can be removed from, on small digits."""
+
 
 def an_entry(
     kind: str, folder: Path, base: tuple[str, ...], profiles: dict[ProfileName, Profile]
