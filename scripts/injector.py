@@ -36,7 +36,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -278,34 +278,68 @@ class Tally:
 def trials(
     name: str, case: Case, modes: Sequence[str], every: int, places: Sequence[int] = ()
 ) -> Iterator[tuple[str, int, Tally]]:
-    """(mode, changes that the command makes, what came of it), of each mode in turn.
+    """Yield, for each mode, its name, the number of changes of the command, and what came of it.
 
     Args:
-        every: only each so many-th change.
-        places: only these changes; empty: all.
+        every: only each so many-th change is tried.
+        places: only these changes are tried; empty: all.
+
+    Raises:
+        SystemExit: the command fails though nothing stops it, or leaves what a check finds wrong.
     """
-    folder = tempfile.mkdtemp(
-        prefix="agt-faults-", dir=FAST if os.path.isdir(FAST) else None
-    )  # a TemporaryDirectory would be removed by every fork that ends
+    # A TemporaryDirectory would be removed by every fork that ends.
+    folder = tempfile.mkdtemp(prefix="agt-faults-", dir=FAST if os.path.isdir(FAST) else None)
     try:
-        home, start = Path(folder).resolve() / "home", Path(folder) / "start"
+        bench = Bench.prepare(name, case, Path(folder).resolve())
+        for mode in modes:
+            tally = Tally()
+            for number, change in enumerate(bench.changes, 1):
+                is_asked = number in places if places else True
+                if is_asked and number % every == 0 and meant(mode, change):
+                    bench.try_change(mode, number, tally, check_always=bool(places))
+            yield mode, len(bench.changes), tally
+    finally:
+        shutil.rmtree(folder)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A case with the folder that its command starts from, and every change that it makes.
+
+    Attributes:
+        name: of the case.
+        home: the folder in which commands run.
+        start: a copy of ``home`` before the first command.
+        changes: those of the command when nothing stops it.
+    """
+
+    name: str
+    case: Case
+    home: Path
+    start: Path
+    changes: tuple[Change, ...]
+
+    @classmethod
+    def prepare(cls, name: str, case: Case, folder: Path) -> "Bench":
+        """Make the folder of a case, import what its command needs, and run it to its end.
+
+        Raises:
+            SystemExit: the command fails, or leaves what a check finds wrong.
+        """
+        home = folder / "home"
+        start = folder / "start"
         home.mkdir()
         case.before(home)
         for own in OWN:
             (home / own).unlink(missing_ok=True)
         shutil.copytree(home, start, symlinks=True)
-        again = case.again or case.command
-
-        def anew() -> None:
-            shutil.rmtree(home)
-            shutil.copytree(start, home, symlinks=True)
-
         modules_of(case.command, home)
         modules_of(partial(_checked, case, home), home)
         case.warm(home)
         gc.collect()
         gc.freeze()  # what a fork looks at, it copies
-        anew()
+        unstopped = cls(name, case, home, start, ())
+        unstopped.restore()
         whole = run(case.command, home, "killed")
         wrong = [*guarded(case.check, home, whole), *guarded(case.after, home, whole)]
         if whole.code or wrong:
@@ -313,38 +347,42 @@ def trials(
                 f"{name}: a command that nobody stopped ended with {whole.code}: {wrong} "
                 f"{whole.err[-2000:]}"
             )
-        for mode in modes:
-            tally = Tally()
-            for number, change in enumerate(whole.changes, 1):
-                if (places and number not in places) or number % every or not meant(mode, change):
-                    continue
-                anew()
-                ended = run(case.command, home, mode, number)
-                tally.trials += 1
-                tally.stopped += (
-                    ended.code == -signal.SIGKILL
-                    if MODES[mode] < 3
-                    else len(ended.changes) >= number
-                )
-                if not places and known(mode, ended):
-                    continue
-                tally.checked += 1
-                where = (
-                    f"{mode} at {number} of {len(whole.changes)} ({change.kind} "
-                    f"{os.path.relpath(change.name, home)})"
-                )
-                faults = guarded(case.check, home, ended)
-                if not (ended.code == 0 and MODES[mode] > 2):
-                    faults += guarded(case.after, home, run(again, home))
-                tally.faults += [f"{name}: {where}: {fault}" for fault in faults]
-                print(
-                    "".join(f"FAULT {name}: {where}: {fault}\n" for fault in faults),
-                    end="",
-                    flush=True,
-                )
-            yield mode, len(whole.changes), tally
-    finally:
-        shutil.rmtree(folder)
+        return replace(unstopped, changes=whole.changes)
+
+    def restore(self) -> None:
+        """Put the folder back to where the command starts from."""
+        shutil.rmtree(self.home)
+        shutil.copytree(self.start, self.home, symlinks=True)
+
+    def try_change(self, mode: str, number: int, tally: Tally, check_always: bool) -> None:
+        """Stop the command at one of its changes, check what is left, and add that to ``tally``.
+
+        Args:
+            number: of the change, from 1 on.
+            check_always: check also what is left as the trial before left it.
+        """
+        self.restore()
+        ended = run(self.case.command, self.home, mode, number)
+        tally.trials += 1
+        is_killing = MODES[mode] < MODES["fails"]
+        if is_killing:
+            tally.stopped += ended.code == -signal.SIGKILL
+        else:
+            tally.stopped += len(ended.changes) >= number
+        if not check_always and known(mode, ended):
+            return
+        tally.checked += 1
+        faults = guarded(self.case.check, self.home, ended)
+        if is_killing or ended.code != 0:
+            again = self.case.again or self.case.command
+            faults += guarded(self.case.after, self.home, run(again, self.home))
+        change = self.changes[number - 1]
+        at = f"{mode} at {number} of {len(self.changes)}"
+        place = os.path.relpath(change.name, self.home)
+        for fault in faults:
+            line = f"{self.name}: {at} ({change.kind} {place}): {fault}"
+            tally.faults.append(line)
+            print(f"FAULT {line}", flush=True)
 
 
 TAKES_ROOM = ("write", "resize", "create", "mkdir", "link")
@@ -354,9 +392,11 @@ def meant(mode: str, change: Change) -> bool:
     """Whether a mode is about such a change: only a write is torn, and a full disk is noticed
     where room is taken.
     """
-    return mode not in ("torn", "full") or change.kind in (
-        TAKES_ROOM if mode == "full" else ("write",)
-    )
+    if mode == "torn":
+        return change.kind == "write"
+    if mode == "full":
+        return change.kind in TAKES_ROOM
+    return True
 
 
 def known(mode: str, ended: Ended) -> bool:
