@@ -235,7 +235,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         questions: which queries were answered before, and which are new.
     """
 
-    may_be_partial: ClassVar[bool] = True
+    may_be_partial = True
 
     labelling: AnyLabelling
     features: np.ndarray

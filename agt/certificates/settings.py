@@ -75,7 +75,7 @@ class BoxConfig(CertificateConfig):
     """Settings of ``certificate=box``, which has no setting except its name."""
 
     name: Literal["box"] = "box"
-    takes_hidden_layers: ClassVar[bool] = True
+    takes_hidden_layers = True
 
     def check_training(
         self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None

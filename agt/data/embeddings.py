@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
     scale * (x - center) / |x - center|, in float32.
     """
 
-    exact: ClassVar[bool] = True
+    exact = True
 
     def load_without(self, is_erased: IsErased) -> Dataset:
         """Load the data without records that are erased, as ``LabelledFile.load_without`` does.

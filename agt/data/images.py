@@ -125,10 +125,10 @@ class Mnist(MnistSettings, Digits):
     The file is an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n].
     """
 
-    LEVELS: ClassVar[float] = 255.0
-    CENTER: ClassVar[float] = 0.0
-    NAME: ClassVar[str] = "MNIST digits"
-    SIDE: ClassVar[int] = 28
+    LEVELS = 255.0
+    CENTER = 0.0
+    NAME = "MNIST digits"
+    SIDE = 28
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the pixels [n, 784] uint8 and the digits [n] int64 of every image in the file.

@@ -8,7 +8,7 @@ Two classes: labels are sampled from tables that are private by construction
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field
@@ -20,7 +20,7 @@ from agt.mechanisms.mechanism import Mechanism, PureMechanism
 from agt.mechanisms.quantile import noisy_integers
 from agt.mechanisms.tables import ThresholdTable, rule_for_guarantee
 from agt.numeric import UNIT, Randomness, noisy
-from agt.release_settings import Mu, Need
+from agt.release_settings import Mu
 from agt.settings import keyword_schema
 
 _CHUNK_QUERIES = 256  # queries whose expected accuracy is computed at once, to bound the memory
@@ -55,8 +55,8 @@ class _NoisyVotes(Mechanism):
 
     moves: Annotated[int, Field(ge=1, le=2)] = 1
 
-    needs: ClassVar[Need] = "votes"
-    any_classes: ClassVar[bool] = True
+    needs = "votes"
+    any_classes = True
 
     def for_changed_votes(self, changed_votes: int) -> Self:
         """Return this mechanism with enough noise for one edit that changes several votes.
@@ -233,7 +233,7 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
     Source: PATE; 001 equation 7.
     """
 
-    name: ClassVar[str] = "noisy_argmax"
+    name = "noisy_argmax"
 
     @property
     def _rate(self) -> float:
@@ -325,8 +325,8 @@ class GaussianArgmax(_NoisyVotes):
 
     mu: Mu
 
-    name: ClassVar[str] = "gaussian_argmax"
-    spends: ClassVar[type[GaussianDP]] = GaussianDP
+    name = "gaussian_argmax"
+    spends = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the noisy majority of two classes is not the majority.

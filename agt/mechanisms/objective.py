@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -307,11 +307,11 @@ class ObjectivePerturbation(WeightsMechanism):
     delta: Delta
     weight_decay: Positive | None = None
 
-    name: ClassVar[str] = "objective_perturbation"
-    spends: ClassVar[type[ApproximateDP]] = ApproximateDP
-    reads_records: ClassVar[bool] = True
-    accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("first order")
-    noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
+    name = "objective_perturbation"
+    spends = ApproximateDP
+    reads_records = True
+    accuracy_method = AccuracyMethod("first order")
+    noise_law = NoiseLaw.LINEAR_TERM
 
     @classmethod
     def largest_guarantee(cls, eps: float, delta: float) -> ApproximateDP:

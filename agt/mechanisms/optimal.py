@@ -6,7 +6,7 @@ from which labels are drawn, add a rounding error.
 """
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,8 +40,8 @@ class RandomizedResponse(Mechanism):
     eps: Epsilon
     delta: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
 
-    name: ClassVar[str] = "randomized_response"
-    any_classes: ClassVar[bool] = True
+    name = "randomized_response"
+    any_classes = True
 
     @property
     def guarantee(self) -> Guarantee:
@@ -157,8 +157,8 @@ class GaussianMargin(Mechanism):
 
     mu: Mu
 
-    name: ClassVar[str] = "gaussian_margin"
-    spends: ClassVar[type[GaussianDP]] = GaussianDP
+    name = "gaussian_margin"
+    spends = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return Phi(-mu (L + 1/2)), the probability that Gaussian noise changes the margin's sign.

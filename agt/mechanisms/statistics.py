@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field
@@ -459,10 +459,10 @@ class NoisyStatistics(GaussianWeights):
     width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
-    name: ClassVar[str] = "noisy_statistics"
-    reads_records: ClassVar[bool] = True
-    releases_numbers: ClassVar[bool] = True
-    accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("simulated", draws=8)
+    name = "noisy_statistics"
+    reads_records = True
+    releases_numbers = True
+    accuracy_method = AccuracyMethod("simulated", draws=8)
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:

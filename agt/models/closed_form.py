@@ -47,8 +47,8 @@ class ClosedFormKind(CertificateKind):
         **dict.fromkeys(("lr", "epochs", "weight_decay"), RECIPE),
     }
     bounded: ClassVar[BoundedQuantity] = "norm"
-    covers_every_k: ClassVar[bool] = True
-    draws_start: ClassVar[bool] = False
+    covers_every_k = True
+    draws_start = False
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
@@ -174,7 +174,7 @@ class ClosedFormModel(Model):
     """
 
     features: FeatureMap
-    instant: ClassVar[bool] = True
+    instant = True
 
     @property
     def training(self) -> TrainingConfig:

@@ -10,7 +10,6 @@ docs/proofs/statistics.md proves the guarantee of the release.
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -62,7 +61,7 @@ class NumberHeadKind(ErmConfig, LinearKind):
     it for a release of weights.
     """
 
-    trains_in_steps: ClassVar[bool] = False
+    trains_in_steps = False
 
     def check_target(self, target: Target, settings: Settings) -> None:
         """Raise ConfigError unless labels are numbers."""

@@ -491,7 +491,7 @@ class OwnNumberVotesModel(NumberVotes, OwnVotesModel):
     Votes are points of the lattice of the declared range.
     """
 
-    vote_type: ClassVar[type[np.signedinteger]] = np.int32
+    vote_type = np.int32
 
     @property
     def _largest_vote(self) -> int:

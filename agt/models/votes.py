@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -455,7 +455,7 @@ class FlipModel(VotesModel):
     """
 
     members: tuple[MemberInfluence, ...] = ()
-    instant: ClassVar[bool] = False
+    instant = False
 
     def _trained_on(
         self,

@@ -8,7 +8,7 @@ touches, and the margin of the vote gives the certificate.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from agt.errors import ConfigError
 from agt.facts import Fact, declared, evidence, proved
 from agt.messages import Message
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
-from agt.models.kind import BoundedQuantity, UnreadReason
+from agt.models.kind import UnreadReason
 from agt.models.shares import shares_of_leads
 from agt.models.votes_recipe import VotesRecipe
 from agt.numeric import signed_margins
@@ -52,7 +52,7 @@ class VotingKind(ClosedFormKind):
     """
 
     strength: float | Literal["recipe"]
-    bounded: ClassVar[BoundedQuantity] = "vote counts"
+    bounded = "vote counts"
     covers_retraining = True
 
     @property
