@@ -16,6 +16,7 @@ from agt.bounds.layer_rule import Gradient
 from agt.bounds.pooling import IntPair, as_pair
 from agt.bounds.products import Products
 from agt.bounds.rounding import Rounding
+from agt.data.arrays import block_slices
 from agt.errors import ConfigError
 
 # At most this many scalars of a [K, records, parameters] tensor of gradients are made at once.
@@ -401,8 +402,7 @@ class ConvRule:
         """
         numbers_per_record = ks * prod(self.weight_shape)
         records_at_once = max(1, _GRADIENT_BLOCK_NUMBERS // numbers_per_record)
-        starts = range(0, records, records_at_once)
-        return [slice(start, start + records_at_once) for start in starts]
+        return block_slices(records, records_at_once)
 
     @property
     def _window_size(self) -> IntPair:

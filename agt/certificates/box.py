@@ -17,6 +17,7 @@ from agt.bounds.interval import recording_overflow
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding, check_precision
 from agt.certificates.envelopes import Envelope
+from agt.data.arrays import block_slices
 from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
@@ -320,8 +321,7 @@ class _BoxedNetwork:
             numbers_per_query, compute, dtype, len(box.ks), network.outputs
         )
         parts = []
-        for start in range(0, len(box.ks), ks_at_once):
-            chunk = slice(start, start + ks_at_once)
+        for chunk in block_slices(len(box.ks), ks_at_once):
             parts.append((select_ks(box.bounds, chunk), rounding[chunk]))
         return cls(network, box.nominal, tuple(parts), queries_at_once, training.dtype, device)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from agt.certificates.stability import MAX_STABLE_DISTANCE
 from agt.certificates.vote_costs import cost_to_change_winner, count_votes
+from agt.data.arrays import block_slices
 from agt.errors import ConfigError
 
 LABELS_AT_ONCE = 2**22  # members times queries of one chunk, which bounds the memory
@@ -90,8 +91,7 @@ def certified_vote(
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
     chunks = []
-    for start in range(0, max(queries, 1), queries_at_once):
-        chunk = slice(start, start + queries_at_once)
+    for chunk in block_slices(max(queries, 1), queries_at_once):
         chunk_edits_to_win = None
         if edits_to_win is not None:
             chunk_edits_to_win = edits_to_win[:, :, chunk]

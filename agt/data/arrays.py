@@ -152,7 +152,20 @@ def row_numbers(rows: int) -> np.ndarray:
 
 def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows of [n, ...] in pieces of ``ROWS``: at least one, which may be empty."""
-    return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
+    return (features[rows] for rows in block_slices(len(features) or 1, ROWS))
+
+
+def block_slices(count: int, block_size: int, start: int = 0) -> list[slice]:
+    """Return slices that divide consecutive indices into blocks.
+
+    Args:
+        count: the number of indices; 0 returns no slices.
+        block_size: the number of indices of a block. The last block may be shorter.
+        start: the first index.
+    """
+    stop = start + count
+    firsts = range(start, stop, block_size)
+    return [slice(first, min(first + block_size, stop)) for first in firsts]
 
 
 def rows_in(block_bytes: int, row_bytes: int) -> int:
@@ -168,8 +181,8 @@ def array_blocks(features: np.ndarray, block_bytes: int = CACHED_BYTES) -> Itera
         block_bytes: about how many bytes each has; at least one row.
     """
     block_rows = rows_in(block_bytes, features.dtype.itemsize * math.prod(features.shape[1:]))
-    for start in range(0, len(features), block_rows):
-        yield np.ascontiguousarray(features[start : start + block_rows])
+    for rows in block_slices(len(features), block_rows):
+        yield np.ascontiguousarray(features[rows])
 
 
 def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
@@ -233,9 +246,9 @@ def not_finite(rows: np.ndarray) -> int | None:
     Args:
         rows: [n, ...]. They are read in pieces, because they may be memory-mapped.
     """
-    for start in range(0, len(rows), ROWS):
-        block = rows[start : start + ROWS]
+    for piece in block_slices(len(rows), ROWS):
+        block = rows[piece]
         is_finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)
         if not is_finite.all():
-            return start + int(np.argmin(is_finite))
+            return piece.start + int(np.argmin(is_finite))
     return None

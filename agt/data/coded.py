@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from agt.data.arrays import aligned_empty
+from agt.data.arrays import aligned_empty, block_slices
 
 MAX_LEVELS = 256  # of a code: one byte
 DIGEST_BYTES = 16  # of the digest of look-ups
@@ -156,8 +156,7 @@ class RowLookup:
             start = stop
         coded = CodedFeatures(codes, self)
         # A column may have several look-ups, and only the first one decided its code.
-        for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
-            rows = slice(start, start + LOOKUP_BLOCK_ROWS)
+        for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
             if self.features(codes[rows]).tobytes() != features[rows].tobytes():
                 return None
         return coded
@@ -170,8 +169,7 @@ class RowLookup:
             out: a contiguous array that is filled and returned; None: a new one.
         """
         features = aligned_empty((len(codes), self.width), self.dtype) if out is None else out
-        for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
-            rows = slice(start, start + LOOKUP_BLOCK_ROWS)
+        for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
             for group in self.groups:
                 places = (codes[rows, group.columns] + group.first_levels).ravel()
                 if len(self.groups) == 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agt.data.arrays import block_slices
 from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
@@ -207,11 +208,10 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         if changes_nothing and vectors.dtype == np.float32:
             return vectors  # a memory-mapped array stays where it is
         features = np.empty(vectors.shape, dtype=np.float32)
-        for start in range(0, len(vectors), _SCALED_ROWS):
-            rows = slice(start, start + _SCALED_ROWS)
+        for rows in block_slices(len(vectors), _SCALED_ROWS):
             is_bad = self._scale_into(features[rows], vectors[rows], center)
             if is_bad.any():
-                first_bad_row = start + np.flatnonzero(is_bad)[0]
+                first_bad_row = rows.start + np.flatnonzero(is_bad)[0]
                 columns.refuse(
                     self.x,
                     "dataset.x",

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from agt.data.arrays import as_array
+from agt.data.arrays import as_array, block_slices
 from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
 from agt.data.ids import keyed_hash
 
@@ -301,12 +301,12 @@ def _count_reached_edges(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
     Many numbers are compared with every edge in a third of the time of a binary search.
     """
     counts = np.empty(len(numbers), dtype=np.int64)
-    for start in range(0, len(numbers), COMPARED_ROWS):
-        block = numbers[start : start + COMPARED_ROWS]
+    for rows in block_slices(len(numbers), COMPARED_ROWS):
+        block = numbers[rows]
         count = np.zeros(len(block), dtype=np.uint8)
         for edge in edges:
             count += block >= edge
-        counts[start : start + COMPARED_ROWS] = count
+        counts[rows] = count
     return counts
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.arrays import ROWS, pieces
+from agt.data.arrays import ROWS, block_slices, pieces
 
 CONTENT = re.compile("[0-9a-f]{32}")
 """The form of ids that ``content_ids`` makes."""
@@ -76,8 +76,7 @@ def content_digests(
     digests = np.empty((len(features), DIGEST_BYTES), dtype=np.uint8)
     row_bytes = max(1, features.itemsize * math.prod(features.shape[1:]))
     block_rows = max(1, min(ROWS, HASHED_BYTES // row_bytes))
-    for start in range(0, len(features), block_rows):
-        block = slice(start, min(start + block_rows, len(features)))
+    for block in block_slices(len(features), block_rows):
         rows = _exact_bytes(features[block]) if exact else _row_bytes(features[block])
         contents = (
             row + str(label).encode() for row, label in zip(rows, labels[block], strict=True)
@@ -108,11 +107,11 @@ def ids_of_digests(digests: np.ndarray) -> np.ndarray:
     """
     ids = np.empty(len(digests), dtype=f"U{2 * DIGEST_BYTES}")
     first = np.zeros(_NUMBER_BYTES, dtype=np.uint8)  # no copy came before
-    for start in range(0, len(digests), ROWS):
-        block = digests[start : start + ROWS]
+    for rows in block_slices(len(digests), ROWS):
+        block = digests[rows]
         numbered = np.concatenate([block, np.broadcast_to(first, (len(block), _NUMBER_BYTES))], 1)
         hashes = _hash_each(_row_bytes(numbered))
-        ids[start : start + ROWS] = np.frombuffer(hexlify(hashes), dtype=f"S{2 * DIGEST_BYTES}")
+        ids[rows] = np.frombuffer(hexlify(hashes), dtype=f"S{2 * DIGEST_BYTES}")
     return ids
 
 
@@ -228,13 +227,12 @@ def default_digests(
     """
     present = [attribute for attribute in attributes if attribute is not None]
     digests = [np.empty((0, DIGEST_BYTES), dtype=np.uint8)]
-    for start in range(0, len(content), ROWS):
-        stop = min(start + ROWS, len(content))
-        tags = [""] * (stop - start)
+    for rows in block_slices(len(content), ROWS):
+        tags = [""] * (rows.stop - rows.start)
         if present:
-            values = [attribute[start:stop].tolist() for attribute in present]
+            values = [attribute[rows].tolist() for attribute in present]
             tags = [repr(row_values) for row_values in zip(*values, strict=True)]
-        digests.append(content_digests(content[start:stop], tags, exact))
+        digests.append(content_digests(content[rows], tags, exact))
     return np.concatenate(digests)
 
 
@@ -243,9 +241,9 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     secret = blake2b(key.encode(), digest_size=32).digest()
     keyed = blake2b(digest_size=8, key=secret)  # copied for each name, which is faster than a key
     hashes = np.empty(len(names), dtype="<u8")
-    for start in range(0, len(names), ROWS):
+    for rows in block_slices(len(names), ROWS):
         digests = []
-        block = names[start : start + ROWS]
+        block = names[rows]
         # A list of str is faster to walk through than an array of them.
         if isinstance(block, np.ndarray) and block.dtype.kind == "U":
             block = block.tolist()
@@ -253,7 +251,7 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
             hasher = keyed.copy()
             hasher.update(str(name).encode())
             digests.append(hasher.digest())
-        hashes[start : start + ROWS] = np.frombuffer(b"".join(digests), dtype="<u8")
+        hashes[rows] = np.frombuffer(b"".join(digests), dtype="<u8")
     return hashes.astype(np.uint64, copy=False)
 
 

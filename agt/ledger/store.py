@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from urllib.parse import quote
 
+from agt.data.arrays import block_slices
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
 from agt.ledger.file_checks import COMPANION_SUFFIXES, SQLITE_MAGIC, check_file, check_local
@@ -391,8 +392,8 @@ class LedgerFile:
             keys: the keys of the questions. Those without an answer are left out of the result.
         """
         stored: dict[bytes, tuple[int, int]] = {}
-        for start in range(0, len(keys), _ROWS_AT_ONCE):
-            chunk = keys[start : start + _ROWS_AT_ONCE]
+        for rows_at_once in block_slices(len(keys), _ROWS_AT_ONCE):
+            chunk = keys[rows_at_once]
             marks = ",".join("?" * len(chunk))
             rows = self._rows(
                 f"SELECT key, number, label FROM answers WHERE key IN ({marks})", chunk

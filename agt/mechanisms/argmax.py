@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import ndtr
 
+from agt.data.arrays import block_slices
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism, PureMechanism
@@ -152,9 +153,9 @@ class _NoisyVotes(Mechanism):
         nodes, weights = self._noise_quadrature
         classes = np.arange(self.classes)
         total = 0.0
-        for start in range(0, len(counts), _CHUNK_QUERIES):
-            chunk = counts[start : start + _CHUNK_QUERIES]
-            right_class = labels[start : start + _CHUNK_QUERIES, None]
+        for queries in block_slices(len(counts), _CHUNK_QUERIES):
+            chunk = counts[queries]
+            right_class = labels[queries, None]
             # The right class beats another class if the other's noise is below lead + own noise.
             lead = np.take_along_axis(chunk, right_class, axis=1) - chunk
             # Smaller classes win ties, so the right class has to be strictly ahead of them.

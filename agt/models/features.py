@@ -19,7 +19,7 @@ from hashlib import blake2b
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.arrays import Mapped, aligned_empty, as_array, rows_in
+from agt.data.arrays import Mapped, aligned_empty, as_array, block_slices, rows_in
 from agt.data.coded import CodedFeatures
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
@@ -378,8 +378,8 @@ class FeatureMap:
         """
         config = self.config
         chunks = []
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            chunk = rows[start : start + _CHUNK_ROWS].astype(np.float64)
+        for block in block_slices(len(rows), _CHUNK_ROWS):
+            chunk = rows[block].astype(np.float64)
             chunks.append(to_integers(self._unit_rows(chunk)))
         unit_rows = np.concatenate(chunks)
         landmarks = choose_landmarks(unit_rows, self._direction_count, config.seed)
@@ -403,8 +403,8 @@ class FeatureMap:
         """
         _check_sums_are_exact(len(rows))
         total = np.zeros((1, self.outputs - 1), dtype=np.int64)
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            chunk = rows[start : start + _CHUNK_ROWS].astype(np.float64)
+        for block in block_slices(len(rows), _CHUNK_ROWS):
+            chunk = rows[block].astype(np.float64)
             outputs = to_integers(self._scattering_features(chunk))
             _check_finite(outputs)
             total += outputs.astype(np.int64).sum(axis=0, keepdims=True)
@@ -528,8 +528,7 @@ class FeatureMap:
         chunk_rows = _CHUNK_ROWS
         if self.only_normalises:
             chunk_rows = rows_in(_CHUNK_BYTES, 8 * self.width)
-        for start in range(0, len(x), chunk_rows):
-            rows = slice(start, start + chunk_rows)
+        for rows in block_slices(len(x), chunk_rows):
             chunk = np.asarray(x[rows])
             # The number of rows is written out, as NumPy cannot infer it for rows of no numbers.
             flat = chunk.reshape(len(chunk), self.width)
@@ -860,8 +859,8 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
     _check_sums_are_exact(count)
     total = np.zeros(width, dtype=np.int64)
     products = np.zeros((width, width), dtype=np.int64)
-    for start in range(0, count, chunk_rows):
-        chunk = rows[start : start + chunk_rows].astype(np.float64)
+    for block in block_slices(count, chunk_rows):
+        chunk = rows[block].astype(np.float64)
         unit_rows = normalise_rows(chunk, radius=0.0, length=1.0)
         integers = np.rint(np.ldexp(unit_rows, PUBLIC_ROW_FRACTION_BITS))
         _check_finite(integers)

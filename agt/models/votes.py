@@ -34,7 +34,7 @@ from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewe
 from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
-from agt.data.arrays import ROWS
+from agt.data.arrays import ROWS, block_slices
 from agt.data.digests import fingerprint
 from agt.data.records import Records
 from agt.distributed import group
@@ -363,19 +363,18 @@ class VotesModel(Votes):
         """
         return predict_labels(queries, self.weight[members].numpy())
 
-    def _member_chunks(self, queries: int) -> Iterator[slice]:
-        """Yield consecutive members, as many as are asked at once within ``compute.memory_mb``.
+    def _member_chunks(self, queries: int) -> list[slice]:
+        """Return slices of the members, each as large as ``compute.memory_mb`` allows.
 
         Args:
-            queries: the number of queries that they are asked.
+            queries: the number of queries whose scores by these members must fit into the memory.
         """
         members, outputs, width = self.weight.shape
         # The memory that one member takes: its weights and its scores, as float64.
         member_bytes = 8 * outputs * (width + queries)
         memory_bytes = self.settings.compute.memory_mb * 2**20
         members_at_once = max(1, memory_bytes // member_bytes)
-        for start in range(0, members, members_at_once):
-            yield slice(start, start + members_at_once)
+        return block_slices(members, members_at_once)
 
 
 @dataclass(frozen=True)

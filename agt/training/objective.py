@@ -17,8 +17,9 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
+from agt.data.arrays import block_slices
 from agt.numeric import COVER, UNIT, gamma_up
-from agt.training.row_sums import BLOCK_ROWS, float64_rows, row_blocks, sum_over_rows
+from agt.training.row_sums import BLOCK_ROWS, float64_rows, sum_over_rows
 
 ConvexLossName = Literal["logistic", "least_squares"]
 
@@ -188,7 +189,7 @@ class Objective:
             """Return loss gradients [J, d] and absolute derivatives [J], summed over rows."""
             gradients = np.zeros_like(weight)
             derivative_sums = np.zeros(len(weight))
-            for piece in row_blocks(rows.stop - rows.start, GRADIENT_PIECE_ROWS, rows.start):
+            for piece in block_slices(rows.stop - rows.start, GRADIENT_PIECE_ROWS, rows.start):
                 piece_features = float64_rows(features, piece)
                 logits = chunked_logits(piece_features, weight)
                 derivatives = self.first_derivatives(logits, targets[piece])
@@ -378,7 +379,7 @@ def chunked_logits(features: np.ndarray, weight: np.ndarray) -> np.ndarray:
         [n, J] float64.
     """
     total = np.zeros((len(features), len(weight)))
-    for chunk in row_blocks(features.shape[1], LOGIT_CHUNK_COORDINATES):
+    for chunk in block_slices(features.shape[1], LOGIT_CHUNK_COORDINATES):
         total += features[:, chunk] @ weight[:, chunk].T
     return total
 

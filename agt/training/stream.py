@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.data.arrays import ALIGNMENT_BYTES
+from agt.data.arrays import ALIGNMENT_BYTES, block_slices
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
@@ -194,8 +194,7 @@ class Stream:
         """
         fragment_bytes = self._record_bytes * self.fragment_records  # of all tensors for one k
         k_count = max(1, self._memory_bytes // fragment_bytes)
-        starts = range(k_group.start, k_group.stop, k_count)
-        return [slice(start, min(start + k_count, k_group.stop)) for start in starts]
+        return block_slices(k_group.stop - k_group.start, k_count, k_group.start)
 
     @property
     def _memory_bytes(self) -> int:

@@ -16,6 +16,7 @@ import torch
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
+from agt.data.arrays import block_slices
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, UNIT, gamma_up, labels_of
 from agt.training.linear import loss_derivative
@@ -26,7 +27,7 @@ from agt.training.objective import (
     lower_gram,
     sum_rounding,
 )
-from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
+from agt.training.row_sums import BLOCK_ROWS, float64_rows, sum_over_rows
 from agt.training.sensitivity import LinearLoss
 
 # How often the solution of a linear system is refined. Each time its error is multiplied by the
@@ -123,8 +124,7 @@ class MinimisersWithout:
         trained_logits = queries @ self.weight.T  # [n, J]
         norms = np.linalg.norm(queries, axis=1) * COVER
         error_bounds = self._logit_error_bounds()
-        for start in range(0, people, PEOPLE_AT_ONCE):
-            chunk = slice(start, start + PEOPLE_AT_ONCE)
+        for chunk in block_slices(people, PEOPLE_AT_ONCE):
             changes = np.einsum("nd,pjd->pnj", queries, self.steps[chunk], optimize=True)
             logits = trained_logits + changes
             errors = norms[:, None] * error_bounds[chunk][:, None, :]
@@ -393,7 +393,7 @@ def _logits_and_squares(features: np.ndarray, weight: np.ndarray) -> tuple[np.nd
     count = len(features)
     logits = np.zeros((count, len(weight)))
     squares = np.zeros(count)
-    for rows in row_blocks(count):
+    for rows in block_slices(count, BLOCK_ROWS):
         block = float64_rows(features, rows)
         logits[rows] = block @ weight.T
         squares[rows] = np.einsum("nd,nd->n", block, block)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from agt.data.arrays import block_slices
 from agt.errors import UnsoundError
 from agt.facts import Fact, not_held, proved
 from agt.numeric import (
@@ -41,7 +42,7 @@ from agt.training.objective import (
     gram_rounding,
 )
 from agt.training.removal import RemovalState, spectral_norm_bound
-from agt.training.row_sums import row_blocks
+from agt.training.row_sums import BLOCK_ROWS
 from agt.training.settings import RemovalConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
@@ -88,7 +89,7 @@ class BoundedMatrix:
         """
         # Lemma 9 of docs/proofs/removal.md: the error grows by that of the subtracted sum and by
         # the rounding of the subtraction.
-        blocks = [rows[block] for block in row_blocks(len(rows))]
+        blocks = [rows[block] for block in block_slices(len(rows), BLOCK_ROWS)]
         self.matrix = self.matrix - sum(block.T @ block for block in blocks)
         # COVER (slightly above 1) covers the roundings of this bound itself.
         self.error = (self.error + sum_error + UNIT * self.size) * COVER
