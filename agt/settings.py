@@ -499,6 +499,11 @@ class ComputeConfig:
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     checkpoint_seconds: NonNegative | None = None
 
+    @property
+    def memory_bytes(self) -> int:
+        """``memory_mb`` in bytes."""
+        return self.memory_mb * 2**20
+
 
 @schema
 class TotalConfig:

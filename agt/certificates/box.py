@@ -444,7 +444,7 @@ def _chunk_sizes(
     bytes_per_query_and_k = bytes_per_number * (numbers_per_query + pairs_of_outputs)
     # How many pairs of a query and a k fit into the memory. Queries have precedence: there are
     # several ks at once only if enough queries fit beside them.
-    queries_times_ks = compute.memory_mb * 2**20 // bytes_per_query_and_k
+    queries_times_ks = compute.memory_bytes // bytes_per_query_and_k
     max_ks = queries_times_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
     ks_at_once = max(1, min(ks, max_ks))
     most_queries = queries_times_ks // ks_at_once

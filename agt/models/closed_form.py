@@ -16,19 +16,18 @@ from agt.certificates.settings import no_hidden_layers
 from agt.certificates.stability import ClosedFormCertificates
 from agt.data.arrays import ROWS, aligned_empty, gathered
 from agt.data.dataset import Dataset
-from agt.distributed import group
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
-from agt.models.model import Model
+from agt.models.model import Model, map_queries
 from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, FileReader, read_tensors
 from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
-from agt.training.loop import OnProgress, row_reporter
+from agt.training.loop import OnProgress
 from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
@@ -278,23 +277,12 @@ class ClosedFormModel(Model):
         Returns:
             [n, J] float64, as ``logits`` returns them.
         """
-
-        def block_logits(rows: slice) -> np.ndarray:
-            """Return the logits of a block of the queries."""
-            return self.logits(self.phi(features[rows]))
-
-        # The processes of a distributed job share the blocks.
-        blocks = group().map_blocks(len(features), ROWS, block_logits)
+        blocks = map_queries(features, lambda queries: self.logits(self.phi(queries)))
         return gathered(blocks, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Return the predicted class index of each query, [n] int64."""
-
-        def block_labels(rows: slice) -> np.ndarray:
-            return self._block_labels(features[rows])
-
-        blocks = group().map_blocks(len(features), ROWS, block_labels)
-        return gathered(blocks, len(features))
+        return gathered(map_queries(features, self._block_labels), len(features))
 
     def _block_labels(self, features: np.ndarray) -> np.ndarray:
         """Return the labels of a block of queries, [n] int64.
@@ -349,14 +337,11 @@ class ClosedFormModel(Model):
         # long as all the rest.
         memory = aligned_empty((min(count, ROWS), self.features.outputs), dtype)
 
-        def certify_block(rows: slice) -> ClosedFormCertificates:
+        def certify_block(queries: np.ndarray) -> ClosedFormCertificates:
             """Return the certificates of a block of the queries."""
-            queries = features[rows]
             return self.certify_phi(self.features(queries, dtype, memory[: len(queries)]), grid)
 
-        # The processes of a distributed job share the blocks.
-        report = row_reporter(on_progress, count)
-        blocks = group().map_blocks(count, ROWS, certify_block, report)
+        blocks = map_queries(features, certify_block, on_progress)
         certificates = ClosedFormCertificates.concatenate(blocks, count)
         if ks is None:
             return certificates

@@ -17,13 +17,12 @@ from agt.certificates.envelopes import MAX_MARGIN_EDITS
 from agt.certificates.margin_votes import margin_labels, margin_vote
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
-from agt.data.arrays import ROWS
+from agt.data.arrays import rows_in
 from agt.data.dataset import Dataset
 from agt.data.digests import fingerprint
 from agt.data.records import Records
-from agt.distributed import group
 from agt.facts import Fact, proved
-from agt.models.model import Model
+from agt.models.model import Model, map_queries
 from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
@@ -268,13 +267,12 @@ class EnsembleModel(Model):
         # they are computed for only one number of edits.
         first_k = self.settings.kgrid.ks[:1]
 
-        def labels_and_means(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-            """Return labels and mean clipped margins of some rows of the queries."""
-            margins = [member.envelope(features[rows], first_k).margin for member in self.members]
+        def labels_and_means(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return labels and mean clipped margins of a block of the queries."""
+            margins = [member.envelope(queries, first_k).margin for member in self.members]
             return margin_labels(margins, clip)
 
-        parts = group().map_blocks(len(features), ROWS, labels_and_means)
-        labels, means = zip(*parts, strict=True)
+        labels, means = zip(*map_queries(features, labels_and_means), strict=True)
         return np.concatenate(labels), np.concatenate(means)
 
     def certify(
@@ -355,26 +353,23 @@ class EnsembleModel(Model):
             clip: the absolute value at which each member's margin is clipped.
             in_steps: True: a stable distance counts steps of ``ks``; False: it counts edits.
         """
-        # As many queries at once as fit into the memory that the settings allow.
-        memory_bytes = self.settings.compute.memory_mb * 2**20
         query_bytes = _MARGIN_BYTES * len(self.members) * MAX_MARGIN_EDITS
-        queries_at_once = max(1, memory_bytes // query_bytes)
+        queries_at_once = rows_in(self.settings.compute.memory_bytes, query_bytes)
 
-        def vote_on(rows: slice) -> Vote:
-            """Return the vote on some rows of the queries."""
+        def vote_on(queries: np.ndarray) -> Vote:
+            """Return the vote on a block of the queries."""
             envelopes = []
             for member in self.members:
                 if in_steps:
-                    envelope = member.envelope(features[rows], ks)
+                    envelope = member.envelope(queries, ks)
                 else:
                     # Bounds at every number of edits, between the values of k as well.
-                    single_edits = member.counting_single_edits.envelope(features[rows], ks)
+                    single_edits = member.counting_single_edits.envelope(queries, ks)
                     envelope = single_edits.at_every_k(MAX_MARGIN_EDITS)
                 envelopes.append(envelope)
             return margin_vote(envelopes, clip, touches=self.members_per_edit)
 
-        # The processes of a distributed job share the blocks.
-        votes = group().map_blocks(len(features), queries_at_once, vote_on)
+        votes = map_queries(features, vote_on, block_rows=queries_at_once)
         return Vote.concatenate(list(votes))
 
 

@@ -32,12 +32,10 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, add_facts
 from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.certificates.settings import VotesConfig
-from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
-from agt.data.arrays import ROWS, block_slices
+from agt.data.arrays import ROWS, block_slices, rows_in
 from agt.data.digests import fingerprint
 from agt.data.records import Records
-from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, proved
 from agt.messages import Message
@@ -46,6 +44,7 @@ from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
+from agt.models.model import map_queries
 from agt.models.number_votes import NumberVotes
 from agt.models.own_votes import OwnVotesKind
 from agt.models.shards import ShardRecord, write_shards
@@ -67,7 +66,7 @@ from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
 from agt.training.learners import Learner
-from agt.training.loop import OnProgress, Progress, row_reporter
+from agt.training.loop import OnProgress, Progress
 from agt.training.ridge import (
     INFLUENCE_BITS,
     LEARNERS,
@@ -372,8 +371,7 @@ class VotesModel(Votes):
         members, outputs, width = self.weight.shape
         # The memory that one member takes: its weights and its scores, as float64.
         member_bytes = 8 * outputs * (width + queries)
-        memory_bytes = self.settings.compute.memory_mb * 2**20
-        members_at_once = max(1, memory_bytes // member_bytes)
+        members_at_once = rows_in(self.settings.compute.memory_bytes, member_bytes)
         return block_slices(members, members_at_once)
 
 
@@ -653,29 +651,16 @@ class FlipModel(VotesModel):
                 label, so that no stable distance exceeds the last of them.
             on_progress: called with the number of finished queries.
         """
-        relation = self.settings.relation.name
-        count = len(features)
         largest_shard = max(len(member.labels) for member in self.members)
-        # A block of queries is as large as the memory allows that the settings grant.
         query_bytes = _FLIP_BYTES * (largest_shard + 1)
-        memory_bytes = self.settings.compute.memory_mb * 2**20
-        queries_at_once = min(ROWS, max(1, memory_bytes // query_bytes))
-
-        def vote_on(rows: slice) -> tuple[np.ndarray, np.ndarray, Vote]:
-            """Return the labels, the distances and the vote for a block of the queries."""
-            return self._vote(features[rows])
-
-        report = row_reporter(on_progress, count)
-        parts = group().map_blocks(count, queries_at_once, vote_on, report)
+        queries_at_once = min(ROWS, rows_in(self.settings.compute.memory_bytes, query_bytes))
+        parts = map_queries(features, self._vote, on_progress, queries_at_once)
         labels, distances, votes = zip(*parts, strict=True)
-        vote = Vote.concatenate(votes)
-        if ks is not None:
-            certified = np.array([vote.distance >= k for k in ks])
-            return Certificates(ks, relation, vote.prediction, certified)
-        member_labels = np.concatenate(labels, axis=1)
-        member_distances = np.concatenate(distances, axis=1)
-        return VoteCertificates.from_members(
-            relation, vote, vote, member_labels, member_distances, self.problem.classes
+        return self._certificates_of_vote(
+            Vote.concatenate(votes),
+            np.concatenate(labels, axis=1),
+            np.concatenate(distances, axis=1),
+            ks,
         )
 
     def _vote(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:

@@ -202,7 +202,7 @@ class Stream:
         available = sys.maxsize  # on a CPU the setting is taken as it is
         if self.compute.device == "cuda":
             available = device_memory("cuda") // 4
-        return min(self.compute.memory_mb * 2**20, available)
+        return min(self.compute.memory_bytes, available)
 
     @property
     def _record_bytes(self) -> int:
