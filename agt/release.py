@@ -647,15 +647,3 @@ def judge(
     if isinstance(mechanism, CertifiedQuantile):
         return NumberRelease.judged(model, features, mechanism, terms)
     return LabelRelease.judged(model, features, mechanism, terms)
-
-
-def reserve_and_draw(release: Release[Drawn]) -> Drawn:
-    """Reserve a release and draw it at once, and return what was drawn.
-
-    For programs that do not inspect the reservation in between.
-
-    Raises:
-        Exhausted: the budget does not suffice; nothing was drawn.
-    """
-    release.reserve()
-    return release.draw()

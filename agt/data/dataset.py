@@ -264,7 +264,7 @@ def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str
 
 
 def _notes_on_size(
-    records: int, declared_size: float | None, normalized: float | None = None
+    records: int, declared_size: float | None, normalized: float | None
 ) -> list[str]:
     """Return a note if the declared number of records is less than half or over twice the true one.
 

@@ -5,7 +5,6 @@ features (each kind of file in its own way), index the classes, and list the fac
 depends on.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -63,7 +62,6 @@ MAX_GROUPS = 50
 REPEATED_SHARE = 0.2
 """If more than this share of rows repeat others, the owner is told that accuracy says little."""
 MISSING = "(missing)"
-_NOT_IN_IDS = re.compile("[\0\ud800-\udfff]")
 RowContent = tuple[np.ndarray, ...]
 
 
@@ -233,8 +231,8 @@ def query_numbers(
     label: str,
     target: NumericTarget,
     count: int,
-    form: CellFormat | None = None,
-    missing: Sequence[str] = (),
+    form: CellFormat | None,
+    missing: Sequence[str],
 ) -> np.ndarray:
     """Return the clipped numeric labels of queries, [n] float64; NaN where there is none.
 

@@ -765,7 +765,7 @@ class Ledger:
         Raises:
             Broken: the ledger has no entries, or the checkpoint was altered.
         """
-        row = self._store.newest("checkpoint", last_trusted)
+        row = self._store.newest_checkpoint(last_trusted)
         if row is None:
             opening = next(read_chain(self._store.texts()), None)
             if opening is None:
@@ -791,7 +791,7 @@ class Ledger:
         """
         if self._as_copy:
             return inf
-        if self._head_lost or self._store.newest("checkpoint", inf) is None:
+        if self._head_lost or self._store.newest_checkpoint(inf) is None:
             return 0
         first_text = self._store.text(1)
         # If another first entry replaced it, its hash is in no head file of this ledger.

@@ -141,6 +141,19 @@ def identity_of(path: Path) -> dict[str, str]:
     return {"file": path.name, "identity": identity}
 
 
+def file_stamps(path: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Return (bytes, time of the last change in ns) of a ledger's file and of its log.
+
+    An item is None if that file does not exist.
+
+    Raises:
+        OSError: a file cannot be examined.
+    """
+    paths = [Path(f"{path}{suffix}") for suffix in _FILES]
+    states = [path.stat() if path.exists() else None for path in paths]
+    return tuple(state and (state.st_size, state.st_mtime_ns) for state in states)
+
+
 class LedgerFile:
     """The open SQLite file of one ledger.
 
@@ -199,7 +212,7 @@ class LedgerFile:
         try:
             for _ in range(_ATTEMPTS):
                 with self._stopping_writers() as was_open:
-                    before = self._file_stamps()
+                    before = file_stamps(self.real)
                     size = sum(stamp[0] for stamp in before if stamp)
                     if size > shutil.disk_usage(folder).free:
                         raise Broken(
@@ -212,12 +225,12 @@ class LedgerFile:
                     except Broken:
                         # The last process that had the ledger open may have closed it, and so
                         # have removed the log.
-                        if before == self._file_stamps():
+                        if before == file_stamps(self.real):
                             raise
                         continue
                     # If another process opened the file meanwhile, it was not kept from writing.
                     is_open = Path(f"{self.real}-shm").exists()
-                    if before == self._file_stamps() and was_open == is_open:
+                    if before == file_stamps(self.real) and was_open == is_open:
                         return copies[0]
         except OSError as error:
             raise AgtError(
@@ -274,15 +287,6 @@ class LedgerFile:
             yield True
         finally:
             os.close(handle)
-
-    def _file_stamps(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return (bytes, time of the last change in ns) of the file and of its log, in this order.
-
-        An item is None if that file does not exist.
-        """
-        paths = [Path(f"{self.real}{suffix}") for suffix in _FILES]
-        stats = [path.stat() if path.exists() else None for path in paths]
-        return tuple(stat and (stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def close(self) -> None:
         """Close the file; calling it again has no effect.
@@ -364,11 +368,10 @@ class LedgerFile:
         rows = self._rows("SELECT text FROM entries WHERE number = ?", (number,))
         return str(rows[0][0]) if rows else None
 
-    def newest(self, kind: str, largest_number: float) -> Row | None:
-        """Return (number, hash, text) of the newest entry of a kind; None if there is none.
+    def newest_checkpoint(self, largest_number: float) -> Row | None:
+        """Return (number, hash, text) of the newest checkpoint; None if there is none.
 
         Args:
-            kind: the kind of the entry.
             largest_number: entries with a larger number are not considered.
         """
         # The text of an entry ends in its kind and its number, because its JSON has sorted keys.
@@ -376,7 +379,7 @@ class LedgerFile:
             "SELECT * FROM entries WHERE number <= ? AND text LIKE ? || number || '}' ORDER "
             "BY number DESC LIMIT 1"
         )
-        rows = self._rows(query, (largest_number, f'%,"kind":"{kind}","number":'))
+        rows = self._rows(query, (largest_number, '%,"kind":"checkpoint","number":'))
         return rows[0] if rows else None
 
     def append(self, entry: Entry) -> None:

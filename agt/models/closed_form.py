@@ -341,7 +341,7 @@ class ClosedFormModel(Model):
             """Return the certificates of a block of the queries."""
             return self.certify_phi(self.features(queries, dtype, memory[: len(queries)]), grid)
 
-        blocks = map_queries(features, certify_block, on_progress)
+        blocks = map_queries(features, certify_block, on_progress, ROWS)
         certificates = ClosedFormCertificates.concatenate(blocks, count)
         if ks is None:
             return certificates

@@ -26,6 +26,7 @@ from agt.models.model import Model, map_queries
 from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
+from agt.numeric import signed_margins
 from agt.problem import Problem
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
@@ -222,11 +223,7 @@ class EnsembleModel(Model):
         shares = self._vote_shares(features)
         if len(shares) == 2:
             return shares[1:] - 0.5
-        largest_others = []
-        for label in range(len(shares)):
-            other_shares = np.delete(shares, label, axis=0)
-            largest_others.append(other_shares.max(axis=0))
-        return shares - np.stack(largest_others)
+        return signed_margins(shares.T)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return each class's share of the members' votes, [n, C]; each row sums to 1.

@@ -42,6 +42,7 @@ MAX_PUBLIC_ROWS = 2**26  # sums of products over more public rows could overflow
 CENTERED_RADIUS = 0.5
 
 _SINGULAR = 2.0**-43  # an eigenvalue below this share of the largest one may be rounding error
+MATRICES = ("whitening", "projection", "root", "center")
 _CHUNK_ROWS = 4096  # rows transformed at once; sums over one chunk are exact in float64
 _CHUNK_BYTES = 2**18  # of rows that are only normalised, so that a chunk stays in the cache
 
@@ -432,12 +433,7 @@ class FeatureMap:
     @property
     def matrices(self) -> dict[str, np.ndarray]:
         """The public matrices that the map has: name -> matrix; a run stores them."""
-        matrices = {
-            "whitening": self.whitening,
-            "projection": self.projection,
-            "root": self.root,
-            "center": self.center,
-        }
+        matrices = {name: getattr(self, name) for name in MATRICES}
         return {name: matrix for name, matrix in matrices.items() if matrix is not None}
 
     def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "FeatureMap":
@@ -449,14 +445,7 @@ class FeatureMap:
         Raises:
             UnsoundError: a matrix entry is no integer, or a column is too long for exact products.
         """
-        return FeatureMap(
-            self.config,
-            self.width,
-            whitening=matrices.get("whitening"),
-            projection=matrices.get("projection"),
-            root=matrices.get("root"),
-            center=matrices.get("center"),
-        )
+        return FeatureMap(self.config, self.width, **matrices)
 
     @property
     def outputs(self) -> int:

@@ -358,7 +358,7 @@ def map_queries(
     queries: np.ndarray,
     work: Callable[[np.ndarray], T],
     on_progress: OnProgress = lambda progress: None,
-    block_rows: int = ROWS,
+    block_rows: int | None = None,
 ) -> Iterable[T]:
     """Apply a function to queries in blocks, which the processes of a distributed job share.
 
@@ -366,11 +366,12 @@ def map_queries(
         queries: [n, ...], which may be larger than the memory.
         work: a block of the queries -> a result.
         on_progress: called with the number of queries that are done.
-        block_rows: the number of queries of a block.
+        block_rows: the number of queries of a block; None: ``ROWS``.
 
     Returns:
         The results in the order of the blocks, to be iterated over once. There is at least one,
         because without queries there is one empty block.
     """
     report = row_reporter(on_progress, len(queries))
-    return group().map_blocks(len(queries), block_rows, lambda rows: work(queries[rows]), report)
+    size = ROWS if block_rows is None else block_rows
+    return group().map_blocks(len(queries), size, lambda rows: work(queries[rows]), report)

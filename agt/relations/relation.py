@@ -169,11 +169,6 @@ class Relation:
         """
         return set(self.edits) == {Edit(removed=1, added=0), Edit(removed=0, added=1)}
 
-    @property
-    def includes_one_removal(self) -> bool:
-        """Return whether removing one unit, without adding any, is one of the relation's edits."""
-        return Edit(removed=1, added=0) in self.edits
-
     def rows_at_stake(self, ks: Sequence[int], unit_rows: int) -> list[int]:
         """Return for each k how many records of one batch k edits can remove at most.
 
