@@ -240,7 +240,7 @@ class Group:
         """Check that all processes have the same values.
 
         Args:
-            values: by name.
+            values: name -> value.
 
         Raises:
             ConfigError: in every process, if one has another value than the first. The message has
@@ -400,7 +400,7 @@ def _open_store(rank: int, size: int, patience: timedelta) -> Any:
     Args:
         rank: the number of this process.
         size: the number of processes.
-        patience: how long to wait for the other processes.
+        patience: the number of seconds to wait for the other processes.
 
     Raises:
         PeerLost: torchrun does not answer.

@@ -174,7 +174,7 @@ def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
 
     Args:
         names: the names, or other values that are shown by ``str``.
-        most: how many are shown.
+        most: the number of names that are shown.
         between: the separator.
     """
     texts = [*map(str, names)]
@@ -189,7 +189,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     For example ``; did you mean 'blobs'? (known: blobs, digits)``.
 
     Args:
-        word: what was typed.
+        word: the word that was typed.
         known: the words that exist; none: empty text is returned.
         prefix: stands before the similar word, as it has to be typed.
     """

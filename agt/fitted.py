@@ -78,8 +78,8 @@ class Fitted:
         model: the trained model, whose labels are indices into ``classes``.
         classes: [C] the values that labels have, in the order of their indices; none if they are
             numbers.
-        columns: how the columns of a data frame become features; None: features are numbers as
-            given.
+        columns: the rules by which columns of a data frame become features; None: features are
+            numbers as given.
         recorded: the conditions a to g of a privacy claim when the model was saved; None: it was
             not loaded.
         names: the columns of the data frame that the model was trained on. A data frame of queries

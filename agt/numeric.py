@@ -363,7 +363,7 @@ class ObservedRandomness(ABC):
         """Return the result of a draw.
 
         Args:
-            draw: what the distribution depends on.
+            draw: the law of the numbers, and the public and private values that it depends on.
             sample: draws from the distribution, given a source of randomness.
         """
 
@@ -377,8 +377,8 @@ def draw_observably(
     an audit can check what it depends on.
 
     Args:
-        source: of the randomness.
-        draw: what the distribution depends on.
+        source: the source of the randomness.
+        draw: the law of the numbers, and the public and private values that it depends on.
         sample: draws from the distribution, given a source of randomness.
     """
     if isinstance(source, ObservedRandomness):
@@ -403,7 +403,7 @@ def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
     Args:
         values: the private numbers, of any shape.
         sigma: the noise's standard deviation, above 0.
-        source: of uniform random integers; ``SystemRandomness`` for a private release.
+        source: the source of uniform random integers; ``SystemRandomness`` for a private release.
 
     Returns:
         float64, of the shape of values.
@@ -444,7 +444,7 @@ class LazyUniform:
     """A uniform random number in [0, 1) whose binary digits are drawn when they are needed.
 
     Attributes:
-        source: of the digits.
+        source: the source of the digits.
         digits: the first ``known`` binary digits, as an integer.
         known: how many digits were drawn so far.
     """
@@ -528,7 +528,7 @@ def _bernoulli_exp_step(k: int, x: LazyUniform, source: Randomness) -> bool:
     Args:
         k: an integer >= 0.
         x: a number in [0, 1); more of its digits may be drawn.
-        source: of uniform random integers.
+        source: the source of uniform random integers.
     """
     last = x
     length = 0
@@ -553,7 +553,7 @@ def _noisy_multiple(value: float, sigma: float, exponent: int, source: Randomnes
         value: the number that noise is added to.
         sigma: the noise's standard deviation.
         exponent: the spacing of the lattice is 2^exponent.
-        source: of uniform random integers.
+        source: the source of uniform random integers.
     """
     sign, k, x = standard_normal(source)  # N = sign (k + x)
     # A float is a fraction whose denominator is a power of two.

@@ -82,7 +82,7 @@ class Problem:
 
     Attributes:
         dataset: the records, with features as the head (the trained network) takes them.
-        settings: how to train, and what to certify.
+        settings: the settings of the training and of the certificates.
         initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the linear and
             convolutional layers from which training starts; None: a seed draws them.
         stored_record_counts: how many records a saved model was trained on, read from its files,

@@ -555,7 +555,7 @@ def check_choice(value: object, choices: Any, where: str) -> None:
     Args:
         value: the argument.
         choices: the Literal type.
-        where: what messages call the argument.
+        where: the name of the argument in messages.
     """
     if value not in get_args(choices):
         raise ConfigError(

@@ -276,7 +276,7 @@ class ConvRule:
 
         Args:
             images: [..., channels, H, W].
-            leading_axes: how many axes stand before those of a record.
+            leading_axes: the number of axes before those of a record.
 
         Returns:
             [..., groups, channels / groups * rows * columns, positions], where rows and columns
@@ -394,7 +394,7 @@ class ConvRule:
 
         Args:
             ks: K, how many distances k are computed at once.
-            records: how many records there are.
+            records: the number of records.
 
         Returns:
             Slices that cover all records in order. The gradients of a slice have at most

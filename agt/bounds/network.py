@@ -125,7 +125,7 @@ class Network:
         Args:
             shape: the shape of one record.
             point: the parameter values, by name.
-            record: what an error message calls the record, for example "model: a record".
+            record: the name of the record in messages, for example "model: a record".
 
         Raises:
             ConfigError: a linear layer would get rows of another width than it has, or a layer for
@@ -158,7 +158,7 @@ class Network:
         Args:
             shape: the shape of one record.
             point: the parameter values, by name.
-            record: what an error message calls the record.
+            record: the name of the record in messages.
 
         Yields:
             (rule, input, output) of each layer in order; both tensors have the shape [1, ...].
@@ -186,7 +186,7 @@ class Network:
             index: the layer's position in the network.
             width: how many numbers per record the layer takes.
             x: one record as it reaches the layer, [1, ...].
-            record: what the message calls the record.
+            record: the name of the record in messages.
         """
         layer = self.rules[index].name
         number_count = x.numel()

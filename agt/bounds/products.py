@@ -82,7 +82,7 @@ def affine_point(x: Tensor, weights: Interval, bias: Interval, slack: Tensor) ->
         x: vectors of any sign, [1, n, in].
         weights: bounds on the matrix, [K, out, in].
         bias: bounds on the bias, [K, out].
-        slack: how far each row's bounds move outwards, at least 0, [K, n, 1].
+        slack: the amount by which each row's bounds move outwards, at least 0, [K, n, 1].
 
     Returns:
         [K, n, out].

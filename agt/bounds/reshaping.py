@@ -108,8 +108,8 @@ class ReshapeRule:
 
         Args:
             records: [*leading axes, *shape of one record of the input].
-            leading_axes: how many axes stand before those of a record: 1 for the records, 2 with
-                an axis of k.
+            leading_axes: the number of axes before those of a record: 1 for the records, 2 with an
+                axis of k.
 
         Returns:
             [*leading axes, *self.shape].

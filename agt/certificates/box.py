@@ -279,7 +279,7 @@ class _BoxedNetwork:
             these ks), in the order of the ks.
         queries_at_once: how many queries fit into the working memory together with one part.
         dtype: the name of the queries' dtype in PyTorch, for example "float64".
-        device: where queries are computed.
+        device: the device on which queries are computed.
     """
 
     network: Network
@@ -372,7 +372,7 @@ def certify_labels(
         queries: [n, ...] finite, in the model's precision.
         labels: [n] int64, the labels that the nominal parameters give.
         bounds: parameter name -> bounds [K, *shape], for K values of k.
-        rounding: how far to widen the outputs' bounds at each of these k.
+        rounding: the amounts by which to widen the bounds on outputs at each of these k.
     """
     with recording_overflow() as overflow:
         if network.outputs == 1:
@@ -408,7 +408,7 @@ def bound_binary_margins(
         network: bounds its outputs over a box, widened for rounding.
         queries: [n, ...] finite, in the model's precision.
         bounds: parameter name -> bounds [K, *shape], for K values of k.
-        rounding: how far to widen the outputs' bounds at each of these k.
+        rounding: the amounts by which to widen the bounds on outputs at each of these k.
 
     Returns:
         (lower bounds, upper bounds), each [K, n].
@@ -435,8 +435,8 @@ def _chunk_sizes(
     Args:
         numbers_per_query: how many numbers a query's pass through the network has for each k.
         compute: has ``memory_mb``, the working memory in MiB.
-        dtype: of the queries.
-        ks: how many values of k there are.
+        dtype: the dtype of the queries.
+        ks: the number of values of k.
         outputs: the number of logits. The margin of each pair of logits is held as well.
     """
     pairs_of_outputs = outputs * (outputs - 1) // 2

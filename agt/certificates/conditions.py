@@ -241,7 +241,8 @@ def assess(
     """Return the conditions a to g of a privacy guarantee for one run, with the evidence for each.
 
     Args:
-        dataset: what was trained on; it has the evidence about selection and preprocessing.
+        dataset: the data that the model was trained on; it has the evidence about selection and
+            preprocessing.
         setup: what the training was given (loss, steps, clip level, batches, relation, grid of k).
         plan: the batches of the training.
         choices: for condition e: which data the settings were chosen on.
@@ -351,8 +352,8 @@ def shards_fact(members: int, touches: int) -> Fact:
     A shard is the part of the training records that one member of an ensemble is trained on.
 
     Args:
-        members: how many members the ensemble has.
-        touches: how many members one edit of the data can change.
+        members: the number of members that the ensemble has.
+        touches: the number of members that one edit of the data can change.
     """
     if touches == 1:
         return proved("shards_by_hash", members=members)

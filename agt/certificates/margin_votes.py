@@ -59,7 +59,7 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
         members: for each member its envelope (its margins, and bounds on them after k edits of its
             shard), of the same queries and values of k.
         clip: > 0, the public constant at which margins are clipped.
-        touches: how many members one edit can change
+        touches: the number of members that one edit can change
             (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
             take a record from one shard and put one into another.
 

@@ -37,7 +37,7 @@ class Requiring(Protocol):
 
     Attributes:
         name: the mechanism's name.
-        needs: what the mechanism reads of the model: certified distances, votes, counts, or
+        needs: the evidence that the mechanism reads: certified distances, votes, counts, or
             nothing.
     """
 
@@ -74,7 +74,7 @@ def judge_requirements(
     Args:
         conditions: a to g, as assessed for the model or as its run recorded them.
         relation: the name of the neighbour relation.
-        mechanism: what it reads of the model decides what it requires.
+        mechanism: the mechanism; which evidence it reads decides which conditions it requires.
         accounting: "rigorous" refuses the release if a required condition does not hold; "paper"
             gives the reasons why nothing is proved.
         counting: as in ``agt.mechanisms.judging.judge_claim``.
@@ -154,7 +154,7 @@ def _required_conditions(
 
     Args:
         conditions: those assessed for the model, in any order.
-        needs: what the mechanism reads of the model.
+        needs: the evidence that the mechanism reads.
         counting: "index": condition a, a dense grid of k, is not required.
     """
     letters = REQUIRED_CONDITIONS[needs]  # such as "abcdefg"

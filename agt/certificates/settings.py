@@ -51,9 +51,9 @@ class CertificateConfig:
         The base class is that of the closed forms.
 
         Args:
-            training: how to train.
-            ensemble: how many members are trained.
-            noise: of the training steps; None: none is added.
+            training: the settings of the training.
+            ensemble: the settings of the ensemble, such as its number of members.
+            noise: the noise of the training steps; None: none is added.
         """
         check_no_momentum(training)
         if noise is not None:
@@ -221,7 +221,7 @@ def no_hidden_layers(name: str, hidden: Sequence[int] | None) -> ConfigError:
     """Return the refusal of a network by a kind of certificate that trains a linear head.
 
     Args:
-        name: of the kind.
+        name: the name of the kind.
         hidden: the widths of the hidden layers; None: of a network of the user's own, which has
             none.
     """

@@ -73,7 +73,7 @@ class LazyFlags:
         """Return all flags as an array [K, n]; NumPy calls this method.
 
         Args:
-            dtype: of the array; None for bool.
+            dtype: the dtype of the array; None for bool.
             copy: not used, as the array is always new.
         """
         flags = np.stack([self[index] for index in range(len(self))])
@@ -115,7 +115,7 @@ class ClosedFormCertificates(Certificates):
         Args:
             chunks: at least one, in the order of the queries, all of one head and one grid. Either
                 all have ``edits_to_win`` or none has, and the same holds for ``logits``.
-            rows: how many queries the chunks have together.
+            rows: the number of queries of all chunks together.
         """
         prediction = np.empty(rows, np.int64)
         certified_at_zero = np.empty(rows, bool)

@@ -59,7 +59,7 @@ def certified_vote(
         labels: [T, n] integers 0..C-1, each member's label of each query.
         distances: [T, n] integers >= 0, how many edits of its shard each member's label survives.
         classes: C, the number of classes.
-        touches: how many members one edit can change
+        touches: the number of members that one edit can change
             (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
             take a record from one shard and put one into another.
         edits_to_win: [C, T, n] integers, for each class how many edits of its shard each member
@@ -112,7 +112,7 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
 
     Args:
         counts: [C, n] int64, the votes for each class; at least one vote for each query.
-        touches: how many members one edit can change
+        touches: the number of members that one edit can change
             (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
             take a record from one shard and put one into another.
     """
@@ -138,7 +138,7 @@ def _vote_of_cost(winner: np.ndarray, cost: np.ndarray, touches: int) -> Vote:
     Args:
         winner: [n] int64, the winning classes.
         cost: [n] int64 >= 1, how many edits of shards another winner takes at least.
-        touches: how many shards one edit of the data can change.
+        touches: the number of shards that one edit of the data can change.
     """
     distance = (cost - 1) // touches  # = ceil(cost / touches) - 1, in integers
     return Vote(winner, distance)

@@ -28,7 +28,7 @@ class Lookup:
     """Some of a row's features, which one code of the row decides.
 
     Attributes:
-        column: which of the row's codes.
+        column: the index of the code that is looked up.
         levels: [m, w] the features for each value of the code, from 0 to m - 1.
     """
 
@@ -200,9 +200,9 @@ class CodedFeatures(NDArrayOperatorsMixin):
 
     Attributes:
         codes: [n, columns] uint8.
-        lookup: how they become features.
+        lookup: the tables that turn codes into features.
         shape: (n, width).
-        dtype: of the features.
+        dtype: the dtype of the features.
     """
 
     ndim = 2
@@ -212,7 +212,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
 
         Args:
             codes: [n, columns] uint8, each below the number of levels of its look-ups.
-            lookup: how they become features.
+            lookup: the tables that turn codes into features.
         """
         self.codes = codes
         self.lookup = lookup
@@ -253,7 +253,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
         """Return all features as an array of their own, [n, width].
 
         Args:
-            dtype: of the result; None: the features' own.
+            dtype: the dtype of the result; None: the features' own.
             copy: False is refused, because there is no array that could be shared.
         """
         if copy is False:

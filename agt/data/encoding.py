@@ -250,7 +250,7 @@ class Encoding:
 
         Args:
             block: [n, crosses] float32; changed.
-            slots: of each column, [n] integers.
+            slots: the slots of each column, [n] integers.
         """
         rows = np.arange(len(block))
         pairs = list(combinations(zip(self.widths, slots, strict=True), 2))

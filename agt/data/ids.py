@@ -309,7 +309,7 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None
 
     Args:
         names: [n] str, of which there may be millions.
-        allowed: how often a name may occur.
+        allowed: the number of times that a name may occur.
 
     Returns:
         (the name, how often it occurs); None: no name occurs more than ``allowed`` times.

@@ -39,7 +39,7 @@ class Digits(DigitsSettings):
     Attributes:
         LEVELS: the largest value of a pixel.
         CENTER: what is subtracted from a pixel that was divided by ``LEVELS``.
-        NAME: what reports call the data.
+        NAME: the name of the data in reports.
         SIDE: the height and width of an image, in pixels.
     """
 

@@ -115,7 +115,7 @@ def dataset_from_arrays(
     Args:
         x: [n, ...] numbers. They are copied, unless they are memory-mapped.
         y: [n] labels.
-        declarations: what the user states about them.
+        declarations: the user's declarations about the arrays.
         ids: [n] unique names; None: hashes of the content.
         units: [n] the person of each record; None: each record is a unit of its own.
         public: [n] bool, True where a record is public; None: all are private.
@@ -297,7 +297,7 @@ def _check_values(name: str, values: object, count: int) -> np.ndarray:
     Args:
         name: the argument, for messages.
         values: an array or sequence.
-        count: how many records there are.
+        count: the number of records.
 
     Raises:
         DataError: the number of values is another one, one is missing (the message counts rows
@@ -383,7 +383,7 @@ def check_names(name: str, values: object, count: int) -> np.ndarray:
     Args:
         name: the argument, for messages.
         values: whole numbers or text.
-        count: how many records there are.
+        count: the number of records.
 
     Raises:
         DataError: the number of values is another one; or a value is missing, is neither a whole

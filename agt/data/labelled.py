@@ -129,7 +129,7 @@ def class_indices(
         words: [n] labels of the same type as ``classes``; None where missing.
         classes: the label values, in their order.
         path: the file, for the message.
-        row_of: what the message calls the row with an index.
+        row_of: a function from the index of a row to its name in messages.
         optional: whether a label may be missing, as those of queries may; it is then UNLABELLED.
         extensible: whether the message proposes to add the label to the declared classes.
 
@@ -154,7 +154,7 @@ def _unknown_label(
 
     Args:
         label: the label; None: it is missing.
-        row: what the message calls its row.
+        row: the name of the row in the message.
         classes: the label values.
         path: the file.
         extensible: as in ``class_indices``.
@@ -191,7 +191,7 @@ def query_labels(
         columns: the file of the queries.
         label: the column, which may be absent.
         classes: the label values, in their order.
-        n: how many queries there are.
+        n: the number of queries.
         missing: text that stands for a missing label, in addition to the usual markers.
 
     Raises:
@@ -240,7 +240,7 @@ def query_numbers(
         columns: the file of the queries.
         label: the column, which may be absent.
         target: the range of the labels.
-        count: how many queries there are.
+        count: the number of queries.
         form: how the column's text is declared to be written; None: as the file's text is.
         missing: text that stands for a missing label, beside what does so anyway.
     """
@@ -383,7 +383,7 @@ class FileFeatures:
     """The features of one or two files, and the constants that made them.
 
     Attributes:
-        arrays: of each file, [n, ...] in the order of its rows.
+        arrays: the arrays of each file, [n, ...] in the order of its rows.
         scaling: the public constants that made them, for the record of a run.
         settled: the constants that were read off the file and that queries need
             (``FileConstants``).
@@ -444,8 +444,8 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             columns: the file of the queries.
-            content: of the queries, as ``_content`` returns it.
-            constants: those of the training records.
+            content: the content of the queries, as ``_content`` returns it.
+            constants: the constants of the training records.
         """
 
     def _outside(
@@ -768,7 +768,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             name: the id of the record, a hash of its content.
-            count: how many copies.
+            count: the number of copies.
         """
         rows = self._files()[0]
         row = np.flatnonzero(rows.ids == name)[:1]
@@ -911,7 +911,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             path: the file of the queries.
-            constants: those of the training records.
+            constants: the constants of the training records.
 
         Raises:
             DataError: as ``load_queries``.
@@ -965,7 +965,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         Args:
             path: the file.
             state: what ``changed_of`` returned when the labels were read.
-            constants: those of the training records.
+            constants: the constants of the training records.
 
         Raises:
             DataError: the file has changed since then, or cannot be used.

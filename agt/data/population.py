@@ -56,7 +56,7 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
 
     Args:
         outside: the values outside, for each column.
-        queries: how many queries there are.
+        queries: the number of queries.
     """
     columns = list(outside)
     lists = [column for column in columns if column.is_list]

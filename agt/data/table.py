@@ -293,7 +293,7 @@ class Columns(ColumnsSettings):
 
         Args:
             outside: the values that are not listed; the column has some value.
-            column: what the sentence calls the column.
+            column: the name of the column in messages.
             path: the file, for the message of the error.
 
         Raises:
@@ -324,7 +324,7 @@ class Columns(ColumnsSettings):
         Args:
             content: numbers and words, as ``_content`` returns them.
             ranges: the range of each numeric column.
-            reader: of these rows, which tells dates from other numbers.
+            reader: the reader of these rows, which tells dates from other numbers.
         """
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):

@@ -353,7 +353,7 @@ def check_numbers(labels: np.ndarray, where: str) -> np.ndarray:
 
     Args:
         labels: [n] as a program gave them.
-        where: what the message names.
+        where: the name of the labels in messages.
 
     Raises:
         DataError: a label is text, NaN or infinite.

@@ -107,7 +107,7 @@ class Charge:
 
     Attributes:
         guarantee: the privacy guarantee of each release.
-        output: what is released: "labels", "weights" or another ``Output``.
+        output: the kind of release: "labels", "weights" or another ``Output``.
         mechanism: the mechanism's name.
         run: the digest of the training run that is released from. For weights that were trained
             with noise it is ``DRAW`` and a hash of the seed, which does not reveal the seed.
@@ -155,10 +155,10 @@ class Debit:
 
     Attributes:
         entry: the entry that records the debit.
-        charge: what is paid for.
+        charge: the guarantee, the mechanism and the data of the releases that are paid for.
         size: the number of releases that are paid for.
-        answered: how many of these releases have an answer in the ledger; updated as answers are
-            added.
+        answered: the number of these releases that have an answer in the ledger; updated as answers
+            are added.
     """
 
     entry: Entry
@@ -172,7 +172,7 @@ class Debit:
 
         Args:
             entry: an entry of the kind "debit".
-            answered: how many of its releases have an answer in the ledger.
+            answered: the number of its releases that have an answer in the ledger.
 
         Raises:
             KeyError, TypeError, ConfigError: the entry does not have the form of a debit.

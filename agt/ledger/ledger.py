@@ -160,7 +160,7 @@ def find_matching_table(
         table: the given table.
         compare_names: whether names of units are compared, in addition to data and files.
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
-        seconds: how long to wait for other processes.
+        seconds: the number of seconds to wait for other processes.
 
     Returns:
         The match; None: the ledger admitted no such table.
@@ -228,7 +228,7 @@ def read_as_copy(path: Path, declared: Declared = (), seconds: float = WAIT_SECO
     Args:
         path: the ledger, which is read as a copy.
         declared: ``identity_of`` the files that are declared to be no ledgers of these people.
-        seconds: how long to wait for other processes.
+        seconds: the number of seconds to wait for other processes.
 
     Returns:
         None if the file cannot be opened as a ledger, and is another program's or declared.
@@ -386,7 +386,7 @@ class Ledger:
             head: the head file, or the folder that it is in, which must exist whatever path the
                 ledger names; None: the path that the ledger names.
             writing: False to read a temporary copy of the file, which needs no right to write.
-            seconds: how long to wait for other processes.
+            seconds: the number of seconds to wait for other processes.
             as_copy: whether the file is only read as a copy, which is compared with no head file.
                 ``writing`` is ignored then, because nothing may be written to a copy.
             head_lost: whether the owner declares that the head file is lost. The ledger is then
@@ -596,7 +596,7 @@ class Ledger:
         The debit is on the disk when this returns (Lemma 6 of docs/proofs/ledger.md).
 
         Args:
-            charge: what is released, with the guarantee of each release.
+            charge: the kind of release, its mechanism and the guarantee of each release.
             requested: the largest number of releases to pay for.
 
         Returns:

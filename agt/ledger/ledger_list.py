@@ -172,7 +172,7 @@ def account_head(book: Book) -> HeadFile:
     """Return the head file that agt keeps for all copies of a ledger on this account.
 
     Args:
-        book: what the entries of the ledger add up to.
+        book: the state of the ledger after its newest entry.
 
     Raises:
         RuntimeError: the user has no home folder.

@@ -70,7 +70,8 @@ class LotPayer:
             payer: the payer that pays for lots.
             size: the smallest size of a lot. If more queries than this come at once, the lot is as
                 large as they need.
-            maximum: how many releases may be paid for in all; None: as many as the budget holds.
+            maximum: the largest number of releases to pay for in all; None: as many as the budget
+                holds.
         """
         self.payer = payer
         self.size = size
@@ -121,7 +122,7 @@ class LotPayer:
         """Reserve releases from lots, and pay for another lot if too few are left.
 
         Args:
-            charged: what is released.
+            charged: the release: its guarantee, its kind and its mechanism.
             wanted: the largest number of releases to reserve.
 
         Returns:
@@ -145,7 +146,7 @@ class LotPayer:
         """Pay for another lot, and add it to ``lots``; do nothing if the budget holds no release.
 
         Args:
-            charged: what is released.
+            charged: the release: its guarantee, its kind and its mechanism.
             wanted: the largest size of the lot; ``maximum`` may allow less.
         """
         if self.maximum is not None:

@@ -36,7 +36,7 @@ class Charged(Protocol):
 
     Attributes:
         guarantee: the guarantee of each release.
-        output: what is released, such as labels.
+        output: the kind of release, such as labels.
         mechanism: the name of the mechanism.
     """
 
@@ -103,7 +103,7 @@ class Payer(Protocol):
         """Pay for as many releases as the budget holds, at most ``wanted``.
 
         Args:
-            charged: what is released.
+            charged: the release: its guarantee, its kind and its mechanism.
             wanted: the largest number of releases to pay for, at least 1.
 
         Raises:

@@ -73,7 +73,7 @@ def copy_folder(seconds: float) -> Iterator[Path]:
     that no folder is removed between its creation and its locking.
 
     Args:
-        seconds: how long to wait for the lock of TMPDIR/agt-UID.
+        seconds: the number of seconds to wait for the lock of TMPDIR/agt-UID.
 
     Raises:
         AgtError: TMPDIR/agt-UID is another user's, or others can read it.
@@ -161,7 +161,7 @@ class LedgerFile:
         path: the path of the file.
         writing: False to open a temporary copy of the file and its log, so that the file and its
             folder do not change.
-        seconds: how long to wait for other processes.
+        seconds: the number of seconds to wait for other processes.
 
     Attributes:
         path: the path as it was given.
@@ -513,7 +513,7 @@ def _open_database(path: Path, seconds: float) -> sqlite3.Connection:
 
     Args:
         path: the file, or a copy of it.
-        seconds: how long SQLite waits for other processes.
+        seconds: the number of seconds that SQLite waits for other processes.
 
     Raises:
         Broken: the file system supports no write-ahead log.
@@ -633,7 +633,7 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
 
     Args:
         path: the ledger's file.
-        seconds: how long this process waits for others, for the message.
+        seconds: the number of seconds that this process waits for others, for the message.
 
     Raises:
         CheckError: instead of Broken, or if SQLite finds the file damaged.

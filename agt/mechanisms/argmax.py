@@ -65,7 +65,8 @@ class _NoisyVotes(Mechanism):
         The guarantee stays the same; the noise grows with ``moves``, the number of votes covered.
 
         Args:
-            changed_votes: how many members' votes one edit of the training data may change, 1 or 2.
+            changed_votes: the number of members' votes that one edit of the training data may
+                change, 1 or 2.
         """
         return replace(self, moves=max(self.moves, changed_votes))
 
@@ -74,7 +75,7 @@ class _NoisyVotes(Mechanism):
 
         Args:
             counts: [n, C] integers, the votes of each class.
-            source: of uniform random integers.
+            source: the source of uniform random integers.
 
         Returns:
             [n, C] noisy counts, int64 or float64.
@@ -229,7 +230,7 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
     geometric (discrete Laplace), drawn exactly.
 
     Attributes:
-        eps: of one query.
+        eps: the eps of one query.
 
     Source: PATE; 001 equation 7.
     """
@@ -257,7 +258,7 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
 
         Args:
             counts: [..., C] integers, the votes of each class.
-            source: of uniform random integers.
+            source: the source of uniform random integers.
 
         Returns:
             int64 of the shape of counts.
@@ -321,7 +322,7 @@ class GaussianArgmax(_NoisyVotes):
     (``agt.numeric.noisy``).
 
     Attributes:
-        mu: of one query.
+        mu: the mu of one query.
     """
 
     mu: Mu
@@ -353,7 +354,7 @@ class GaussianArgmax(_NoisyVotes):
 
         Args:
             counts: [n, C] integers, the votes of each class.
-            source: of uniform random integers.
+            source: the source of uniform random integers.
 
         Returns:
             [n, C] float64.

@@ -76,8 +76,8 @@ class Lot:
     queries, say, or one release of weights.
 
     Attributes:
-        guarantee: of each release, whatever was released before it.
-        size: how many releases there are.
+        guarantee: the guarantee of each release, whatever was released before it.
+        size: the number of releases.
 
     Raises:
         ConfigError: the size is not a whole number from 1 to 10^12.
@@ -297,7 +297,7 @@ class Allowance(TotalBudget):
 
         Args:
             spent: what all earlier lots (groups of releases charged at once) cost together.
-            guarantee: of each release.
+            guarantee: the guarantee of each release.
             requested: an upper limit for the answer, at least 0.
 
         Returns:

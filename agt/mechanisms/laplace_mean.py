@@ -37,7 +37,7 @@ class LaplaceMean:
     """Release the mean of an ensemble's numbers with discrete Laplace noise: eps-DP for each query.
 
     Attributes:
-        eps: of one query.
+        eps: the eps of one query.
 
     Formal guarantees
         - Each answer is eps-DP with delta = 0, if one edit changes at most ``touches`` members and
@@ -59,7 +59,7 @@ class LaplaceMean:
         """Return the mechanism that has a given guarantee per query.
 
         Args:
-            guarantee: of one query's answer.
+            guarantee: the guarantee of one query's answer.
             classes: not read, because numbers have none.
 
         Raises:

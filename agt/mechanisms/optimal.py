@@ -28,8 +28,8 @@ class RandomizedResponse(Mechanism):
     % at distance 1 and 0.2 % at distance 5. Any number of classes.
 
     Attributes:
-        eps: of one query.
-        delta: of one query; 0: eps-DP, otherwise (eps, delta)-DP.
+        eps: the eps of one query.
+        delta: the delta of one query; 0: eps-DP, otherwise (eps, delta)-DP.
 
     Formal guarantees
         - Each label is eps-DP or (eps, delta)-DP (``Mechanism``).
@@ -147,7 +147,7 @@ class GaussianMargin(Mechanism):
     L = 1. Q queries together are mu sqrt(Q)-GDP.
 
     Attributes:
-        mu: of one query.
+        mu: the mu of one query.
 
     Formal guarantees
         - Each label is mu-GDP (``Mechanism``).

@@ -289,7 +289,7 @@ class RecordSums:
             fewer dimensions if there are many.
         phi: [n, d] the records' features.
         labels: [n] the records' labels, values of ``target``.
-        target: what labels are: classes, or numbers in a public range.
+        target: the kind of labels: classes, or numbers in a public range.
     """
 
     project: Callable[[np.ndarray], np.ndarray]
@@ -363,7 +363,7 @@ def label_rows(target: Target, labels: np.ndarray, rows: np.ndarray) -> np.ndarr
     """Return the labels y of records as rows of length at most 1, for the sum S of u y^T.
 
     Args:
-        target: what labels are.
+        target: the kind of labels: classes, or numbers in a public range.
         labels: [b] the records' labels.
         rows: [b, w + 1] the records' features u (``ReleasedCentre.shifted_rows``).
 
@@ -415,7 +415,7 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     each class. Every record's features have length at most 1.
 
     Args:
-        relation: which datasets are neighbours, and the largest number of records of one unit.
+        relation: the neighbour relation, with the largest number of records of one unit.
 
     Raises:
         ConfigError: nothing is proved for the relation.
@@ -448,7 +448,7 @@ class NoisyStatistics(GaussianWeights):
         mu: parameter of Gaussian differential privacy of the one release.
         width: wider features are projected to this number of dimensions by public random
             directions; None: to 400 if there are more than 800 features.
-        seed: of the random directions; public.
+        seed: the seed of the random directions; public.
 
     Formal guarantees:
         - The release is mu-GDP under add_remove and substitute (docs/proofs/statistics.md). Other

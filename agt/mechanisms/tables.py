@@ -29,12 +29,12 @@ class RatioRule:
     An entry is how many of the ``DRAW_VALUES`` values of a draw release one given wrong label.
 
     Args:
-        eps: of one release. The double and the decimal that it prints as differ by a rounding; the
-            smaller of them is used.
-        delta: of one release, read in the same way; 0 for pure differential privacy.
+        eps: the eps of one release. The double and the decimal that it prints as differ by a
+            rounding; the smaller of them is used.
+        delta: the delta of one release, read in the same way; 0 for pure differential privacy.
         classes: C, at least 2.
-        steps: by how many entries the evidence of neighbouring datasets may differ. Above 1, delta
-            has to be 0.
+        steps: the number of entries by which the evidence of neighbouring datasets may differ.
+            Above 1, delta has to be 0.
 
     Formal guarantees
         A table made of ``first_entry`` and ``next_entry`` is (eps, delta)-DP whatever entries are
@@ -108,9 +108,9 @@ class GaussianRule:
     ``next_entry`` once for each further entry, in order.
 
     Args:
-        mu: of one release. The double and the decimal that it prints as differ by a rounding; the
-            smaller of them is used.
-        steps: by how many entries the evidence of neighbouring datasets may differ.
+        mu: the mu of one release. The double and the decimal that it prints as differ by a
+            rounding; the smaller of them is used.
+        steps: the number of entries by which the evidence of neighbouring datasets may differ.
 
     Formal guarantees
         The table is mu-GDP whatever entries are requested (Lemma 4 of docs/proofs/tables.md; of
@@ -169,10 +169,10 @@ def rule_for_guarantee(guarantee: Guarantee, classes: int, steps: int = 1) -> Ta
     """Return a new rule that makes tables with a privacy guarantee.
 
     Args:
-        guarantee: of one release.
-        classes: how many labels there are.
-        steps: by how many entries of the table the evidence of neighbouring datasets may differ.
-            Above 1, the guarantee may not have a delta.
+        guarantee: the guarantee of one release.
+        classes: the number of labels.
+        steps: the number of entries of the table by which the evidence of neighbouring datasets may
+            differ. Above 1, the guarantee may not have a delta.
 
     Raises:
         ValueError: Gaussian-DP of more than two classes, which is not proved.

@@ -47,7 +47,7 @@ class ReleasedWeights:
 
     Attributes:
         weight: [J, d] float64, multiples of ``noise["step"]``.
-        guarantee: of the release, and of everything that is computed from it.
+        guarantee: the guarantee of the release, and of everything that is computed from it.
         noise: the public scales of the noise by name (``WeightsMechanism.noise``).
         simulated: True: the noise comes from a seeded generator, so the guarantee does not hold.
         mechanism: the name of the mechanism.
@@ -119,7 +119,7 @@ class WeightsMechanism:
         name: its name in conf/groups/mechanism.yaml and in tables.
         needs: which conditions a release requires; all of them, because weights depend on all of
             training.
-        output: what is released, which is weights.
+        output: the kind of release: weights.
         spends: the kind of guarantee that an (eps, delta) total is turned into.
         reads_records: True: weights are solved again from the training records, so the linear head
             of an ensemble of votes can be released, too. False: a trained head's own weights

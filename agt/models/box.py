@@ -55,7 +55,7 @@ class BoxModel(Model):
         head: the layers; the parameters stored in them are not used.
         box: the nominal parameters (the result of training on the data itself), and for each k a
             lower and an upper bound on every parameter.
-        batch_plan: which records were in which batch of training.
+        batch_plan: the assignment of records to batches in the training.
     """
 
     head: nn.Sequential
@@ -283,7 +283,7 @@ def assess_boxes(
     Args:
         dataset: the data, with the evidence about its selection and preprocessing.
         setup: loss, steps, clip level, neighbour relation and grid of k.
-        plan: which records are in which batch of training.
+        plan: the assignment of records to batches of the training.
         choices: the fact that says what data the settings were chosen on.
 
     Returns:

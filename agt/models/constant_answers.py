@@ -155,7 +155,7 @@ def constant_answer_remedy(settings: "Settings", *, is_one_sided: bool) -> Messa
     """Return the remedy for a model that gives (nearly) the same answer to every query.
 
     Args:
-        settings: of the training.
+        settings: the settings of the training.
         is_one_sided: whether ``one_sided_warning`` has a remedy of its own, which comes first.
     """
     if not settings.certificate.covers_every_k:

@@ -806,8 +806,8 @@ def _whitening_matrix(
         rows: [n, width] public rows.
         config: ``whiten``, the power of whitening from 0 (none) to 1 (full); and ``ridge``, the
             number added to each variance, as a share of the mean variance.
-        chunk_rows: how many rows are read at once, at most ``_CHUNK_ROWS``. It affects the memory,
-            but not the result.
+        chunk_rows: the number of rows that are read at once, at most ``_CHUNK_ROWS``. It affects
+            the memory, but not the result.
 
     Returns:
         [width, width] integers as float64, every column of norm below 2^29.
@@ -834,8 +834,8 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
 
     Args:
         rows: [n, width] public rows.
-        chunk_rows: how many rows are read at once, at most ``_CHUNK_ROWS``, so that sums of
-            products over one chunk are exact in float64.
+        chunk_rows: the number of rows that are read at once, at most ``_CHUNK_ROWS``, so that sums
+            of products over one chunk are exact in float64.
 
     Returns:
         [width, width] float64.

@@ -254,7 +254,7 @@ class CertificateKind(CertificateConfig):
         The default supports any number of classes, and refuses labels that are numbers.
 
         Args:
-            target: what the labels are.
+            target: the kind of labels: classes, or numbers in a public range.
             settings: all settings of the training.
         """
         if target.numeric is not None:
@@ -503,7 +503,7 @@ class CertificateKind(CertificateConfig):
         Args:
             model: the current model, whose problem holds only the remaining records.
             erased: the records to remove, as far as the data still has them.
-            count: how many records are removed.
+            count: the number of removed records.
 
         Returns:
             The new model; and a report of what was done and what is promised of the new model.

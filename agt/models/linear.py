@@ -295,7 +295,8 @@ class LinearModel(ClosedFormModel):
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         if not isinstance(certificates, ClosedFormCertificates) or certificates.logits is None:
             return self.margins(features)

@@ -209,7 +209,8 @@ class Model(ABC):
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         return self.margins(features)
 

@@ -111,7 +111,7 @@ class NumberHead(LinearModel):
         """Return the untrained head on the records and the feature map of another model.
 
         Args:
-            problem: of the other model; its certificate is not read.
+            problem: the problem of the other model; its certificate is not read.
             features: the other model's public feature map.
         """
         kind = NumberHeadKind(features=features.config)

@@ -109,7 +109,7 @@ class Portable:
 
     Attributes:
         name: the name of the dataset, as tables show it.
-        target: what answers are: classes, or numbers in a public range.
+        target: the kind of answers: classes, or numbers in a public range.
         source: the configuration of the dataset, with the constants that make a query's features;
             empty if the model was trained on arrays.
         features: the public feature map in front of the head.

@@ -585,7 +585,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         Args:
             model: the model before the removal, with a problem that holds the records that remain.
             erased: the removed records that the data still has; there may be fewer than ``count``.
-            count: how many records are removed.
+            count: the number of removed records.
 
         Returns:
             The model after the removal; and what was done, with what is promised of the new model.
@@ -726,7 +726,7 @@ def _remove_from_head(
     Args:
         model: the model before the removal.
         erased: the removed records that the data still has.
-        count: how many records are removed.
+        count: the number of removed records.
         head: the weights and the matrices; changed in place.
         phi: [n, d] public features of the records that remain.
         targets: [n, J] the regression targets of these records.
@@ -807,7 +807,7 @@ def _describe_steps(
     A remark is a code with values, from which ``agt.unlearning.sentences`` makes a sentence.
 
     Args:
-        count: how many records were removed.
+        count: the number of removed records.
         methods: the codes of the methods that were used.
         model: the model after the removal.
         distance: a bound on the l2 distance of its weights from the minimiser.

@@ -604,7 +604,8 @@ class FlipModel(VotesModel):
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         if len(self.weight) == 1:
             return self.margins(features)

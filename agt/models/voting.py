@@ -87,7 +87,7 @@ class VotingKind(ClosedFormKind):
             relation: the name of the neighbour relation. Under ``flip`` (labels change) the
                 default is 1, because the edits that change a single member's label can be counted
                 exactly.
-            recipe: how many records and people there are for each member.
+            recipe: the number of records and people for each member.
         """
         if RELATIONS[relation].counts_label_flips:
             return 1
@@ -134,7 +134,7 @@ class VotingKind(ClosedFormKind):
         changed labels, which is done for classes only.
 
         Args:
-            target: what the labels are.
+            target: the kind of labels: classes, or numbers in a public range.
             settings: all settings of the training.
         """
         if target.numeric is not None:
@@ -389,7 +389,8 @@ class Votes(ClosedFormModel):
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         if not isinstance(certificates, VoteCertificates):
             return self.margins(features)

@@ -125,7 +125,7 @@ class Perturb(Relation):
                 records' gradients, one parameter after another.
             features: [n, ...], the features of the records as they are.
             ks: K, how many distances k bounds are computed for at once.
-            radius: by how much each feature may move.
+            radius: the largest change of each feature.
             product: the name of the interval product, as in ``TrainingConfig.product``.
 
         Yields:
@@ -162,7 +162,7 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
 
     Args:
         features: [n, ...] features, finite, in the precision of the run.
-        radius: by how much each stored feature may move, at least 0.
+        radius: the largest change of each stored feature, at least 0.
         ks: K, for how many distances k the same intervals are repeated.
 
     Returns:

@@ -510,7 +510,7 @@ class Relation:
                 records' gradients, one parameter after another.
             features: [n, ...], the features of the records.
             ks: K, how many distances k bounds are computed for at once.
-            radius: how far each feature may move; None unless edits change features.
+            radius: the largest change of each feature; None unless edits change features.
             product: the name of the interval product, as in ``TrainingConfig.product``.
 
         Yields:

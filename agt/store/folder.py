@@ -24,7 +24,7 @@ class FolderWriter:
     It is an ``agt.models.store.FileWriter``.
 
     Args:
-        folder: where the files go.
+        folder: the folder that the files are written to.
         command: the command that writes them, for the manifest.
 
     Attributes:

@@ -25,7 +25,7 @@ def resolve(path: Path, data_dir: Path) -> Path:
     """Return where something is to be written: ``path``, relative to ``data_dir`` unless absolute.
 
     Args:
-        path: as the user gave it, perhaps with ``~``.
+        path: the path that the user gave, perhaps with ``~``.
         data_dir: the folder of the data, perhaps with ``~``.
     """
     return expand_home(data_dir) / expand_home(path)
@@ -37,7 +37,7 @@ def possible_paths(path: Path, data_dir: Path) -> tuple[Path, ...]:
     For an absolute path that is one place.
 
     Args:
-        path: as the user gave it, perhaps with ``~``.
+        path: the path that the user gave, perhaps with ``~``.
         data_dir: the folder of the data, perhaps with ``~``.
     """
     return tuple(dict.fromkeys((expand_home(path), resolve(path, data_dir))))
@@ -47,7 +47,7 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
     """Return the first of the ``possible_paths`` where a file or folder exists.
 
     Args:
-        path: as the user gave it, perhaps with ``~``.
+        path: the path that the user gave, perhaps with ``~``.
         data_dir: the folder of the data, perhaps with ``~``.
         setting: the setting that named the path, for the message.
 

@@ -118,7 +118,7 @@ class Manifest:
         """Return the bytes of one file, checked: what the caller parses is what was hashed.
 
         Args:
-            folder: where the files lie.
+            folder: the folder that has the files.
             name: the file's path in the folder.
             limit: the largest number of bytes that it may have.
 
@@ -135,7 +135,7 @@ class Manifest:
         """Read one listed file in pieces, and compare it with its hash.
 
         Args:
-            folder: where the files lie.
+            folder: the folder that has the files.
             name: the file's path in the folder.
 
         Raises:
@@ -149,7 +149,7 @@ class Manifest:
         """Read every listed file once, and compare it with its hash.
 
         Args:
-            folder: where the files lie.
+            folder: the folder that has the files.
 
         Raises:
             Broken: as ``load``, for the first file that is wrong.
@@ -228,7 +228,7 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
 
     Args:
         content: the bytes of the file.
-        name: what messages call the file.
+        name: the name of the file in messages.
 
     Raises:
         Broken: these are not the bytes that ``seal_manifest`` makes of the content, or have another

@@ -45,7 +45,7 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
     Args:
         path: the file.
         limit: the largest number of bytes that it may have.
-        name: what messages call it; empty: its own name.
+        name: the name of the file in messages; empty: its own name.
 
     Raises:
         Broken: the file is gone, is not a regular file, is larger than ``limit``, or cannot be
@@ -81,7 +81,7 @@ def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
     Args:
         path: the file.
         limit: the largest number of bytes that it may have.
-        name: what messages call it; empty: its own name.
+        name: the name of the file in messages; empty: its own name.
 
     Raises:
         Broken: as ``open_plain``; or the file grew while it was read.

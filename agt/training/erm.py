@@ -155,8 +155,8 @@ def train_erm(
     gradient provably meets the tolerance.
 
     Args:
-        setup: how to train. Of its training settings, the loss, the clip level, weight_decay and
-            the batch's public sizes are read.
+        setup: the settings of the training. Of its training settings, the loss, the clip level,
+            weight_decay and the batch's public sizes are read.
         records: labels, and public features [n, w] whose rows have norm at most 1.
         tolerance: bound on the gradient's norm at the result, rounding included. For ``one_vs_all``
             it bounds the norm of each class's gradient.

@@ -149,7 +149,7 @@ class RemovalConfig:
         tolerance: public bound on the residual that training leaves (a norm of a sum of gradients,
             not of their mean). Training fails if it is not met.
         features: the public feature map.
-        seed: of the noise, for a simulation; None: the operating system's generator.
+        seed: the seed of the noise, for a simulation; None: the operating system's generator.
 
     Raises:
         ValueError: settings exclude one another, for example noise of sigma = 0.

@@ -67,7 +67,7 @@ class Influence:
         outcomes: [n] int64, an ``Outcome`` for each query.
         labels: [n] int64, the labels without the records; ``UNANSWERED`` if the outcome is
             NOT_SHOWN.
-        method: how the labels were found.
+        method: the method that found the labels.
         retrained: how many models, or members of an ensemble, were trained without the records.
     """
 
@@ -303,7 +303,7 @@ class AnsweredModel:
 
         Args:
             labels: [n] int64, the labels without the person's records.
-            method: how these labels were found.
+            method: the method that found these labels.
             retrained: how many models or members were trained for them.
             is_shown: [n] bool, whether each of the labels is known to be right; None: all are.
         """

@@ -134,7 +134,7 @@ class Factor:
         hessian: the Hessian H, with its error bounds.
         inverse: [d, d] an approximate inverse. Error bounds hold however far it is from the exact
             inverse. None: it is computed when it is needed.
-        inversions: how often the inverse was computed from the matrix.
+        inversions: the number of times that the inverse was computed from the matrix.
     """
 
     hessian: BoundedMatrix
