@@ -56,16 +56,16 @@ class LazyFlags:
         return len(self.ks)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """Return the flags [n] at one k of the grid; for other indices, index the whole array.
+        """Return some of the flags [K, n].
 
         Args:
-            index: an integer for one k (not k itself but its place in the grid), or any index of a
-                NumPy array [K, n].
+            index: an integer: the position of one k in the grid, for its flags [n]. Any other index
+                of a NumPy array [K, n] works, too, but the whole array is computed for it.
         """
         if not isinstance(index, int):
             return np.asarray(self)[index]
         k = self.ks[index]
-        if k == 0:  # rounding decides, which the distance does not tell
+        if k == 0:  # the distance does not show whether rounding can change a label
             return self.certified_at_zero
         return self.distance >= k
 
@@ -171,7 +171,7 @@ class ClosedFormCertificates(Certificates):
                 become the answer; None: not known.
             logits: [n, J] float64, what the labels follow from; None: not known.
         """
-        # NumPy treats these flags as an array of bool [K, n].
+        # NumPy uses an object with ``__array__`` as an array: here of bool [K, n].
         certified = cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))
         return cls(
             ks, relation, prediction, certified, distance, edits_to_win=edits_to_win, logits=logits
@@ -254,7 +254,8 @@ def labels_from_codes(trained: LinearTrained, features: CodedFeatures) -> np.nda
     radius = float(bound_norms(np.asarray(trained.weight)).max())
     norm = bound_norms(features.longest())
     (error,) = margin_rounding(trained.loss, features.shape[1], radius, norm)
-    # The comparison is also false if the margin of a query is NaN.
+    # Above 4 times the bound on the rounding of a margin, the label is that of ``certify_linear``
+    # (Lemma 6). The comparison is also false if a margin is NaN.
     is_certain = margins_of(logits) > 4 * error
     return labels_of(logits) if is_certain.all() else None
 

@@ -37,11 +37,12 @@ class Lookup:
 
     @cached_property
     def magnitude_classes(self) -> np.ndarray:
-        """The class of each level: levels whose nonzero numbers agree, signs aside, share one.
+        """The number of the class of each level, where a class has equal absolute values.
 
         Returns:
-            [m] int64, equal for two levels exactly if they have the same absolute values other
-            than 0 in the same order. A level with a NaN has a class of its own.
+            [m] int64. Two levels have the same number if and only if the absolute values of their
+            nonzero features are the same, in the same order. A level with a NaN has a class of its
+            own.
         """
         classes = np.empty(len(self.levels), dtype=np.int64)
         firsts: list[np.ndarray] = []

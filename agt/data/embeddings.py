@@ -119,9 +119,9 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         )
 
     def _content(self, columns: ColumnReader) -> RowContent:
-        """Return the vectors [n, d] as they are stored.
+        """Read the vectors [n, ...] in the precision of the file, before they are scaled.
 
-        Half precision is widened, which loses nothing, and whole numbers become float64.
+        Half precision becomes float32, and whole numbers become float64; both are exact.
         """
         vectors = columns.matrix(self.x, "dataset.x")
         if vectors.dtype.kind in "biu":

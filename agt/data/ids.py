@@ -68,7 +68,8 @@ def content_digests(
     Args:
         features: [n, ...] raw features.
         labels: [n] raw labels, or all else about each record as text.
-        exact: as in ``content_ids``.
+        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            precision of the array.
 
     Returns:
         [n, DIGEST_BYTES] uint8.
@@ -171,12 +172,12 @@ def _row_bytes(rows: np.ndarray) -> list[bytes]:
 
 
 def _exact_bytes(rows: np.ndarray) -> list[bytes]:
-    """Return the bytes of each row of an array [n, ...] in a precision that the row alone decides.
+    """Return the bytes of each row of an array [n, ...], in a precision of the row's own.
 
-    An array has one precision for all of its rows: a float64 record that joins a float32 table
-    makes all of it float64, and bytes as they lie there would rename every other record. So whole
-    numbers count as float64, other numbers as float32 if that holds all of them exactly, else as
-    float64.
+    An array has one precision for all rows: one float64 record in a float32 table makes the whole
+    array float64. If ids were hashes of the array's own bytes, that record would change the ids of
+    all others. So a row of whole numbers is hashed as float64, another row as float32 if that
+    represents it exactly, and else as float64.
     """
     wide = rows.astype(np.float64, copy=False).reshape(len(rows), math.prod(rows.shape[1:]))
     with np.errstate(over="ignore", under="ignore"):
@@ -205,7 +206,8 @@ def default_ids(
         numbered: whether copies are numbered. False makes ids to split by: with numbered ids, the
             removal of a private training record would take the last copy out of the test set
             instead, and test records count as public.
-        exact: as in ``content_ids``.
+        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            precision of the array.
 
     Returns:
         [n] str; unique if numbered.
@@ -223,7 +225,8 @@ def default_digests(
     Args:
         content: [n, ...] raw content.
         attributes: [n] each, or None: label, unit, public flag, split.
-        exact: as in ``content_ids``.
+        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            precision of the array.
     """
     present = [attribute for attribute in attributes if attribute is not None]
     digests = [np.empty((0, DIGEST_BYTES), dtype=np.uint8)]

@@ -93,7 +93,7 @@ def read_labels(columns: ColumnReader, label: str, classes: Sequence[str] = ()) 
 
 
 def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
-    """Return the distinct labels in increasing order, of numbers if all of them are numbers.
+    """Return the distinct labels, sorted as numbers if all of them are numbers, else as text.
 
     Args:
         words: [n] labels as text.
@@ -157,7 +157,7 @@ def _unknown_label(
         row: the name of the row in the message.
         classes: the label values.
         path: the file.
-        extensible: as in ``class_indices``.
+        extensible: True: the message also advises to add the label to the classes.
     """
     known = [*map(str, classes)]
     remedy = "correct the label, or remove the row"
@@ -430,32 +430,50 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _content(self, columns: ColumnReader) -> RowContent:
-        """Return the features as a file has them, arrays of n rows, after checks of each row."""
+        """Read and check the features as the file has them, before they are scaled or coded.
+
+        Returns:
+            One or more arrays, each with a row for every row of the file.
+
+        Raises:
+            DataError: a value of a row cannot be used. The message names the row.
+        """
 
     @abstractmethod
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
-        """Return the features of every file, each row's from its own content and constants."""
+        """Return the features of the training file, and of the test file if there is one.
+
+        The features of a row are a function of its own content and of constants.
+        """
 
     @abstractmethod
     def _query_features(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> np.ndarray:
-        """Return the features of queries, [n, ...].
+        """Return the features of queries, [n, ...], made by the rules for training records.
 
         Args:
-            columns: the file of the queries.
-            content: the content of the queries, as ``_content`` returns it.
-            constants: the constants of the training records.
+            columns: the file of the queries, for messages.
+            content: the queries' features as the file has them, which ``_content`` returned.
+            constants: the constants that were read off the training file, such as ranges.
         """
 
     def _outside(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> list[Outside]:
-        """Return how many values of each column of queries do not fit the declarations."""
+        """Count the values in each column of queries that do not fit the declared constants.
+
+        The default returns no counts, for files whose columns have no declared values.
+
+        Args:
+            columns: the file of the queries.
+            content: the queries' features as the file has them, which ``_content`` returned.
+            constants: the constants that were read off the training file, such as ranges.
+        """
         return []
 
     def _constants(self) -> FileConstants:
-        """Return the constants that queries need: recorded ones, or those of the file itself."""
+        """Return the constants that queries need, from the settings, or else from the file."""
         return self.settled or validate(FileConstants, self.load().settled, "dataset.settled")
 
     @property
@@ -469,7 +487,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         return ()
 
     def _used_rows(self, columns: ColumnReader) -> ColumnReader:
-        """Return the rows that become records. Whether a row does depends on that row alone."""
+        """Return a reader of the rows that become records; by default of all rows.
+
+        Whether a row becomes a record must depend on that row alone.
+        """
         return columns
 
     @property
@@ -479,19 +500,19 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        """Return the facts of condition b.
+        """Return the evidence for condition b of a privacy claim: records are selected one by one.
 
-        They are about the split, the names of rows, and whether each row was made from its own
-        record alone.
+        Its facts say how the split was made, how rows got their ids, and whether each row was made
+        from its own record alone.
 
         Args:
-            split: the fact about the split.
-            rows: the training file.
+            split: the fact that says how the split was made.
+            rows: the rows of the training file, with the facts about their ids.
         """
 
     @abstractmethod
     def _scaling_fact(self) -> Fact:
-        """Return the fact that the constants that made the features are public (condition e)."""
+        """Return the fact for condition e that says whether the features' constants are public."""
 
     # -- what all kinds of files have in common
 
@@ -732,12 +753,15 @@ class LabelledFile(LabelledFileSettings, ABC):
     def _content_ids(
         self, rows: FileRows, selected: np.ndarray | slice, numbered: bool
     ) -> np.ndarray:
-        """Return the ids that a file of some of the rows would give, where ids are hashes.
+        """Return the ids of some rows of a file without an id column: hashes of their contents.
+
+        They are the ids that a file of these rows alone would give.
 
         Args:
-            rows: the rows.
-            selected: indices of rows, which may repeat, or a slice.
-            numbered: whether copies are numbered; False: copies have the same id.
+            rows: all rows of the file.
+            selected: the indices of the rows to use, which may repeat, or a slice.
+            numbered: True: identical rows are numbered, so that they have different ids; False:
+                they have the same id.
         """
         parts = (
             *rows.content[1:],

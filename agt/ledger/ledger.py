@@ -205,19 +205,19 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         return warnings
     for admitted in book.tables.values():
         shared_people = table.shared_people(admitted, book.salt)
-        # The strongest sign is named.
+        # The first of these that is not empty is the strongest sign of the same people.
         shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
         if not shared:
             continue
-        before = ""
-        after = ""
+        preface = ""
+        otherwise = ""
         if shared == shared_people:
-            before = f"{NUMBERED_IDS} "
-            after = ". Otherwise nothing is to be done"
+            preface = f"{NUMBERED_IDS} "
+            otherwise = ". Otherwise nothing is to be done"
         warnings.append(
-            f"{before}The ledger {path} counts a table {admitted.name} with the same {shared}. If "
+            f"{preface}The ledger {path} counts a table {admitted.name} with the same {shared}. If "
             "both tables are about the same people, use only that ledger, because privacy losses "
-            f"under two ledgers add up{after}"
+            f"under two ledgers add up{otherwise}"
         )
     return warnings
 
@@ -980,10 +980,11 @@ class Ledger:
         return replace_head
 
     def check_account_head(self, file: HeadFile) -> None:
-        """Raise CheckError if this ledger lacks the last entry that this account's head file has.
+        """Raise CheckError if this ledger lacks the entry that a user account's head file records.
 
         Args:
-            file: the account's head file of this ledger, which exists.
+            file: the head file of this ledger in the state folder of the operating system's user
+                account; it exists.
         """
         with self._store.exclusive_access():
             self._read_new_entries()

@@ -383,13 +383,13 @@ def collect_evidence(
     counting: Counting = "distance",
     on_progress: OnProgress = lambda progress: None,
 ) -> Evidence:
-    """Return what mechanisms read of queries that a model answers.
+    """Let a model answer queries, and return its answers with the evidence for mechanisms.
 
     Args:
         model: a fitted model.
         features: [n, ...] the queries, as the model takes them.
         labels: [n] their true labels.
-        counting: what distances count (``QueryEvidence``); not read for numbers.
+        counting: the unit of stable distances (``QueryEvidence``); not used if labels are numbers.
         on_progress: called while the model answers.
     """
     votes = model.number_votes

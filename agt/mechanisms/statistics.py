@@ -118,16 +118,17 @@ class ReleasedCentre:
     def from_total_and_square(
         cls, total: np.ndarray, noise: float, size: float
     ) -> "ReleasedCentre":
-        """Estimate the centre and scale from a noisy sum that has the features' squared lengths.
+        """Estimate the centre and the scale of features from noisy sums over the records.
 
         Args:
-            total: [w + 1] the sum M of ``with_square`` of the features, with noise.
+            total: [w + 1] the sum over the records of ``with_square`` of their features, with
+                noise: the scaled features, and their scaled squared length as the last number.
             noise: the standard deviation of the noise on each number of ``total``.
             size: a public estimate of the number of records, above 0.
         """
         square_noise = noise / math.sqrt(SQUARE_SHARE)
-        # A mean square that the noise hides is taken to be as large as the noise. Then the scale is
-        # too small rather than too large, and no row is scaled down for it.
+        # A mean square below the noise is replaced by the noise. So the scale is rather too small
+        # than too large: a scale that is too large makes rows longer than 1, which are shortened.
         mean_square = max(float(total[-1]) / math.sqrt(SQUARE_SHARE), square_noise) / size
         root_share = math.sqrt(1 - SQUARE_SHARE)
         length = math.sqrt(min(mean_square, 1.0))

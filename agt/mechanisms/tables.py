@@ -75,9 +75,9 @@ class RatioRule:
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
 
-        An entry is how many of the N = 2^128 values of a uniform draw release one given wrong
-        label. From one entry to the next, privacy limits how much less likely the wrong labels may
-        become, and how much likelier the nominal label.
+        An entry is a number of values: among the N = 2^128 values of a uniform draw, it counts
+        those that release one given wrong label. From one entry to the next, privacy limits by how
+        much the probability of wrong labels may fall, and that of the nominal label may rise.
 
         Args:
             entry: the entry before.
@@ -125,8 +125,9 @@ class GaussianRule:
     def first_entry(self, requested: int) -> int:
         """Return entry 0 of a table: ``requested``, or the nearest number that privacy allows.
 
-        Entry 0 is how many of the N = 2^128 values of a uniform draw release the wrong label where
-        no edit of the training data is known to leave the nominal label.
+        Entry 0 counts, among the N = 2^128 values of a uniform draw, those that release the wrong
+        label at evidence 0: no number of edits is known to leave the nominal label unchanged. The
+        rule remembers the normal quantile of the result, from which ``next_entry`` continues.
 
         Args:
             requested: the entry that the mechanism's formula asks for.

@@ -191,11 +191,11 @@ class NumberVotes(Votes):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> NumberCertificates:
-        """Return the answers to queries, with the interval that k edits cannot leave, for every k.
+        """Return the answers to queries, and intervals that contain the answers after k edits.
 
         Args:
             features: [n, ...] the queries.
-            ks: not read: every k is covered.
+            ks: not used, because the result has intervals for every k.
             on_progress: called with the number of finished queries.
         """
 
