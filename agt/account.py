@@ -310,7 +310,7 @@ class Ledger:
             )
 
     def remaining(self, guarantee: Guarantee) -> int:
-        """Return how many more releases of one guarantee the budget allows, made together.
+        """Return the number of further releases that the budget allows together, of one guarantee.
 
         Nothing is spent. For example, a new ledger of eps = 2 and delta = 0 has 20 remaining
         releases of ``agt.RandomizedResponse(eps=0.1).guarantee``.
@@ -409,7 +409,7 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
 
 
 def total_so_far(ledger: "Ledger | str | Path | None", owner: DataOwner) -> PrivacyTotal | None:
-    """Return what was released so far, as (eps, delta), from a ledger or from this process's count.
+    """Return the (eps, delta) of all releases so far, from a ledger or from this process's count.
 
     Args:
         ledger: the ledger or its path; None: what this process has released about some of the same

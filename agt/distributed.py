@@ -73,7 +73,7 @@ class Group:
     Attributes:
         rank: the number of this process, from 0.
         size: the number of processes.
-        timeout: how many seconds the processes wait for each other.
+        timeout: the number of seconds that the processes wait for each other.
         store: torchrun's key-value store, into which a process that fails writes its message; None:
             the process is alone.
     """
@@ -400,7 +400,7 @@ def _open_store(rank: int, size: int, patience: timedelta) -> Any:
     Args:
         rank: the number of this process.
         size: the number of processes.
-        patience: the number of seconds to wait for the other processes.
+        patience: the longest time to wait for the other processes.
 
     Raises:
         PeerLost: torchrun does not answer.

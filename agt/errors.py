@@ -25,8 +25,8 @@ class AgtError(Exception):
     """A failure whose message is meant for the user.
 
     Attributes:
-        message: what it says; with its settings as fields where it names some.
-        heading: what the command line calls it.
+        message: the text; a ``Message`` if it names settings.
+        heading: the heading of the error on the command line.
     """
 
     exit_code = 1
@@ -58,7 +58,7 @@ class CheckError(AgtError):
     """The command ran, and a check it makes was not met.
 
     Attributes:
-        result: what the command has to tell all the same, for --json.
+        result: the results that the command prints with --json although the check failed.
     """
 
     exit_code = 3
@@ -124,7 +124,7 @@ def _is_between(module: str) -> bool:
 
 
 class DataError(AgtError):
-    """The data was found, and cannot be used as it is."""
+    """The data was found, but cannot be used."""
 
     exit_code = 2
 

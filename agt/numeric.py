@@ -446,7 +446,7 @@ class LazyUniform:
     Attributes:
         source: the source of the digits.
         digits: the first ``known`` binary digits, as an integer.
-        known: how many digits were drawn so far.
+        known: the number of digits that were drawn so far.
     """
 
     def __init__(self, source: Randomness) -> None:

@@ -85,9 +85,9 @@ class Problem:
         settings: the settings of the training and of the certificates.
         initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the linear and
             convolutional layers from which training starts; None: a seed draws them.
-        stored_record_counts: how many records a saved model was trained on, read from its files,
-            because ``dataset`` does not hold the records: one number, or one for each member of an
-            ensemble. None: ``dataset`` holds the records, or a size was declared.
+        stored_record_counts: the numbers of records that a saved model was trained on, read from
+            its files, because ``dataset`` does not hold the records: one number, or one for each
+            member of an ensemble. None: ``dataset`` holds the records, or a size was declared.
 
     Raises:
         ConfigError: the ensemble votes by margins and there are not two classes; there are more
@@ -185,8 +185,8 @@ class Problem:
 
         Args:
             dataset: the data, prepared (encoded and scaled) in the same way.
-            stored_record_counts: how many records a saved model was trained on, if ``dataset`` does
-                not hold them; None: it holds them, or a size was declared.
+            stored_record_counts: the numbers of records that a saved model was trained on, if
+                ``dataset`` does not hold them; None: it holds them, or a size was declared.
         """
         return replace(self, dataset=dataset, stored_record_counts=stored_record_counts)
 

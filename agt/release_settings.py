@@ -221,7 +221,7 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
 
 
 def classes_for_numbers(name: str) -> ConfigError:
-    """Return the refusal of a mechanism that releases classes, where labels are numbers.
+    """Return the error for a mechanism that releases classes where labels are numbers.
 
     Args:
         name: the name of the mechanism.
@@ -232,7 +232,7 @@ def classes_for_numbers(name: str) -> ConfigError:
 
 
 def numbers_for_classes() -> ConfigError:
-    """Return the refusal of the mechanism that releases numbers, where labels are classes."""
+    """Return the error for ``laplace_mean``, which releases numbers, where labels are classes."""
     return ConfigError(
         Message(
             "{config:mechanism=laplace_mean} releases numbers, but this model answers with "
@@ -243,7 +243,7 @@ def numbers_for_classes() -> ConfigError:
 
 
 def no_votes(name: str) -> ConfigError:
-    """Return the refusal of a single model where a mechanism counts votes.
+    """Return the error for a mechanism that counts votes where there is a single model.
 
     Args:
         name: the name of the mechanism.

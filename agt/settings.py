@@ -392,7 +392,7 @@ class FeaturesConfig:
         map: none; relu: max(W x, 0) with a random W; landmarks: a Gaussian kernel's values at
             public rows; scattering: averages of wavelets' moduli, of square images
             (models/scattering.py).
-        count: how many random features or landmarks; null for none and scattering.
+        count: the number of random features or landmarks; null for none and scattering.
         bandwidth: landmarks: the length over which the kernel decays, where records have length 1.
         seed: public seed of W, of the choice of landmarks.
         whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0:

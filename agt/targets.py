@@ -71,7 +71,7 @@ class UntrustedCode(ConfigError):
     """A record names code that is not agt's own, and that the user named nowhere.
 
     Attributes:
-        fact: what was found, without what to type.
+        fact: the reason, without the remedy.
     """
 
     def __init__(self, target: str, where: str) -> None:

@@ -38,7 +38,7 @@ class ConvRule:
         stride: the steps between neighbouring windows, in rows and columns.
         padding: the rows and columns of zeros that are added on each side of the image.
         dilation: the distances between the pixels that a window reads, in rows and columns.
-        groups: how many groups the channels are divided into; each group is convolved separately.
+        groups: the number of groups of channels; each group is convolved separately.
         nonnegative: True if the layer's input is at least 0 for all data, for example after ReLU;
             a cheaper exact interval product is then used.
     """
@@ -260,7 +260,7 @@ class ConvRule:
             yield Gradient(f"{self.name}.bias", bounds, None)
 
     def count_numbers_held(self, layer_input: Tensor, layer_output: Tensor) -> int:
-        """Return how many scalars one record's input, patches and output have together.
+        """Return the number of scalars of one record's input, patches and output together.
 
         Args:
             layer_input: one record's input, [1, channels, H, W].
@@ -406,7 +406,7 @@ class ConvRule:
 
     @property
     def _window_size(self) -> IntPair:
-        """Return how many (rows, columns) of an image a window spans, gaps of dilation included."""
+        """Return the (rows, columns) of an image that a window spans, gaps of dilation included."""
         _, _, rows, columns = self.weight_shape
         row_step, column_step = self.dilation
         height = row_step * (rows - 1) + 1

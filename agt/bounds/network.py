@@ -135,7 +135,7 @@ class Network:
             pass  # The iteration raises at the first layer that does not fit.
 
     def numbers_per_record(self, shape: Sequence[int], point: Point) -> int:
-        """Return how many scalars the layers with parameters hold in memory for one record.
+        """Return the number of scalars that layers with parameters hold in memory for one record.
 
         Inputs and outputs of these layers count, and the patches of convolutions. Callers size
         blocks of records by this number.
@@ -184,7 +184,7 @@ class Network:
 
         Args:
             index: the layer's position in the network.
-            width: how many numbers per record the layer takes.
+            width: the number of values per record that the layer takes.
             x: one record as it reaches the layer, [1, ...].
             record: the name of the record in messages.
         """
@@ -569,7 +569,7 @@ def _unchecked_point(value: Tensor) -> Interval:
 
 
 def output_problem(layers: Sequence[nn.Module], loss: str, classes: int) -> Message | None:
-    """Return why the last of some layers does not give what a loss needs; None: it does.
+    """Return the reason why a last layer's output does not fit a loss; None if it fits.
 
     Args:
         layers: all layers of a network, in their order.

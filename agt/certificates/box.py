@@ -72,7 +72,7 @@ class Certificates:
 
     @property
     def stable_index(self) -> np.ndarray:
-        """Return how many values of the grid are certified before the first that is not, [n] int64.
+        """Return the number of grid values before the first one that is not certified, [n] int64.
 
         k = 0 counts if it is in the grid.
         """
@@ -80,17 +80,17 @@ class Certificates:
 
     @property
     def grid_steps(self) -> np.ndarray:
-        """Return the stable distance in steps of the grid: how many of its k >= 1, [n] int64.
+        """Return the stable distance in steps of the grid, [n] int64.
 
-        Only values before the first one that is not certified count. Mechanisms with the setting
-        ``counting=index`` use this number, because it changes by at most 1 for one edit on every
-        grid.
+        It is the number of grid values k >= 1 before the first one that is not certified.
+        Mechanisms with the setting ``counting=index`` use this number, because it changes by at
+        most 1 for one edit on every grid.
         """
         return count_grid_steps(self.ks, self.certified)
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """Return how many edits are proved to leave each label unchanged, [n] int64.
+        """Return the number of edits that are proved to leave each label unchanged, [n] int64.
 
         It is the largest k up to which every value of the grid is certified, and 0 if not even the
         first value is.
@@ -101,7 +101,7 @@ class Certificates:
 
     @property
     def censored(self) -> np.ndarray:
-        """Return which stable distances are cut off at the end of the grid, [n] bool.
+        """Return whether each stable distance is cut off at the end of the grid, [n] bool.
 
         Such a label is certified at every k for which there are bounds, so the number of edits that
         it withstands is at least this distance, and may be larger.
@@ -138,7 +138,7 @@ class Certificates:
 
 
 def count_grid_steps(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
-    """Return how many grid values k >= 1 are certified before the first gap, [n] int64.
+    """Return the number of grid values k >= 1 before the first uncertified one, [n] int64.
 
     It is 0 where k = 0 is in the grid and not certified. On a dense grid it is the stable distance.
 
@@ -151,7 +151,7 @@ def count_grid_steps(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
 
 
 def _count_leading_true(flags: np.ndarray) -> np.ndarray:
-    """Return how many elements of each column are True before the first False, [n] int64.
+    """Return the number of elements of each column before the first False, [n] int64.
 
     Args:
         flags: [K, n] bool.
@@ -277,7 +277,8 @@ class _BoxedNetwork:
         point: the nominal parameters (those of the training without edits).
         parts: pairs of (bounds on the parameters for some of the ks, the widening for rounding at
             these ks), in the order of the ks.
-        queries_at_once: how many queries fit into the working memory together with one part.
+        queries_at_once: the number of queries that fit into the working memory together with one
+            part.
         dtype: the name of the queries' dtype in PyTorch, for example "float64".
         device: the device on which queries are computed.
     """
@@ -433,7 +434,8 @@ def _chunk_sizes(
     Only public numbers enter, so the sizes reveal nothing about the training records.
 
     Args:
-        numbers_per_query: how many numbers a query's pass through the network has for each k.
+        numbers_per_query: the number of values that a query's pass through the network has for each
+            k.
         compute: has ``memory_mb``, the working memory in MiB.
         dtype: the dtype of the queries.
         ks: the number of values of k.

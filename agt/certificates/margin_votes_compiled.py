@@ -32,7 +32,7 @@ def count_survived_edits(remaining, needed, max_edits, edits):  # type: ignore[n
 
 @njit(cache=True)
 def _count_edits_up_to(remaining, needed, max_edits):  # type: ignore[no-untyped-def]
-    """Return how many edits of shards, at most ``max_edits``, cannot change one query's label.
+    """Return the number of edits of shards, up to ``max_edits``, that leave a label unchanged.
 
     A shard is one member's part of the training data; the edits may be spread over all shards in
     any way. The result is -1 if the sum of margins is too small without any edit.

@@ -69,7 +69,7 @@ def judge_requirements(
     releases_weights: bool,
     published_vote: bool = False,
 ) -> Requirements:
-    """Return what a release requires of its model, or refuse the release.
+    """Return the conditions that a release requires of its model, or raise if one fails.
 
     Args:
         conditions: a to g, as assessed for the model or as its run recorded them.
@@ -150,10 +150,10 @@ def _required_conditions(
 ) -> list[Condition]:
     """Return the conditions that a mechanism requires.
 
-    A required condition that is not among those assessed is returned as one that does not hold.
+    If a required condition was not assessed, it is returned as a condition that does not hold.
 
     Args:
-        conditions: those assessed for the model, in any order.
+        conditions: the conditions that were assessed for the model, in any order.
         needs: the evidence that the mechanism reads.
         counting: "index": condition a, a dense grid of k, is not required.
     """

@@ -48,7 +48,7 @@ class CertificateConfig:
     ) -> None:
         """Raise ConfigError if training settings do not suit this kind, whatever the data are.
 
-        The base class is that of the closed forms.
+        The base class checks settings of closed-form trainings.
 
         Args:
             training: the settings of the training.

@@ -100,7 +100,7 @@ class ClosedFormCertificates(Certificates):
 
     @property
     def censored(self) -> np.ndarray:
-        """Return which stable distances are cut off at the end of the grid, [n] bool: none is."""
+        """Return [n] False: no stable distance is cut off at the end of a grid."""
         return np.zeros(len(self.distance), dtype=bool)
 
     @classmethod
@@ -263,7 +263,7 @@ def labels_from_codes(trained: LinearTrained, features: CodedFeatures) -> np.nda
 def _count_edits_to_win(
     logits: np.ndarray, prediction: np.ndarray, move_of_one_edit: np.ndarray
 ) -> np.ndarray:
-    """Return how many edits each class needs at least to become the answer, [C, n] int64.
+    """Return the least number of edits that can make each class the answer, [C, n] int64.
 
     A class needs k edits for the greatest logit's lead over it to vanish:
         k * move_of_one_edit >= max(logits) - logits[class].
@@ -332,7 +332,7 @@ def _finite_logits(trained: LinearTrained, features: np.ndarray) -> np.ndarray:
 def _bound_margin_moves(
     trained: LinearTrained, features: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far apart the computed margins of a query can be under two trainings.
+    """Return the largest difference between a query's computed margins under two trainings.
 
     A margin is a logit, or the difference of two. The bounds depend on public numbers and the query
     only (Lemma 1 of docs/proofs/linear_distances.md).
@@ -353,7 +353,7 @@ def _bound_margin_moves(
     round_up = 1 + 8 * UNIT  # exceeds the roundings of the few operations that it is applied to
 
     def bound_move(parameters_move: float) -> np.ndarray:
-        """Return how far margins move, [n], if the parameters move by this l2 norm.
+        """Return the largest move of each margin, [n], if the parameters move by this l2 norm.
 
         |margin - margin'| <= margin_factor * |theta - theta'| * |features| + 2 * error, since each
         of the two computed margins errs by at most ``error``.

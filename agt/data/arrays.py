@@ -32,7 +32,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
 
 
 def row_words(row: int) -> str:
-    """Return how messages name a row of data: counted from 1, as people count.
+    """Return the name of a row of data in messages; rows are counted from 1.
 
     Args:
         row: the row's index, from 0.
@@ -169,7 +169,7 @@ def block_slices(count: int, block_size: int, start: int = 0) -> list[slice]:
 
 
 def rows_in(block_bytes: int, row_bytes: int) -> int:
-    """Return how many rows of ``row_bytes`` bytes fit into a block: at least one."""
+    """Return the number of rows of ``row_bytes`` bytes that fit into a block, at least 1."""
     return max(1, block_bytes // max(1, row_bytes))
 
 

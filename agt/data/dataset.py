@@ -172,7 +172,7 @@ class Dataset:
     def digest_in_background(self) -> Iterator[None]:
         """Compute ``digest`` in a thread while the ``with`` block works, unless it is known.
 
-        Whoever reads ``digest`` in the block waits for it.
+        Code in the block that reads ``digest`` waits for it.
         """
         if "digest" in vars(self):
             yield

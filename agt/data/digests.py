@@ -18,7 +18,7 @@ READ_AHEAD_BLOCK_BYTES = 2**23  # that it looks up at once: ten milliseconds of 
 
 
 class Stopped(Exception):
-    """Nobody needs the digest any more, so it was not computed."""
+    """The digest is not needed any more, so it was not computed."""
 
 
 def fingerprint(*record_sets: Records, stop: Event | None = None) -> str:

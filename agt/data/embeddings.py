@@ -80,7 +80,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return self._scaled(vectors, columns, center)
 
     def formula(self) -> dict[str, Any]:
-        """Return how features are made of the vectors of an npz, for readers without agt."""
+        """Return a formula for the features of an npz's vectors, for programs without agt."""
         center = self.settled.center if self.settled is not None else self.center
         return {
             "vectors": {

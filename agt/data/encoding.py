@@ -53,7 +53,8 @@ class Encoding:
     Attributes:
         limits: numeric column -> its range [low, high], or the edges of its bins.
         listed: categorical column -> its values.
-        bins: how many equal parts a range is cut into; below 2: none, and the number is scaled.
+        bins: the number of equal parts of a range; below 2: the range is not divided, and the
+            number is scaled.
         crosses: buckets for pairs of columns; 0: pairs are not crossed.
         indicator: whether each column has one more feature, which is 1 where its value is missing.
     """
@@ -287,7 +288,7 @@ def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
 
 
 def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return how many of the ordered edges each number reaches, ``_NO_SLOT`` for NaN."""
+    """Return the number of ordered edges that each number reaches, ``_NO_SLOT`` for NaN."""
     if len(edges) <= MAX_COMPARED_EDGES and len(numbers) > COMPARED_ROWS:
         slots = _count_reached_edges(numbers, edges)
     else:
@@ -296,7 +297,7 @@ def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _count_reached_edges(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return how many of at most ``MAX_COMPARED_EDGES`` edges each number reaches, [n] int64.
+    """Return the number of edges that each number reaches, [n] int64.
 
     Many numbers are compared with every edge in a third of the time of a binary search.
     """

@@ -96,13 +96,13 @@ def without(loaded: Dataset, erased: np.ndarray, constants: Evidence) -> Dataset
     """Return the dataset without some of its training records.
 
     Args:
-        loaded: the dataset with them.
-        erased: [n] bool, True for training records that are taken out.
+        loaded: the dataset with all of its records.
+        erased: [n] bool, for each training record whether it is left out.
         constants: the facts about the constants that make features.
 
     Raises:
         DataError: the constants are computed from all records, so that the features of the others
-            would be different; or a copy that is not the last is taken out.
+            would be different; or a copy is left out that is not the last one.
     """
     if not constants.held:
         raise DataError(

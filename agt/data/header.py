@@ -53,8 +53,8 @@ def names_in_line(line: str, separator: str) -> tuple[str, ...]:
     """Return the names of a table's columns by its first line.
 
     Returns:
-        ``()``: the line alone does not tell, because a cell does not end in it, or a name is empty
-        or repeated.
+        The names; ``()`` if the line alone does not show them, because a cell does not end in it,
+        or a name is empty or repeated.
     """
     names = cells_of_line(line, separator)
     is_clear = all(names) and len(set(names)) == len(names)

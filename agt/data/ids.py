@@ -138,7 +138,7 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
 
 
 def _copies_before(digests: np.ndarray) -> dict[int, int]:
-    """Return how many identical records come before a record: row -> number, where it is not 0.
+    """Return the number of earlier copies of each record that has some, by row.
 
     Args:
         digests: [n, DIGEST_BYTES] uint8.
@@ -263,7 +263,7 @@ def remix(hashes: np.ndarray, stream: int) -> np.ndarray:
 
     Args:
         hashes: [n] uint64, uniform.
-        stream: which of independent streams of values, from 0.
+        stream: the index of one of several independent streams of values, from 0.
     """
     with np.errstate(over="ignore"):
         z = hashes + _MIX[0] * np.uint64(stream + 1)
@@ -282,7 +282,7 @@ def uniform(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
 
 
 def hash_split(names: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
-    """Return which names are in the test split, [n] bool, by a keyed hash of each name alone.
+    """Return whether each name is in the test split, [n] bool, by a keyed hash of the name alone.
 
     So all rows with one name, for example that of a person, are in the same split.
     """

@@ -38,7 +38,7 @@ class Digits(DigitsSettings):
 
     Attributes:
         LEVELS: the largest value of a pixel.
-        CENTER: what is subtracted from a pixel that was divided by ``LEVELS``.
+        CENTER: the number that is subtracted from a pixel after it is divided by ``LEVELS``.
         NAME: the name of the data in reports.
         SIDE: the height and width of an image, in pixels.
     """
@@ -204,7 +204,7 @@ class MedMnist(MedMnistSettings):
         )
 
     def _are_selected(self, images: np.ndarray, labels: np.ndarray, used: list[int]) -> np.ndarray:
-        """Return which training images become training records, [n] bool.
+        """Return whether each training image becomes a training record, [n] bool.
 
         Copies are selected together: else a private copy that is removed would change which number
         a public copy gets, and so whether that one is selected.
@@ -350,7 +350,7 @@ class MedMnist(MedMnistSettings):
         return used
 
     def _classes_fact(self) -> Fact:
-        """Return the fact that the list of classes is public, or why it is not."""
+        """Return the fact (condition e) whether the list of classes is known to be public."""
         if self.finetune_classes is not None:
             return declared("classes_public", setting="dataset.finetune_classes")
         if self._info is not None:

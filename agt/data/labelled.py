@@ -192,7 +192,7 @@ def query_labels(
         label: the column, which may be absent.
         classes: the label values, in their order.
         n: the number of queries.
-        missing: text that stands for a missing label, in addition to the usual markers.
+        missing: text that means that a label is missing, in addition to the usual markers.
 
     Raises:
         DataError: a label is not among the classes.
@@ -242,7 +242,7 @@ def query_numbers(
         target: the range of the labels.
         count: the number of queries.
         form: how the column's text is declared to be written; None: as the file's text is.
-        missing: text that stands for a missing label, beside what does so anyway.
+        missing: text that means that a label is missing, in addition to the usual texts.
     """
     if label not in columns.names:
         return np.broadcast_to(np.float64(target.unlabelled), count)
@@ -331,8 +331,8 @@ class FileRows:
         groups: column -> [n] the subgroup of each row, as text.
         erased: [n] bool, True for training records that are left out: no constant is computed from
             them either.
-        repeated: how many rows are equal to an earlier row, where equal rows are all training or
-            all test rows because no column tells records apart; else 0.
+        repeated: the number of rows that are equal to an earlier row, where equal rows are all
+            training or all test rows because no column tells records apart; else 0.
     """
 
     columns: ColumnReader
@@ -531,7 +531,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         Constants are not computed from the erased records either.
 
         Args:
-            is_erased: tells which records, by their ids and units.
+            is_erased: the function that returns whether records are erased, by their ids and units.
 
         Raises:
             DataMissing: the file is not there.
@@ -704,7 +704,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         return name
 
     def _split(self, cells: _RowCells, copy_groups: np.ndarray) -> np.ndarray:
-        """Return which rows are test records, [n] bool, from a column or by hashes of ids.
+        """Return whether each row is a test record, [n] bool, from a column or by hashes of ids.
 
         Args:
             cells: the columns of the rows.

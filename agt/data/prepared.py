@@ -28,7 +28,7 @@ _REMEDY = "delete the folder and prepare the data again with `agt data prepare`"
 
 
 def part_of(folder: Path) -> Path:
-    """Return where the files of a folder lie until all of them are written."""
+    """Return the folder that holds a folder's files until all of them are written."""
     return folder.with_name(f"{folder.name}.part")
 
 
@@ -142,9 +142,9 @@ def require_finished(path: Path, obtain: str | None) -> None:
 
 
 def alone_fact(path: Path, units: bool) -> Fact | None:
-    """Return what the preparation says about condition b: that records were prepared alone.
+    """Return the fact for condition b that each record was prepared without reading others.
 
-    That is, whether the arrays of a record (or of a unit) depend on that record (or unit) alone.
+    It states whether the arrays of a record (or of a unit) depend on that record (or unit) alone.
 
     Args:
         path: a folder or file of data.

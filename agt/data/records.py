@@ -93,7 +93,7 @@ class Records:
     def units_named(self) -> bool:
         """Whether the unit of some record differs from its id.
 
-        Otherwise each record is a unit of its own. Of no records, it is whether units were given.
+        If not, each record is a unit of its own. Without records, it is whether units were given.
         """
         if self.units is self.ids:
             return False
@@ -154,7 +154,7 @@ class Records:
         """Return the same records with features that are held as codes.
 
         Args:
-            coding: what the codes stand for; None: not known.
+            coding: the feature values that the codes mean; None: not known.
 
         Returns:
             None: the coding is not known, or does not make these features.

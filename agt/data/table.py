@@ -365,12 +365,12 @@ class Columns(ColumnsSettings):
         return found
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
-        """Return what codes rows, for these ranges of the numeric columns."""
+        """Return the encoding of rows as features, for given ranges of the numeric columns."""
         listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
         return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
 
     def _format_of(self, column: str) -> CellFormat | None:
-        """Return how the text of a column is declared to be written; None: like its whole file."""
+        """Return the declared format of a column's text; None: the format of the whole file."""
         declared_format = self.formats.get(column)
         if isinstance(declared_format, str):
             return DateFormat(declared_format)
@@ -441,7 +441,7 @@ class Table(TableSettings, Columns, LabelledFile):
         self._check_width()
 
     def _format_of(self, column: str) -> CellFormat | None:
-        """Return how the text of a column is written, by default as in the training file's csv.
+        """Return the format of a column's text, by default that of the training file's csv.
 
         Queries that a program sends, or that are in a parquet file, have no csv format of their
         own. So their text is read like that of the training file.
@@ -486,7 +486,7 @@ class Table(TableSettings, Columns, LabelledFile):
         )
 
     def formula(self) -> dict[str, Any]:
-        """Return how features are made of a row of a csv, for programs that do not import agt.
+        """Return a formula for the features of a csv's row, for programs that do not import agt.
 
         Empty if that needs more than comparing and looking up: crosses, formats, a decimal comma,
         or a file whose first line does not name the columns.
@@ -670,7 +670,7 @@ def _to_arrow(column: pd.Series, name: str) -> pa.Array:
 
 
 def _type_in_words(value: Any) -> str:
-    """Return what a message calls the type of a value; times differ by their time zones."""
+    """Return the name of a value's type in messages; times differ by their time zones."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, int | float) and not isinstance(value, bool):

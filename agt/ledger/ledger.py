@@ -84,7 +84,8 @@ def check_no_other_ledger(
         table: the table.
         compare_names: whether names of units are compared. They are never compared if the table is
             declared to be about other people (``AdmittedTable.apart``).
-        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+        declared: the identities (``identity_of``) of the files that the owner declared to be
+            ledgers of other people.
 
     Raises:
         ConfigError: another ledger counts the table's people.
@@ -115,7 +116,7 @@ def check_no_other_ledger(
 
 
 def _how_to_declare_others(path: Path) -> str:
-    """Return how to declare that a ledger's people are others than those with the same ids.
+    """Return a clause that says how to declare that a ledger counts other people.
 
     Args:
         path: the ledger, or the file that becomes one once its tables are admitted.
@@ -136,7 +137,8 @@ class MatchingTable:
         shared: what both tables share, for messages: "data", "file", or a phrase that says how many
             names.
         by_names: whether names of units are the only sign that the people are the same.
-        share: how many of the compared names occur in both tables; 1 where none were compared.
+        share: the fraction of the compared names that occurs in both tables; 1 where none were
+            compared.
     """
 
     ledger: str
@@ -159,7 +161,8 @@ def find_matching_table(
         path: the ledger.
         table: the given table.
         compare_names: whether names of units are compared, in addition to data and files.
-        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+        declared: the identities (``identity_of``) of the files that the owner declared to be
+            ledgers of other people.
         seconds: the number of seconds to wait for other processes.
 
     Returns:
@@ -223,11 +226,12 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
 
 
 def read_as_copy(path: Path, declared: Declared = (), seconds: float = WAIT_SECONDS) -> Book | None:
-    """Return what the entries of a ledger add up to, without comparing it with a head file.
+    """Return the book of a ledger's entries, without comparing it with a head file.
 
     Args:
         path: the ledger, which is read as a copy.
-        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+        declared: the identities (``identity_of``) of the files that the owner declared to be
+            ledgers of other people.
         seconds: the number of seconds to wait for other processes.
 
     Returns:
@@ -472,7 +476,7 @@ class Ledger:
         return next((head.path for head in self._required_head_files()), None)
 
     def ledger_state_at(self, entry: int) -> LedgerState:
-        """Return what a claim states about the ledger as it was right after an entry was added.
+        """Return the ledger's state right after an entry was added, as claims state it.
 
         Whether the head file is on the ledger's disk is looked up now.
 
@@ -489,11 +493,11 @@ class Ledger:
         return self.ledger_state_at(self.book.last.number).lines(self.population.unit)
 
     def account(self, debit: Debit | None, counts: Counts | None) -> Account:
-        """Return what a claim states about this ledger.
+        """Return the statement about this ledger in a claim.
 
         Args:
             debit: the debit that paid for the release; None for the account after the newest entry.
-            counts: which part of the release the ledger counts; None if it is not known.
+            counts: the part of the release that the ledger counts; None if it is not known.
         """
         entry = self.book.last if debit is None else debit.entry
         population = self.population

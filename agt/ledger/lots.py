@@ -25,7 +25,7 @@ class PaidLot:
 
     Attributes:
         reservation: the payer's reservation of the whole lot.
-        unreserved: how many of its releases ``LotPayer.reserve`` has not reserved yet.
+        unreserved: the number of its releases that ``LotPayer.reserve`` has not reserved yet.
         answers: the labels that were drawn from it so far and are not in the ledger yet, by the key
             of the question.
     """
@@ -57,7 +57,7 @@ class LotPayer:
         lots: the lots with releases that are not reserved yet, or with answers that are not
             stored in the ledger yet; in the order of payment.
         newest: the reservation of the newest lot; of size 0 if nothing was paid for.
-        reserved: how many releases were paid for in all.
+        reserved: the number of releases that were paid for.
         entries: the numbers of the ledger's entries that paid for lots.
     """
 
@@ -219,7 +219,7 @@ class LotPayer:
     def account(
         self, reservation: Reservation, one_by_one: bool = True
     ) -> Account | Uncounted | None:
-        """Return what a claim states about the ledger, or why no ledger counts the release.
+        """Return the statement about the ledger in a claim, or why no ledger counts the release.
 
         The arguments are not used: the account is that of the newest lot, which has the latest
         total, and answers from lots are always counted one by one.
@@ -227,7 +227,7 @@ class LotPayer:
         return self.payer.account(self.newest, one_by_one=True)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more releases can be reserved; None: any number.
+        """Return the number of further releases that can be reserved; None: any number.
 
         These are the releases that are left in lots, and those that further lots may have.
 

@@ -127,7 +127,7 @@ class Payer(Protocol):
     def account(
         self, reservation: Reservation, one_by_one: bool = False
     ) -> Account | Uncounted | None:
-        """Return what a claim states about the ledger, or why no ledger counts the release.
+        """Return the statement about the ledger in a claim, or why no ledger counts the release.
 
         Args:
             reservation: the reservation that paid for the release; of size 0 if nothing was paid
@@ -140,7 +140,7 @@ class Payer(Protocol):
         """
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more releases the budget holds; None for any number.
+        """Return the number of further releases that the budget allows; None for any number.
 
         Args:
             guarantee: the guarantee of each release. They are paid for together.
@@ -333,9 +333,9 @@ class LedgerPayer:
         return self.ledger.answer(reservation.debit, answers)
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Account:
-        """Return what a claim states about the ledger, as of the reservation's debit.
+        """Return the statement about the ledger in a claim, as of the reservation's debit.
 
-        Without a debit it is about the newest entry.
+        Without a debit, it states the ledger at its newest entry.
         """
         counts: Counts
         if one_by_one:
@@ -348,7 +348,7 @@ class LedgerPayer:
         return replace(account, elsewhere=self.elsewhere or None)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int:
-        """Return how many more releases the ledger's budget holds, at most ``maximum``."""
+        """Return the number of further releases that the budget allows, up to ``maximum``."""
         return self.ledger.population.allowance.max_lot_size(
             self.ledger.book.spent, guarantee, maximum
         )

@@ -100,7 +100,7 @@ def copy_folder(seconds: float) -> Iterator[Path]:
 
 
 def other_program(path: Path) -> str:
-    """Return what a file is if it cannot be a ledger, and an empty text if it may be one.
+    """Return the kind of a file that cannot be a ledger, in words; empty if it may be one.
 
     Returns:
         "text": all of it is UTF-8 without control characters, and it does not begin like an SQLite
@@ -554,7 +554,7 @@ def _read_schema(connection: sqlite3.Connection) -> list[tuple]:
 
 @cache
 def _expected_schema() -> list[tuple]:
-    """Return what ``_read_schema`` returns for a ledger that agt creates."""
+    """Return the result of ``_read_schema`` for a ledger that agt creates."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
         return _read_schema(connection)

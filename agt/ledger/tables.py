@@ -116,7 +116,7 @@ class AdmittedTable:
         return f"names of people ({common} of {compared} compared names occur in both tables)"
 
     def count_common_names(self, admitted: "AdmittedTable", salt: str) -> tuple[int, int]:
-        """Return how many names both samples share, and how many the smaller sample has.
+        """Return the number of names in both samples, and the size of the smaller sample.
 
         Args:
             admitted, salt: as of ``shared_people``.

@@ -185,7 +185,7 @@ class _NoisyVotes(Mechanism):
         return counts
 
     def _flip_threshold(self, evidence: int) -> int:
-        """Return how many of the 2^128 values of a uniform draw flip the label at a gap of votes.
+        """Return the number of 128-bit uniform draws that flip the label at a gap of votes.
 
         Args:
             evidence: |n1 - n0| of two classes, at least 0.

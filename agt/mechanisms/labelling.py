@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
-    """Return how many edits of the training data certainly leave the label of each query unchanged.
+    """Return the number of edits that certainly leave the label of each query unchanged.
 
     Args:
         certificates: the certificates of n queries.
@@ -243,7 +243,7 @@ class Labelling(AnyLabelling):
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the mechanism reads of each query: a nominal label and evidence (private).
+        """Return the private input of the mechanism for each query: a nominal label and evidence.
 
         The evidence is how many edits of the training data certainly leave the label unchanged. For
         a mechanism that counts an ensemble's votes it is the votes.
@@ -270,7 +270,7 @@ class Labelling(AnyLabelling):
 def _voting(
     config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting, classes: int
 ) -> Voting:
-    """Return how the evidence of an ensemble is computed from its members.
+    """Return the way in which the evidence of an ensemble is computed from its members.
 
     Args:
         config: the number of members, and how they vote.

@@ -339,7 +339,7 @@ class Mechanism:
         return cache[max_evidence]
 
     def _flip_threshold(self, evidence: int) -> int:
-        """Return how many of the 2^128 values of a uniform draw flip the label.
+        """Return the number of 128-bit uniform draws that flip the label.
 
         Args:
             evidence: a stable distance or gap between vote counts, an integer >= 0.

@@ -27,7 +27,7 @@ AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile | LaplaceMean
 
 
 def mechanism_facts(kind: type[AnyMechanism]) -> MechanismFacts:
-    """Return what settings are checked against: a mechanism's name, output and budget parameters.
+    """Return the facts of a mechanism that settings are checked against, such as its name.
 
     Args:
         kind: the mechanism's class, whose attributes are read.

@@ -558,7 +558,7 @@ MAX_PLANNED_QUERIES = 10**6
 
 
 def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta: float) -> int:
-    """Return how many queries a mechanism can answer about as well as the model does.
+    """Return the number of queries that a mechanism can answer about as well as the model.
 
     More queries leave less budget, and so a worse score, for each. The number is searched for by
     doubling, and then by bisection.

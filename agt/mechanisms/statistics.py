@@ -88,8 +88,8 @@ class SumNoiseScales:
         The sums are M of the features, G of their second moments, and S of features for each class.
 
         Args:
-            sensitivities: how far one edit of the dataset moves M, G and S in Frobenius norm
-                (``sum_sensitivities``).
+            sensitivities: the largest moves of M, G and S by one edit of the dataset, in Frobenius
+                norm (``sum_sensitivities``).
             mu: parameter of Gaussian differential privacy of the whole release, above 0.
         """
         # Lemma 4 of docs/proofs/statistics.md: the release is mu-GDP if the squared ratios of
@@ -410,7 +410,7 @@ def round_towards_zero(features: np.ndarray) -> np.ndarray:
 
 
 def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
-    """Return how far one edit of the dataset moves the sums M, G and S, in Frobenius norm.
+    """Return the largest moves of the sums M, G and S by one edit, in Frobenius norm.
 
     M is the sum of the records' features, G their second moments, and S the sums of features for
     each class. Every record's features have length at most 1.

@@ -339,8 +339,8 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
 
     Args:
         problem: the data and the settings.
-        plan: which records are in which batch; None: as the problem's settings say. A member of an
-            ensemble needs a plan of its own, for its part of the records.
+        plan: the assignment of records to batches; None: the one that the problem's settings give.
+            A member of an ensemble needs a plan of its own, for its part of the records.
 
     Returns:
         Conditions a to g in this order, each with the facts for or against it.
@@ -408,7 +408,7 @@ def _build_head(problem: Problem) -> nn.Sequential:
 
 
 def _plan_step_noise(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
-    """Return how much Gaussian noise each training step has to add (DP-SGD).
+    """Return the amount of Gaussian noise that each training step adds (DP-SGD).
 
     Args:
         settings: the privacy that the noise has to guarantee (epsilon, delta), the neighbour

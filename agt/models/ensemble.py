@@ -278,7 +278,7 @@ class EnsembleModel(Model):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return for each query the vote's label and how many edits of the data it withstands.
+        """Return the vote's label of each query, and the number of edits of the data it withstands.
 
         Args:
             features: [n, ...] the queries.

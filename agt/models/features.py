@@ -141,7 +141,7 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
         matrix: [n, n] symmetric and positive semidefinite, up to rounding.
         power: 1 for the inverse square root, which whitens by a covariance matrix.
         ridge: the number added to each eigenvalue, as a share of the mean eigenvalue.
-        fault: what the error's message says if the matrix is singular.
+        fault: the message of the error that is raised for a singular matrix.
 
     Returns:
         [n, n] integers as float64, every column of norm below 2^29.

@@ -231,7 +231,7 @@ class CertificateKind(CertificateConfig):
     def normalises_records(self) -> bool:
         """Whether a model sees the directions of records only, because each is scaled to norm 1.
 
-        Then records that all point in nearly the same direction are hard to tell apart.
+        Then records that all point in nearly the same direction are hard to separate.
         """
         return False
 
@@ -532,7 +532,7 @@ class CertificateKind(CertificateConfig):
         )
 
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
-        """Return what may be promised about a run's model after removals of records.
+        """Return the promise that a run makes about its model after removals of records.
 
         The promise compares the model with one that was trained without these records. The default
         raises, for kinds without a method of removing records.

@@ -91,7 +91,7 @@ class NumberHeadKind(ErmConfig, LinearKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
-        """Return the head as it is: only a release computes weights, from its problem's records.
+        """Return the head unchanged: only a release computes weights, from its problem's records.
 
         Args:
             head: the head.

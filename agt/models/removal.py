@@ -286,7 +286,7 @@ class RemovalModel(LinearModel):
         return (*sentences, SEEDED.format(seed=self.config.seed))
 
     def _sentences_without_noise(self) -> tuple[str, ...]:
-        """Return what a report says about removals with ``masking=none`` (least squares only)."""
+        """Return a report's sentences on removals with ``masking=none`` (least squares only)."""
         strength = self.removal_problem.objective.strength
         # The weights after a removal, and those of a new training, are each within
         # tolerance / strength of the minimiser. Rounded up, because it is an upper bound.
@@ -298,7 +298,7 @@ class RemovalModel(LinearModel):
         )
 
     def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
-        """Return what a report says about removals with ``masking=loss`` (a random linear term).
+        """Return a report's sentences on removals with ``masking=loss`` (a random linear term).
 
         The paper's guarantee is reported as its claim, because its proof has a gap.
         """
@@ -311,7 +311,7 @@ class RemovalModel(LinearModel):
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
-        """Return what a report says about removals with ``masking=output`` (noise on weights).
+        """Return a report's sentences on removals with ``masking=output`` (noise on weights).
 
         Noise from a seed is a simulation, so then the guarantee is reported as not proved.
         """
@@ -654,7 +654,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         )
 
     def removal_promise(self, reader: FileReader, spent: float) -> Promise:
-        """Return what is promised of a model after removals by Newton steps.
+        """Return the promise about a model after removals by Newton steps.
 
         Args:
             reader: the folder of the saved model.
@@ -802,7 +802,7 @@ def _take_newton_step(
 def _describe_steps(
     count: int, methods: Sequence[str], model: RemovalModel, distance: float
 ) -> tuple[Remark, ...]:
-    """Return what was done in a removal, one remark for each step, in order.
+    """Return remarks on the steps of a removal, in order.
 
     A remark is a code with values, from which ``agt.unlearning.sentences`` makes a sentence.
 

@@ -99,7 +99,7 @@ class VotesModel(Votes):
         weight: [T, J, width] int32, the members' weights; J is 1 for two classes, else their
             number.
         config: the settings of the certificate.
-        shards: what each member was trained on; empty for a model that was not trained by ``fit``.
+        shards: the shard record of each member; empty for a model that was not trained by ``fit``.
     """
 
     weight: Tensor
@@ -173,7 +173,7 @@ class VotesModel(Votes):
         return replace(self, **tensors)
 
     def shard_records(self, records: Records) -> tuple[ShardRecord, ...]:
-        """Return what each of the T members is trained on if ``records`` are the training records.
+        """Return the shard record of each of the T members, for the given training records.
 
         Args:
             records: the records of all members, on the scale of the model's own dataset.

@@ -100,13 +100,13 @@ class MeanRelation(Relation):
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return how many records of a batch are selected for each parameter.
+        """Return the number of records of a batch that are selected for each parameter.
 
         To bound a mean after r records are removed, training selects for each scalar parameter the
         r records with the greatest lower bounds, and the r with the least upper ones.
 
         Args:
-            rows: r, how many records of the batch k edits can remove.
+            rows: r, the number of records of the batch that k edits can remove.
             batch: b, the number of records of the batch.
             eligible: not used, because every record of the batch may be removed.
 

@@ -141,7 +141,7 @@ class Relation:
 
     @property
     def units_changed_per_edit(self) -> int:
-        """Return how many units one edit of a dataset removes and adds at most, counted together.
+        """Return the largest number of units that one edit removes and adds, counted together.
 
         A unit is all records of one person, or a single record. The number is 0 if edits change
         labels or features and leave all records in the dataset.
@@ -150,7 +150,7 @@ class Relation:
 
     @property
     def members_changed_per_edit(self) -> int:
-        """Return how many members of an ensemble one edit of the training data changes at most.
+        """Return the largest number of ensemble members that one edit of the training data changes.
 
         It is also how many batches of an epoch one edit changes at most. Each unit (all records of
         one person) that is removed or added lies in one batch and in one member's shard (its part
@@ -217,8 +217,8 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: how far features may move, for a relation that moves them; None: the text says
-                "a public radius".
+            radius: the distance by which features may move, for a relation that moves them; None:
+                the text says "a public radius".
             k: the number of edits; None: the text says "k".
         """
         k_text = "k"
@@ -233,7 +233,7 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: as of ``describe_neighbours``.
+            radius: the same as for ``describe_neighbours``.
         """
         return self.counted_template.format(
             units=_units_text(unit_rows), radius=_radius_text(radius)
@@ -252,7 +252,7 @@ class Relation:
 
     @property
     def reason_not_releasable(self) -> str:
-        """Return why no private release may use the relation's certificates, as a clause.
+        """Return a clause why no private release may use the relation's certificates.
 
         The text is empty if a release may use them.
         """
@@ -405,7 +405,7 @@ class Relation:
     def gradients_changed_per_edit(
         self, unit_rows: int, derivative_bound: float | None = None
     ) -> int:
-        """Return how many records' gradients one edit removes from or adds to a sum, at most.
+        """Return the largest number of gradients that one edit removes from or adds to a sum.
 
         Removed and added records are counted together. One edit therefore moves the sum by at most
         this number times the bound on the norm of one record's gradient.
@@ -448,7 +448,7 @@ class Relation:
     # -- bounds on the descent direction of a batch --
 
     def count_selectable(self, public: "np.ndarray") -> int:
-        """Return how many records of a batch edits may remove or change.
+        """Return the number of records of a batch that edits may remove or change.
 
         These are all records, or only those that are not public. Callers order a batch so that its
         private records come first, so the result is the length of the prefix from which training
@@ -463,7 +463,7 @@ class Relation:
         return len(public)
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return how many records of a batch are selected for each parameter.
+        """Return the number of records of a batch that are selected for each parameter.
 
         To bound a sum of gradients after r records are removed, training selects for each scalar
         parameter the r records with the greatest lower bounds, and the r with the least upper ones.
@@ -471,7 +471,8 @@ class Relation:
         Args:
             rows: r, how many records of the batch k edits can remove or change.
             batch: b, the number of records of the batch.
-            eligible: how many of these records edits may remove or change (``count_selectable``).
+            eligible: the number of these records that edits may remove or change
+                (``count_selectable``).
 
         Returns:
             The smaller of r and ``eligible``; 0 if the relation's bounds need no selection.
@@ -523,7 +524,7 @@ class Relation:
     def decode_selected_sums(
         self, greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
     ) -> tuple["Tensor", "Tensor"]:
-        """Return what edits can take from a batch's sum of gradients, given the selected values.
+        """Return the sums of selected gradient bounds, decoded from the sums of selected values.
 
         For each scalar parameter, the r greatest lower and the r least upper values among the
         records were selected and summed. The base class selects gradient bounds themselves, so it
@@ -533,7 +534,7 @@ class Relation:
         Args:
             greatest_lower: [K, ...] int64, the sums of the selected lower values.
             least_upper: [K, ...] int64, the sums of the selected upper values.
-            counts: [K] int64, how many values were selected for each k.
+            counts: [K] int64, the number of values that were selected for each k.
 
         Returns:
             (``BoundSums.greatest_lower``, ``BoundSums.least_upper``), each [K, ...] int64.
@@ -649,7 +650,7 @@ def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
 
 
 def _units_text(unit_rows: int) -> str:
-    """Return what several units are called.
+    """Return the word for several units.
 
     Args:
         unit_rows: the public cap on how many records one unit has.
@@ -658,5 +659,5 @@ def _units_text(unit_rows: int) -> str:
 
 
 def _radius_text(radius: float | None) -> str:
-    """Return how far features may move, in words if it is not known (None)."""
+    """Return the distance by which features may move; words if it is not known (None)."""
     return "a public radius" if radius is None else f"{radius:g}"

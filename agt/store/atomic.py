@@ -37,8 +37,8 @@ def write_atomic(path: Path, content: bytes) -> None:
 class Pending:
     """A file that is about to be written, for which space on the disk can be reserved.
 
-    The content goes into a partial file beside ``path`` first, which takes the name ``path`` when
-    it is whole.
+    The content is first written to a partial file in the same folder, which takes the name ``path``
+    when it is whole.
 
     Args:
         path: the file.

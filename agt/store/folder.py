@@ -28,7 +28,7 @@ class FolderWriter:
         command: the command that writes them, for the manifest.
 
     Attributes:
-        folder: where the files go; of a ``part``, the subfolder.
+        folder: the folder of the files; for a ``part``, the subfolder.
         command: the command that writes them.
         digest: the digest of the folder once it is finished; None before.
     """
@@ -234,7 +234,7 @@ class Folder:
         return self._listed_name(name) in self.manifest.files
 
     def _listed_name(self, name: str) -> str:
-        """Return what the manifest calls a file of this folder: its path in the whole folder."""
+        """Return the name of a file in the manifest: its path in the whole folder."""
         return (self.folder / name).relative_to(self.home).as_posix()
 
 

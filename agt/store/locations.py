@@ -22,7 +22,7 @@ def expand_home(path: Path) -> Path:
 
 
 def resolve(path: Path, data_dir: Path) -> Path:
-    """Return where something is to be written: ``path``, relative to ``data_dir`` unless absolute.
+    """Return the path to write to: ``path``, relative to ``data_dir`` unless it is absolute.
 
     Args:
         path: the path that the user gave, perhaps with ``~``.
@@ -32,7 +32,7 @@ def resolve(path: Path, data_dir: Path) -> Path:
 
 
 def possible_paths(path: Path, data_dir: Path) -> tuple[Path, ...]:
-    """Return where a user's file may lie: in the working directory first, then in ``data_dir``.
+    """Return the possible paths of a user's file: in the working directory, then in ``data_dir``.
 
     For an absolute path that is one place.
 

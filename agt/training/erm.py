@@ -221,7 +221,7 @@ def _tolerance_not_reached(tolerance: float, iterations: int, norm: float) -> Un
 
     Args:
         tolerance: the norm to reach.
-        iterations: how many iterations were made.
+        iterations: the number of iterations that were made.
         norm: the norm of the last gradient.
     """
     return UnsoundError(
@@ -237,7 +237,7 @@ def _tolerance_not_reached(tolerance: float, iterations: int, norm: float) -> Un
 
 
 def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
-    """Return how many iterations of Nesterov's method meet a tolerance on any dataset.
+    """Return a number of iterations of Nesterov's method that meets a tolerance on any dataset.
 
     The method starts from weights 0, and the count holds in exact arithmetic.
 

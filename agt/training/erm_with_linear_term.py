@@ -311,7 +311,7 @@ def smallest_tolerance(
 def nesterov_iterations(
     records: int, clamp: float, strength: float, tilt_norm: float, tolerance: float
 ) -> int:
-    """Return how many steps of Nesterov's method from 0 meet a tolerance on any data.
+    """Return a number of steps of Nesterov's method from 0 that meets a tolerance on any data.
 
     The count holds in exact arithmetic.
 

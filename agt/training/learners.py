@@ -504,7 +504,7 @@ def _not_sendable(error: Exception) -> ConfigError:
     """Return the ConfigError for a learner that could not be trained in a fresh process.
 
     Args:
-        error: what was raised when the learner was sent there or trained there.
+        error: the exception of sending the learner to the process, or of training it there.
     """
     return ConfigError(
         Message(

@@ -385,7 +385,7 @@ def chunked_logits(features: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _logit_roundings(width: int) -> int:
-    """Return how many roundings one product of a logit goes through in ``chunked_logits``.
+    """Return the number of roundings of one product of a logit in ``chunked_logits``.
 
     They are the additions of its own chunk, and those of the chunks' sums.
 

@@ -185,7 +185,7 @@ def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.n
 
 
 def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
-    """Return how much each record's target adds to the weights of ``fit_ridge``, as integers.
+    """Return the addend of each record's target to the weights of ``fit_ridge``, as integers.
 
     The ridge weights are W = Y^T P for targets Y, and the result is P times one positive factor.
     Row i is what a target of 1 at record i adds to the weights. No label enters P.

@@ -81,7 +81,7 @@ def _sum_of_smallest(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
 
 
 def _share_size(processes: int, ks: int, parameters: int, slots: int) -> int:
-    """Return how many scalar parameters each process selects for in one exchange, at least 1.
+    """Return the number of scalar parameters that each process selects for in one exchange.
 
     The exchange is limited to about ``_EXCHANGED_NUMBERS`` numbers per process.
 

@@ -268,7 +268,7 @@ class StepCoefficients:
 
 
 def records_per_edit(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
-    """Return how many records one edit of a dataset changes, for the bound on training's movement.
+    """Return the number of records that one edit changes, for the bound on training's movement.
 
     An edit that only changes a label counts as one or two records, depending on the loss, because
     it can move the weights as far as one or two added records (Lemma 3 of

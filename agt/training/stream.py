@@ -141,7 +141,8 @@ class Stream:
         bounds on the records' gradients. Each slice takes a pass of its own over every batch.
 
         Args:
-            rows_at_stake: for each k of the grid, how many bounds are selected of each parameter.
+            rows_at_stake: for each k of the grid, the number of bounds that are selected of each
+                parameter.
             selection_bytes: returns the bytes in which the kernel stores a given number of selected
                 bounds of one scalar parameter.
 

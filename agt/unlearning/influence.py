@@ -68,7 +68,8 @@ class Influence:
         labels: [n] int64, the labels without the records; ``UNANSWERED`` if the outcome is
             NOT_SHOWN.
         method: the method that found the labels.
-        retrained: how many models, or members of an ensemble, were trained without the records.
+        retrained: the number of models, or members of an ensemble, that were trained without the
+            records.
     """
 
     outcomes: np.ndarray
@@ -77,7 +78,7 @@ class Influence:
     retrained: int = 0
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many queries have an outcome."""
+        """Return the number of queries with an outcome."""
         return int((self.outcomes == outcome).sum())
 
 
@@ -186,7 +187,7 @@ class AnsweredModel:
         return influences
 
     def _influences_by_newton(self, people: Sequence[np.ndarray]) -> dict[int, Influence]:
-        """Return the influence of each person with training records, as one Newton step shows it.
+        """Return the influence of each person with training records, computed by one Newton step.
 
         Args:
             people: for each person the row numbers of the person's training records.
@@ -304,7 +305,7 @@ class AnsweredModel:
         Args:
             labels: [n] int64, the labels without the person's records.
             method: the method that found these labels.
-            retrained: how many models or members were trained for them.
+            retrained: the number of models or members that were trained for them.
             is_shown: [n] bool, whether each of the labels is known to be right; None: all are.
         """
         if is_shown is None:

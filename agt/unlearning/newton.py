@@ -84,7 +84,7 @@ class BoundedMatrix:
 
         Args:
             rows: [m, d] float64.
-            sum_error: bound on the Frobenius norm of the error of the computed sum, if it is
+            sum_error: a bound on the Frobenius norm of the error of the computed sum, if it is
                 computed in the blocks that ``training.objective.gram_rounding`` describes.
         """
         # Lemma 9 of docs/proofs/removal.md: the error grows by that of the subtracted sum and by
@@ -148,7 +148,7 @@ class Factor:
 
         Args:
             rows: [m, d] float64.
-            sum_error: bound on the Frobenius norm of the error of the computed sum, as for
+            sum_error: a bound on the Frobenius norm of the error of the computed sum, as for
                 ``BoundedMatrix.remove``.
         """
         self.hessian.remove(rows, sum_error)

@@ -40,8 +40,8 @@ class Retrained:
     Attributes:
         model: the ensemble on the remaining records.
         trained: the indices of the members that were trained again, in ascending order.
-        removed: how many records the members lost, computed from the recorded numbers of records;
-            None: these numbers were not recorded.
+        removed: the number of records that the members lost, computed from the recorded numbers of
+            records; None: these numbers were not recorded.
     """
 
     model: EnsembleModel | VotesModel
@@ -162,7 +162,7 @@ def _count_lost_records(
     affected: Collection[int],
     reader: FileReader,
 ) -> int:
-    """Return how many records the members lost in total since they were trained.
+    """Return the total number of records that the members lost since they were trained.
 
     Args:
         recorded: each member's shard when it was trained, as the model's file records it.
@@ -295,7 +295,7 @@ def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
 def answerable(
     distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int = 2
 ) -> np.ndarray:
-    """Return which queries have a certain label although removals are pending.
+    """Return whether the label of each query is certain although removals are pending.
 
     Formal guarantees:
         - An answerable query has the label that the ensemble will give it after the removals,
