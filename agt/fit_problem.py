@@ -210,7 +210,7 @@ def _named_certificate(certificate: str | CertificateKind | Mapping[str, Any]) -
 def recipe_of_votes(
     settings: FitSettings, certificate: CertificateKind, data: TrainingData
 ) -> VotesRecipe:
-    """Return the default settings that votes have on the data, from public facts alone.
+    """Return the rule for the default settings of votes on the data, from public facts alone.
 
     Args:
         settings: the arguments of ``fit``; the relation is read.

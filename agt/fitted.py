@@ -278,7 +278,8 @@ class Fitted:
             ConfigError: the claim is refused, because a condition is not met (the message names
                 it); the mechanism does not fit the model; or ``seed`` and ``ledger`` are both
                 given.
-            DataError: as for ``predict``. Nothing was drawn.
+            DataError: the queries do not fit the training data (see ``predict``). Nothing was
+                drawn.
             Exhausted: the ledger's budget does not suffice for all queries. Nothing was drawn,
                 unless another process took a part of the budget at the same moment. Then the labels
                 that were drawn are stored in the ledger, and returned when they are asked again.

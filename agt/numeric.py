@@ -122,7 +122,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     ``mills_delta`` is more accurate.
 
     Args:
-        epsilon: at least 0.
+        epsilon: a number of at least 0.
         mu: the sensitivity divided by the noise's standard deviation; 0: no information, delta = 0.
 
     Returns:
@@ -144,7 +144,7 @@ def mills_delta(epsilon: float, mu: float) -> float:
     mu > 0 and in the tail. It is used for releases and their composition.
 
     Args:
-        epsilon: at least 0.
+        epsilon: a number of at least 0.
         mu: above 0.
 
     Returns:
@@ -195,7 +195,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     It is found by bisection, because delta falls as epsilon grows.
 
     Args:
-        mu: at least 0.
+        mu: a number of at least 0.
         delta: above 0.
     """
     high = 1.0

@@ -150,8 +150,8 @@ def surroundings(device: str, threads: int | None) -> dict[str, object]:
     The keys are phrases that messages show.
 
     Args:
-        device: as ``compute.device``.
-        threads: as ``compute.threads``; None: the system's default.
+        device: the value of the setting ``compute.device``.
+        threads: the value of the setting ``compute.threads``; None: the system's default.
     """
     of_machine = {f"this machine's {key}": value for key, value in machine(device).items()}
     return {

@@ -91,7 +91,7 @@ class Release(Generic[Drawn]):
         conditions: a to g, the assumptions of the privacy proof, as assessed for this release.
         requested: the number of parts, such as labels, that have to be paid for; 0: everything was
             released before.
-        reservation: what was paid for; None: ``reserve`` was not called yet.
+        reservation: the releases that were paid for; None: ``reserve`` was not called yet.
         may_be_partial: fewer things than requested may be reserved and drawn.
     """
 
@@ -233,7 +233,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         labelling: the model and the mechanism. Labels are indices of classes; or, if they are
             numbers, sums that ``NumberVotes.mean_of`` turns into numbers.
         features: [n, ...] the queries, as the model takes them.
-        questions: which queries were answered before, and which are new.
+        questions: the queries that were answered before, and the new ones.
     """
 
     may_be_partial = True

@@ -320,8 +320,8 @@ class TrainingConfig:
         by_recipe: the settings that the recipe computes.
         caution: a factor on the recipe's strength: at 2, stable distances are about twice as long,
             and accuracy is lower.
-        product: how two intervals are multiplied: by the exact four corners, or by Rump's
-            midpoint-radius method.
+        product: the rule by which two intervals are multiplied: by the exact four corners, or by
+            Rump's midpoint-radius method.
         decay_mode: whether weight decay is applied beside the gradient (``decoupled``) or added to
             it (``coupled``, which is refused with momentum).
         chosen_on: the data that these settings were chosen on, as the user declares: "public" data
@@ -482,7 +482,7 @@ class ComputeConfig:
 
     Attributes:
         device: cpu or cuda.
-        kernel: who sums gradients; auto takes the fastest that this device has.
+        kernel: the code that sums gradients; auto takes the fastest that this device has.
         fragment: records handled at once; auto fits it to ``memory_mb``.
         memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a
             CPU. On a GPU it is the card's, and the records have a share of their own

@@ -393,7 +393,7 @@ class ConvRule:
         """Return slices of records, so that the weight gradients of a slice fit into memory.
 
         Args:
-            ks: K, how many distances k are computed at once.
+            ks: K, the number of distances k that are computed at once.
             records: the number of records.
 
         Returns:

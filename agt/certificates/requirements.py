@@ -77,7 +77,8 @@ def judge_requirements(
         mechanism: the mechanism; which evidence it reads decides which conditions it requires.
         accounting: "rigorous" refuses the release if a required condition does not hold; "paper"
             gives the reasons why nothing is proved.
-        counting: as in ``agt.mechanisms.judging.judge_claim``.
+        counting: the unit of the evidence, "distance" (edits) or "index" (certified values of the
+            grid).
         releases_weights: True: weights are released, which "paper" refuses as "rigorous" does,
             because no paper publishes them without a proof.
         published_vote: True: the evidence of an ensemble is computed as in the paper, which proves
@@ -111,8 +112,8 @@ def _refused_release(refusals: Sequence[str | Message], weights_mechanism: str) 
     """Return the error of a release that is refused.
 
     Args:
-        refusals: why, a text for each reason. All are named, so that training once more is enough
-            to meet all conditions.
+        refusals: the reasons, a text for each. The message has all of them, so that training once
+            more is enough to meet all conditions.
         weights_mechanism: the name of the mechanism, if it releases weights; else empty. Then the
             message says how to release without a proof.
     """

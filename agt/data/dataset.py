@@ -271,7 +271,7 @@ def _notes_on_size(
     Args:
         records: the number of training records.
         declared_size: the declared number; None: nobody declared it.
-        normalized: as in ``with_notes``, which counts instead of the declared size.
+        normalized: the argument of ``with_notes``, which is used instead of the declared size.
     """
     size = declared_size if normalized is None else normalized
     if size is None or not records or records / 2 <= size <= records * 2:

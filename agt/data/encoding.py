@@ -161,8 +161,8 @@ class Encoding:
         """Return the features of rows, held as codes if they need much memory and codes suffice.
 
         Args:
-            numbers: as in ``__call__``.
-            words: as in ``__call__``.
+            numbers: the argument of ``__call__``.
+            words: the argument of ``__call__``.
 
         Returns:
             [n, width] float32, an array or ``CodedFeatures``.

@@ -65,10 +65,10 @@ def load_without_erased(
             are now, from which some erased records may have been deleted.
 
     Raises:
-        DataMissing: as ``load``.
-        DataError: as ``load``; no record, or records of one class only, are left; a copy that is
-            not the last is erased; or the source takes constants from its records and cannot leave
-            some out.
+        DataMissing: there is no such file (see ``load``).
+        DataError: the data cannot be used (see ``load``); no record, or records of one class only,
+            are left; a copy that is not the last is erased; or the source takes constants from its
+            records and cannot leave some out.
     """
     loaded = source.load()
     erased = is_erased(loaded.train.ids, loaded.train.units)

@@ -447,7 +447,7 @@ def _read_splits(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.nda
 
     Args:
         columns: the file.
-        splits: of "train", "val" and "test", in the order of the result.
+        splits: some of "train", "val" and "test", in the order of the result.
 
     Raises:
         DataError: an array is missing or of another type, or numbers of images and labels differ.

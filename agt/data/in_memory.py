@@ -281,7 +281,7 @@ def _own_features(x: np.ndarray) -> np.ndarray:
     """Return a copy of the features, or the features themselves if they are memory-mapped.
 
     Raises:
-        DataError: as ``check_features``.
+        DataError: the features cannot be used (see ``check_features``).
     """
     is_mapped = isinstance(x, np.memmap)
     features = check_features(x)

@@ -209,7 +209,7 @@ def read_numbers(columns: ColumnReader, label: str, form: CellFormat | None = No
     Args:
         columns: the file.
         label: the column.
-        form: how its text is declared to be written; None: as the file's text is.
+        form: the declared format of its text; None: the format of the whole file.
 
     Raises:
         DataError: a label is missing, infinite or text; the message names the row.
@@ -241,7 +241,7 @@ def query_numbers(
         label: the column, which may be absent.
         target: the range of the labels.
         count: the number of queries.
-        form: how the column's text is declared to be written; None: as the file's text is.
+        form: the declared format of the column's text; None: the format of the whole file.
         missing: text that means that a label is missing, in addition to the usual texts.
     """
     if label not in columns.names:
@@ -880,7 +880,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             columns: the queries' columns (for example of agt/data/sent_records.py).
 
         Raises:
-            DataError: as ``load_queries``.
+            DataError: the file cannot be used (see ``load_queries``).
         """
         constants = self._constants()
         content = self._content(columns)
@@ -938,7 +938,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             constants: the constants of the training records.
 
         Raises:
-            DataError: as ``load_queries``.
+            DataError: the file cannot be used (see ``load_queries``).
         """
         state = changed_of(path)
         labels: list[np.ndarray] = []

@@ -121,7 +121,7 @@ def require_finished(path: Path, obtain: str | None) -> None:
     Raises:
         DataMissing: it is unfinished, or absent and ``obtain`` is given. (Without ``obtain``, an
             absent file is refused by the code that opens it.)
-        DataError: as ``read_prepared``.
+        DataError: the prepared folder cannot be used (see ``read_prepared``).
     """
     is_unfinished_in_place = (path / PROGRESS).exists() and not (path / PREPARED).exists()
     unfinished = path if is_unfinished_in_place else part_of(path)
@@ -154,7 +154,7 @@ def alone_fact(path: Path, units: bool) -> Fact | None:
         None for data that no preparation made.
 
     Raises:
-        DataError: as ``read_prepared``.
+        DataError: the prepared folder cannot be used (see ``read_prepared``).
     """
     if not (path / PREPARED).exists():
         return None

@@ -201,14 +201,14 @@ def records(
     """Return records, with default values for what is not given.
 
     Args:
-        features, labels, ids, outside, rows, id_column: as in ``Records``; labels that are not
-            float64 become int64.
+        features, labels, ids, outside, rows, id_column: attributes of ``Records``; labels that are
+            not float64 become int64.
         units: [n] str; None: each record is a unit of its own.
         public: [n] bool; None: all records are private.
         groups: column -> [n] subgroups; None: there are none.
 
     Raises:
-        DataError: as ``Records``.
+        DataError: the records are refused (see ``Records``).
     """
     if labels.dtype != np.float64:
         labels = labels.astype(np.int64, copy=False)

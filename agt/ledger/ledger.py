@@ -546,7 +546,7 @@ class Ledger:
     def _admit(self, table: AdmittedTable, unit: str | None) -> None:
         """Do what ``admit`` does; the caller has locked the folder.
 
-        Args and Raises: as of ``admit``.
+        The arguments and the errors are those of ``admit``.
         """
         shown_path = Path(os.path.relpath(self._store.real))
         check_no_other_ledger(shown_path, table, declared=self.book.declared)

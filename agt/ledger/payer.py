@@ -230,7 +230,7 @@ class LedgerPayer:
         Args:
             ledger: a ledger that is open for writing, and that ``ledger_list.put_on_list`` listed.
             people: the people whom the releases are about.
-            run: as the attribute.
+            run: the value of the attribute ``run``.
 
         Raises:
             ConfigError: the ledger did not admit the table, or counts another relation or unit; or

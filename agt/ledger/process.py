@@ -390,7 +390,7 @@ class _AccountingBlock:
     """The mode that one call of ``accounting`` set; the end of its ``with`` block removes it.
 
     Attributes:
-        mode: what happens at a second release about the same people.
+        mode: the reaction to a second release about the same people.
     """
 
     mode: Mode

@@ -119,7 +119,8 @@ class AdmittedTable:
         """Return the number of names in both samples, and the size of the smaller sample.
 
         Args:
-            admitted, salt: as of ``shared_people``.
+            admitted: a table that the ledger admitted, whose sample of names is hashed.
+            salt: the ledger's salt, with which this table's names are hashed.
         """
         common = len({*hash_names(self.people, salt)} & {*admitted.people})
         return common, min(len(self.people), len(admitted.people))

@@ -51,7 +51,7 @@ class Total:
     Attributes:
         eps: all queries together are (eps, delta)-DP.
         delta: see ``eps``; 0: pure differential privacy.
-        bound: which composition bound gave eps.
+        bound: the composition bound that gave eps.
     """
 
     eps: NonNegative

@@ -144,9 +144,9 @@ class GaussianRule:
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
 
-        An entry s is how many of the N = 2^128 values of a uniform draw release the wrong label.
-        From one entry to the next, privacy lets its normal quantile Phi^-1(s / N) fall by at most
-        mu.
+        An entry s is the number of values, of the N = 2^128 values of a uniform draw, that release
+        the wrong label. From one entry to the next, privacy lets its normal quantile Phi^-1(s / N)
+        fall by at most mu.
 
         Args:
             entry: the entry before, which this rule returned last.

@@ -117,7 +117,7 @@ class WeightsMechanism:
 
     Attributes:
         name: its name in conf/groups/mechanism.yaml and in tables.
-        needs: which conditions a release requires; all of them, because weights depend on all of
+        needs: the conditions that a release requires; all of them, because weights depend on all of
             training.
         output: the kind of release: weights.
         spends: the kind of guarantee that an (eps, delta) total is turned into.

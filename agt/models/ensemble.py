@@ -69,7 +69,7 @@ class EnsembleModel(Model):
             checkpoints: where an interrupted training resumes from, and where it saves its state.
 
         Raises:
-            ConfigError, UnsoundError: as the training of one member raises.
+            ConfigError, UnsoundError: the training of a member raised it.
         """
         all_members = range(problem.settings.ensemble.members)
         trained = fit_members(problem, all_members, on_progress, checkpoints)

@@ -223,7 +223,7 @@ class CustomNetwork:
 
         Args:
             network: the network. It is copied, so later changes do not affect the result.
-            public_start: as the attribute.
+            public_start: the value of the attribute ``public_start``.
 
         Raises:
             ConfigError: a layer has no bound rule (the code that propagates interval bounds through

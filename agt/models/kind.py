@@ -93,8 +93,8 @@ class CertificateKind(CertificateConfig):
         features: the settings of the public feature map in front of the head; the default is no
             map, and a kind that supports maps makes it a field.
         training_defaults: training setting -> the value that ``agt.fit`` uses by default.
-        bounded: what is bounded for each k: "each parameter", the "norm" of the change of all
-            parameters, or "vote counts".
+        bounded: the quantity that is bounded for each k: "each parameter", the "norm" of the change
+            of all parameters, or "vote counts".
         covers_every_k: True if stable distances (the edits that a label withstands) are known for
             every integer k; False if only for the k of a grid, each of which takes time in
             training.
@@ -314,7 +314,7 @@ class CertificateKind(CertificateConfig):
         raise NotImplementedError
 
     def load(self, problem: "Problem", reader: "FileReader") -> "Model":
-        """Read back a saved model; every kind implements it.
+        """Return a saved model, read from its folder; every kind implements it.
 
         Args:
             problem: the settings that the model was trained with, and its dataset, which need not

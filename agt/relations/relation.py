@@ -84,7 +84,7 @@ class Relation:
             unit.
         edits: every kind of single edit, also those that do a part of another one; empty if edits
             change labels or features and neither remove nor add records.
-        changes: what an edit changes, as a text: "records", "labels" or "features".
+        changes: the word for what an edit changes: "records", "labels" or "features".
         selects: True if the bounds need ``BoundSums.greatest_lower`` and ``least_upper``.
         private_only: True if edits only remove or change records that are not declared public, so
             that only these are selected.

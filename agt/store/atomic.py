@@ -46,7 +46,7 @@ class Pending:
             now. A file system that copies on writing may still run full later.
 
     Raises:
-        OSError: as ``write_atomic``.
+        OSError: the file cannot be written (see ``write_atomic``).
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
@@ -73,7 +73,7 @@ class Pending:
         """Write the whole file, durably.
 
         Raises:
-            OSError: as ``write_atomic``.
+            OSError: the file cannot be written (see ``write_atomic``).
         """
         with self.opened() as file:
             file.write(content)
@@ -85,7 +85,7 @@ class Pending:
         It appears, durably, at the end of the block. If the block fails, nothing of it remains.
 
         Raises:
-            OSError: as ``write_atomic``.
+            OSError: the file cannot be written (see ``write_atomic``).
         """
         with self._discarding_on_error():
             mode = "r+b" if self._partial_path.exists() else "wb"  # r+b keeps what was reserved

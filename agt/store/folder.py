@@ -208,7 +208,7 @@ class Folder:
         """Return the JSON object in a file.
 
         Raises:
-            ConfigError: as ``read``; or the file holds no JSON object.
+            ConfigError: the file cannot be read (see ``read``), or holds no JSON object.
         """
         with broken_as_config_error(self.home, self.key):
             return parse_object(self.read(name, MAX_TEXT_BYTES), name)
@@ -217,7 +217,7 @@ class Folder:
         """Return the mapping in a YAML file.
 
         Raises:
-            ConfigError: as ``read``; or the file holds no mapping in YAML.
+            ConfigError: the file cannot be read (see ``read``), or holds no mapping in YAML.
         """
         with broken_as_config_error(self.home, self.key):
             return parse_yaml(self.read(name, MAX_TEXT_BYTES), name)

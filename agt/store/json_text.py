@@ -55,7 +55,7 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
         name: the name of the file in messages.
 
     Raises:
-        Broken: as ``parse_json``; or it is another value than an object.
+        Broken: it is not valid JSON (see ``parse_json``), or another value than an object.
     """
     value = parse_json(content, name)
     if not isinstance(value, dict):

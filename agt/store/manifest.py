@@ -88,7 +88,7 @@ class Manifest:
         """Return the manifest of a folder.
 
         Raises:
-            Broken: as ``read``; or there is no manifest.
+            Broken: the manifest cannot be read (see ``read``), or does not exist.
         """
         return cls.read(read_file(folder / MANIFEST_FILE))
 
@@ -139,7 +139,7 @@ class Manifest:
             name: the file's path in the folder.
 
         Raises:
-            Broken: as ``load``.
+            Broken: the file is not the one that is listed (see ``load``).
         """
         with open_plain(_path_inside(folder, name), name=name) as file:
             digest = file_digest(file, "sha256").hexdigest()
@@ -152,7 +152,8 @@ class Manifest:
             folder: the folder that has the files.
 
         Raises:
-            Broken: as ``load``, for the first file that is wrong.
+            Broken: a file is not the one that is listed (see ``load``); the message is about the
+                first.
         """
         for name in self.files:
             self.check_file(folder, name)

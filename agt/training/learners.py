@@ -247,7 +247,7 @@ class Learner:
             A function rows [n, w] -> indices [n] into the sorted classes of the shard.
 
         Raises:
-            Exception: whatever the user's learner raises.
+            Exception: the user's learner raised it.
         """
         targets = shard.labels
         if shard.numbers is None:

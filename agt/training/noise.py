@@ -52,7 +52,7 @@ class NoisePlan:
         """Return the delta for which the whole training is (epsilon, delta)-DP.
 
         Args:
-            epsilon: at least 0.
+            epsilon: a number of at least 0.
         """
         return gaussian_delta(epsilon, self.mu)
 

@@ -163,7 +163,7 @@ class AnsweredModel:
         Raises:
             CheckError: training again with everybody's records does not give this model's answers,
                 so that a comparison would not be of the person's records alone.
-            ConfigError, DataError, UnsoundError: as training raises.
+            ConfigError, DataError, UnsoundError: training raised it.
         """
         by_newton: dict[int, Influence] = {}  # person -> what one Newton step shows
         if constants_are_public:

@@ -109,7 +109,7 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
 
     The other members are loaded.
 
-    Args and Raises: as of ``retrain_affected``.
+    The arguments and the errors are those of ``retrain_affected``.
     """
     ensemble = problem.settings.ensemble
     indices = range(ensemble.members)
@@ -136,7 +136,7 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
 def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
     """Train again the affected members of a model that has all its members in one file.
 
-    Args and Raises: as of ``retrain_affected``.
+    The arguments and the errors are those of ``retrain_affected``.
     """
     with _naming_missing_shards():
         recorded = read_shards(reader, problem.settings.ensemble.members)
