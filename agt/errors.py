@@ -170,7 +170,7 @@ def altered(file: object, finding: str, again: str = "") -> str:
 
 
 def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
-    """Return the first names, and how many more there are, such as ``a, b, c and 2 more``.
+    """Return the first names and the number of the others, such as ``a, b, c and 2 more``.
 
     Args:
         names: the names, or other values that are shown by ``str``.

@@ -196,7 +196,7 @@ class Fitted:
 
     @naming_settings(FIT_ARGUMENTS)
     def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
-        """Return the label of each query, and how many people's data it takes to change it.
+        """Return the label of each query, and the number of edits of the data that it withstands.
 
         Stable distances depend on private records, so they are for the data owner only.
 

@@ -155,7 +155,7 @@ class Problem:
 
     @property
     def plan(self) -> BatchPlan:
-        """The plan that says how many batches there are and which records are in which of them."""
+        """The plan of the batches: their number, and the records of each."""
         return self.setup.plan(self.record_count)
 
     @property

@@ -234,7 +234,7 @@ def find_loss(name: str, classes: int) -> Loss:
         classes: the number of classes of the data.
 
     Raises:
-        ConfigError: the loss has one output, which can only tell two classes apart, and the data
+        ConfigError: the loss has one output, which is enough for two classes only, and the data
             have another number of classes.
     """
     loss = LOSSES[name]

@@ -196,7 +196,7 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
-    """Return the metrics of conditions: how many are proved, declared, not met, and all.
+    """Return the numbers of conditions that are proved, declared and not met, and of all.
 
     Each condition is one of the three. ``conditions_held`` counts proved and declared ones
     together, as earlier versions recorded it. "Declared" means that a person stated it in the

@@ -104,7 +104,7 @@ def _remaining_margins(
         members: the envelopes of T members for n queries.
         labels: [n] int64, the labels of the vote.
         clip: > 0, the margin at which margins are clipped.
-        rows: J, how many rows of the envelopes are used.
+        rows: J, the number of rows of the envelopes that are used.
 
     Returns:
         [n, T, J + 2] int32, the clipped and rounded margins after 0, 1, ..., J edits. The last

@@ -8,7 +8,7 @@ FIRST_EDITS = 64  # edits that are tried first; four times as many where the lab
 
 @njit(cache=True)
 def count_survived_edits(remaining, needed, max_edits, edits):  # type: ignore[no-untyped-def]
-    """Write to ``edits`` how many edits of shards each query's label survives.
+    """Write the number of edits of shards that each query's label survives to ``edits``.
 
     A shard is one member's part of the training data; the edits may be spread over all shards in
     any way.

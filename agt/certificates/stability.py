@@ -89,8 +89,8 @@ class ClosedFormCertificates(Certificates):
     The grid ``ks`` and the flags ``certified`` are what tables and curves show.
 
     Attributes:
-        distance: [n] int64, the stable distances: how many edits of the data are proved to leave
-            each label unchanged. They may exceed the end of the grid.
+        distance: [n] int64, the stable distances: the numbers of edits of the data that are proved
+            to leave each label unchanged. They may exceed the end of the grid.
         logits: [n, J] float64, from which the labels follow, stored so that they are not computed
             again; None: the labels are not those of one linear head.
     """

@@ -212,8 +212,8 @@ class Encoding:
         """Return the slot of each row of a column that is not scaled, ``_NO_SLOT`` where missing.
 
         Args:
-            column: its name.
-            values: [n] its numbers or words.
+            column: the name of the column.
+            values: [n] the numbers or words of the column.
 
         Returns:
             [n] integers.
@@ -227,8 +227,8 @@ class Encoding:
 
         Args:
             block: [n, features of the column] float32, zeros; changed.
-            column: its name.
-            values: [n] its numbers or words.
+            column: the name of the column.
+            values: [n] the numbers or words of the column.
 
         Returns:
             [n] integers, ``_NO_SLOT`` where the value is missing. A scaled column has one slot, 0.

@@ -100,7 +100,7 @@ class AdmittedTable:
         return "file" if {*self.files} & {*other.files} else ""
 
     def shared_people(self, admitted: "AdmittedTable", salt: str) -> str:
-        """Return a phrase that says how many names this table shares with an admitted table.
+        """Return a phrase with the number of names that this table shares with an admitted table.
 
         The phrase is empty if the tables share too few names. Hashes of different names of two
         samples coincide with a probability below 2^-47. One shared name may be a placeholder

@@ -72,7 +72,7 @@ def total(
 
     Args:
         guarantee: the guarantee of each query, whatever the other queries answered.
-        queries: Q, how many queries there are, fixed beforehand.
+        queries: Q, the number of queries, fixed beforehand.
         delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
         bounds: names of the bounds that may be used.
 
@@ -104,7 +104,7 @@ def eps_by_bound(
 
     Args:
         guarantee: the guarantee of each query, whatever the other queries answered.
-        queries: Q, how many queries there are, fixed beforehand.
+        queries: Q, the number of queries, fixed beforehand.
         delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
         bounds: names of the bounds to compute (``PUBLISHED_BOUNDS``: those that the papers
             compare).
@@ -139,7 +139,7 @@ def per_query(
             composition.
         eps: the eps of all queries together.
         delta: the delta of all queries together.
-        queries: Q, how many queries there are, fixed beforehand.
+        queries: Q, the number of queries, fixed beforehand.
         bounds: names of the composition bounds that may be used.
 
     Raises:
@@ -207,7 +207,7 @@ def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
 
     Args:
         guarantee: the guarantee of each release, whatever the others released.
-        queries: Q, how many releases there are, fixed beforehand.
+        queries: Q, the number of releases, fixed beforehand.
         eps: the eps of all releases together, at least 0.
 
     Raises:
@@ -373,7 +373,7 @@ def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
 
     Args:
         guarantee: the guarantee of each query.
-        queries: Q, how many queries there are.
+        queries: Q, the number of queries.
         delta: the delta of all queries together.
 
     Returns:

@@ -20,7 +20,7 @@ def squared_mu(eps: float, releases: int) -> float:
 
     Args:
         eps: the eps of each release, whatever the others released; in [1e-15, 100].
-        releases: Q, how many releases there are, at least 1.
+        releases: Q, the number of releases, at least 1.
 
     Formal guarantees
         - The result is never below the least such mu^2, and at most Q times that of one release.
@@ -90,7 +90,7 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
 
     Args:
         eps: the eps of each randomized response.
-        releases: Q, how many there are.
+        releases: Q, the number of releases.
 
     Returns:
         ([Q] quantiles -Phi^-1(P(J >= j)) for j = 1..Q, the bound).

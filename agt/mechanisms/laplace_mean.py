@@ -80,7 +80,7 @@ class LaplaceMean:
         Args:
             sums: [n] int64, the sums of the members' answers, from 0 to T N.
             members: T, the public number of members, whether or not they have records.
-            touches: m, how many members one edit can change.
+            touches: m, the number of members that one edit can change.
             source: SystemRandomness for a private release; any other source makes a simulation.
 
         Returns:
@@ -107,7 +107,7 @@ class LaplaceMean:
             means: [n] the means of the members' answers, from 0 to 1 (shares of the range).
             numbers: [n] what answers are compared with, from 0 to 1.
             members: T, the public number of members.
-            touches: m, how many members one edit can change.
+            touches: m, the number of members that one edit can change.
         """
         scale = touches / (members * self.eps)  # of the Laplace noise, as a share of the range
         below = means / scale

@@ -142,7 +142,7 @@ class RandomizedResponse(Mechanism):
 class GaussianMargin(Mechanism):
     """The sign of the label's margin L + 1/2 plus Gaussian noise: mu-GDP, for two classes.
 
-    L is the stable distance of a query: how many edits of the training data certainly leave its
+    L is the stable distance of a query: the number of edits that certainly leave its predicted
     label unchanged. The flip probability is Phi(-mu (L + 1/2)): at mu = 1, 31 % at L = 0 and 7 % at
     L = 1. Q queries together are mu sqrt(Q)-GDP.
 

@@ -316,7 +316,7 @@ class ClosedFormModel(Model):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return for each query how many edits of the training data its label withstands.
+        """Return for each query the number of edits of the training data that its label withstands.
 
         Args:
             features: [n, ...] the queries.

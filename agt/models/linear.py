@@ -267,7 +267,7 @@ class LinearModel(ClosedFormModel):
         return super()._block_labels(features) if labels is None else labels
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Return the labels of queries, and how many edits of the records cannot change them.
+        """Return the labels of queries, and the numbers of edits that cannot change them.
 
         For a member of an ensemble with more than two classes, the certificates also hold the
         number of edits that each other class needs to win, because the ensemble's vote needs it.

@@ -231,7 +231,7 @@ class Model(ABC):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the labels of queries, and how many edits of the records cannot change them.
+        """Return the labels of queries, and the numbers of edits that cannot change them.
 
         Args:
             features: [n, ...] the queries.

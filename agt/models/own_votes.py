@@ -480,7 +480,7 @@ class OwnVotesModel(Votes):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics of every vote; and ``raised``, on how many shards the learner failed."""
+        """The metrics of every vote, and ``raised``, the number of shards whose training failed."""
         return {**super().metrics, "raised": int(self.raised.sum())}
 
 

@@ -600,7 +600,7 @@ class FlipModel(VotesModel):
     def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
         """Return ``margins`` of queries that were certified, to the same bits.
 
-        Those of a single member are made of its scores, which certificates do not have.
+        The margins of a single member are computed from its scores, which certificates do not have.
 
         Args:
             features: [n, ...] the queries.
@@ -643,7 +643,7 @@ class FlipModel(VotesModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the labels of queries, and how many flipped training labels cannot change them.
+        """Return the labels of queries, and the numbers of flipped training labels that keep them.
 
         Args:
             features: [n, ...] the queries.
@@ -665,7 +665,7 @@ class FlipModel(VotesModel):
         )
 
     def _vote(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:
-        """Count the votes on queries, and bound how many flipped labels cannot change the winner.
+        """Count the votes on queries, and bound the number of flipped labels that keep the winner.
 
         Args:
             features: [n, ...] the queries.

@@ -32,10 +32,11 @@ class MeanRelation(Relation):
 
     @abstractmethod
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return by how many records the bounds on a sum are divided to give bounds on the mean.
+        """Return the numbers by which bounds on a sum are divided to give bounds on the mean.
 
         Args:
-            rows: [K, 1, ...] int64, r for each k: how many records of the batch k edits can remove.
+            rows: [K, 1, ...] int64, r for each k: the number of records of the batch that k edits
+                can remove.
             batch: b, the number of records of the batch.
 
         Returns:
@@ -127,7 +128,8 @@ class MeanRelation(Relation):
 
         Args:
             sums: the sums of bounds over the batch as it is, in quanta of gamma / 2^30.
-            rows: [K] int64, r for each k: how many records of the batch k edits can remove.
+            rows: [K] int64, r for each k: the number of records of the batch that k edits can
+                remove.
             batch: b, the number of records of the batch.
             normalizer: not used, because the mean divides by the actual number of records.
             clip: gamma, the elementwise clip level of a record's gradient.

@@ -25,7 +25,7 @@ BoundsOfRecords = Callable[["Tensor | Interval"], Iterator["Gradient"]]
 
 
 class Edit(NamedTuple):
-    """One kind of single edit: how many units it removes from a dataset and how many it adds.
+    """One kind of single edit: the numbers of units that it removes from a dataset and adds to it.
 
     A unit is whose data a record is, for example a person; by default each record is its own unit.
 
@@ -170,7 +170,7 @@ class Relation:
         return set(self.edits) == {Edit(removed=1, added=0), Edit(removed=0, added=1)}
 
     def rows_at_stake(self, ks: Sequence[int], unit_rows: int) -> list[int]:
-        """Return for each k how many records of one batch k edits can remove at most.
+        """Return for each k the largest number of records of one batch that k edits can remove.
 
         It is also how many records k edits can add to one batch, or change in it, at most. The
         number is called r in docs/proofs/relations.md. Removed and added records are counted
@@ -354,7 +354,7 @@ class Relation:
             )
 
     def check_batches_and_shards(self, batches: int, members: int) -> None:
-        """Raise ConfigError if it is not proved how many batches or shards one edit changes.
+        """Raise ConfigError if the number of batches or shards that one edit changes is not proved.
 
         A shard is one ensemble member's part of the training records. Lemma 1 of
         docs/proofs/relations.md counts the members that change for edits that remove at most one
@@ -469,7 +469,7 @@ class Relation:
         parameter the r records with the greatest lower bounds, and the r with the least upper ones.
 
         Args:
-            rows: r, how many records of the batch k edits can remove or change.
+            rows: r, the number of records of the batch that k edits can remove or change.
             batch: b, the number of records of the batch.
             eligible: the number of these records that edits may remove or change
                 (``count_selectable``).
@@ -510,7 +510,7 @@ class Relation:
             bounds_of: a function from features [n, ...], or bounds on them, to bounds on the
                 records' gradients, one parameter after another.
             features: [n, ...], the features of the records.
-            ks: K, how many distances k bounds are computed for at once.
+            ks: K, the number of distances k for which bounds are computed at once.
             radius: the largest change of each feature; None unless edits change features.
             product: the name of the interval product, as in ``TrainingConfig.product``.
 
@@ -551,7 +551,8 @@ class Relation:
 
         Args:
             sums: the sums of bounds over the batch as it is.
-            rows: [K, 1, ...] int64, r for each k: how many records k edits can remove, or add.
+            rows: [K, 1, ...] int64, r for each k: the number of records that k edits can remove, or
+                add.
 
         Returns:
             (lower, upper), each [K, ...] int64, in quanta.
@@ -580,7 +581,7 @@ class Relation:
 
         Args:
             sums: the sums of bounds over the batch as it is.
-            rows: [K] int64, r for each k: how many records k edits can remove, or add.
+            rows: [K] int64, r for each k: the number of records that k edits can remove, or add.
             batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
             clip: gamma, the elementwise clip level of a record's gradient.

@@ -117,7 +117,7 @@ class NumberMember:
     raised: bool = False
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Return the member's answer to each query, whatever the learner's model does.
+        """Return the member's answer to each query, also if the learner's model fails.
 
         An answer that is no finite number becomes the middle of the range; so do all answers if the
         model raises an error or returns the wrong number of answers.

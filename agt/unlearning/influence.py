@@ -155,7 +155,7 @@ class AnsweredModel:
             make_neighbour: returns the dataset without the records of some row numbers.
             constants_are_public: whether no constant of the data (such as a scale) is read off the
                 training records, so that ``same_features`` holds for every neighbour.
-            on_person: called with (how many people are done, how many there are).
+            on_person: called with (the number of people that are done, the number of all people).
 
         Returns:
             The influence of each person, in the order of ``people``.

@@ -180,7 +180,7 @@ class _RemovedRows:
         slopes: [m] the first derivatives of their losses in the logit, at the trained weights.
         curvatures: [m] the second derivatives.
         owners: [m] the index of the person that each record belongs to.
-        counts: [P] how many records each person has.
+        counts: [P], the numbers of records of the people.
     """
 
     features: np.ndarray
@@ -354,13 +354,13 @@ class _OutputProblem:
         remainders: np.ndarray,
         counts: np.ndarray,
     ) -> np.ndarray:
-        """Return the bound [P] of Lemma 3 on the distance from each step to training again.
+        """Return bounds [P] on the distances from the steps to training without each person.
 
         Args:
             steps: [P, d].
             gradients: [P, d], minus the gradients that the steps should undo, as computed.
             remainders: [P], the norms of g - H D that the steps leave, as computed.
-            counts: [P] how many records each person has.
+            counts: [P], the numbers of records of the people.
         """
         lengths = np.linalg.norm(steps, axis=1) * COVER
         # Lemma 2 of docs/proofs/influence.md: the Hessian changes along the step by at most the

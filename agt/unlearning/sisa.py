@@ -305,11 +305,12 @@ def answerable(
           may be answerable, too.
 
     Args:
-        distances: [T, n] the stable distances of the T members' labels: how many removed units (for
-            example people) leave a member's label unchanged. The relation must cover removals.
-            Zeros if there are no certificates: then a member with a pending removal is not counted.
+        distances: [T, n] the stable distances of the T members' labels: the number of removed units
+            (for example people) that leave a member's label unchanged. The relation must cover
+            removals. Zeros if there are no certificates: then a member with a pending removal is
+            not counted.
         labels: [T, n] the members' labels, from 0 to classes - 1 (``VoteCertificates.members``).
-        pending: [T] how many units of each member's shard are to be removed, at least 0.
+        pending: [T] the number of units of each member's shard that are to be removed, at least 0.
         classes: C, the number of classes.
 
     Returns:
