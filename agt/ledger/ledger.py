@@ -811,7 +811,7 @@ class Ledger:
         while path and path not in visited:
             visited.add(path)
             head = HeadFile(Path(path), opening.hash).read_if_intact()
-            if head is None or hash_of(self._store.text(head.count) or "") != head.hash:
+            if head is None or not self._contains(head):
                 break
             last_confirmed = head.count
             # The last entry in a head file that is no longer used is the move to the next file.
