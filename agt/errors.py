@@ -39,7 +39,11 @@ class AgtError(Exception):
 
 @contextmanager
 def naming_settings(names: SettingNames) -> Iterator[None]:
-    """Let errors that leave the block call settings by ``names``."""
+    """Rewrite the message of an AgtError that leaves the block, so that it fits its caller.
+
+    Args:
+        names: the names that settings have for this caller, such as arguments of ``agt.fit``.
+    """
     try:
         yield
     except AgtError as error:

@@ -464,7 +464,7 @@ class NumberRelease(Release[int]):
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> int:
-        """Draw the number: a quantile, with noise, of how many edits leave each query's label.
+        """Draw the number: a noisy quantile of the numbers of edits that leave each query's label.
 
         Args:
             reservation: the reservation that was paid for; it is not read.

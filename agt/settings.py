@@ -123,6 +123,7 @@ def _raising_config_errors(cls: Any) -> Any:
 
     @wraps(build)
     def __init__(self: Any, *values: Any, **settings: Any) -> None:
+        """Build the settings, or raise ConfigError for the first mistake."""
         refuse_other_than_numbers(cls, {**dict(zip(names, values, strict=False)), **settings})
         try:
             build(self, *values, **settings)
@@ -162,6 +163,7 @@ def accepting_removed(**unused: object) -> Any:
     """
 
     def drop_removed(given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the given settings without those that this version does not have."""
         for key, value in unused.items():
             if key in given and given[key] != value:
                 raise Superseded(
@@ -260,6 +262,7 @@ class RelationConfig:
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless a radius is given exactly for a relation that takes one."""
         if ENTRIES[self.name].takes_radius != (self.radius is not None):
             takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(

@@ -149,10 +149,10 @@ def imported(target: str, where: str) -> Any:
 
 
 def is_own_code(target: str) -> bool:
-    """Return whether a name, today's or an earlier one, is of a class that a record may name.
+    """Return whether a name, present or former, belongs to a class that files of runs may name.
 
-    Those are the classes that ``OWN_SETTINGS`` lists, and the mechanisms of agt. Only modules of
-    agt itself are imported to find out.
+    These are the classes in ``OWN_SETTINGS`` and agt's mechanisms. To find out, only modules of agt
+    itself are imported.
     """
     current = current_name(target)
     return current in OWN_SETTINGS or _is_own_mechanism(current)

@@ -78,7 +78,7 @@ class ReshapeRule:
     ) -> Interval:
         """Return the bounds in the output shape, [K or 1, n, ...] -> [K or 1, n, *shape].
 
-        Only ``inputs`` is used, because numbers are only moved.
+        The other arguments are not used, because numbers are moved and not changed.
         """
         return inputs.rearranged(lambda end: self._reshape(end, leading_axes=2))
 

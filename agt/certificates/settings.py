@@ -80,6 +80,7 @@ class BoxConfig(CertificateConfig):
     def check_training(
         self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
     ) -> None:
+        """Raise ConfigError for recipe settings, and for an ensemble whose training adds noise."""
         check_no_recipe_settings(training, self.name)
         if noise is not None and ensemble.members > 1:
             raise ConfigError(

@@ -53,6 +53,7 @@ class Blocks:
     """
 
     def __init__(self, read: Callable[[], Iterator[np.ndarray]], rows: int) -> None:
+        """Begin the first pass over the file, and read its first array of rows."""
         self._read = read
         self._row_count = rows
         self._blocks = read()

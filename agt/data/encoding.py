@@ -72,7 +72,15 @@ class Encoding:
         return {column: edges for column, edges in inner_edges.items() if edges}
 
     def _inner_edges(self, limits: tuple[float, ...]) -> list[float]:
-        """Return the edges between the bins of a column; empty: its numbers are scaled instead."""
+        """Return the edges between the bins of a numeric column; empty: its numbers are scaled.
+
+        Edges that the settings list are returned unchanged. Otherwise the edges divide the range
+        into equal parts. More edges are dense around its point that is nearest to 0: their
+        distances from this point are halved again and again.
+
+        Args:
+            limits: the ends of the column's range; or all edges, with the ends first and last.
+        """
         low = limits[0]
         high = limits[-1]
         if len(limits) > 2:

@@ -603,6 +603,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return declared(code, claim=self.measurement.claim)
 
     def _size_fact(self) -> Fact | None:
+        """Return the fact that the declared size was measured or proposed; None: neither."""
         if measured := self._measured(SIZE, "size_measured"):
             return measured
         if DECLARED_SIZE in self.proposed_from_rows and self.declared_size is not None:

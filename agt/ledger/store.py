@@ -174,6 +174,7 @@ class LedgerFile:
     """
 
     def __init__(self, path: Path, writing: bool = True, seconds: float = 60.0) -> None:
+        """Check the file's kind and header, and open it, or a temporary copy, with SQLite."""
         check_file(path)
         self.path = path
         self.real = path.resolve()

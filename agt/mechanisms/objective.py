@@ -153,10 +153,11 @@ class ObjectiveNoises:
 
     @property
     def by_name(self) -> dict[str, float]:
-        """The noise by name, as ``WeightsMechanism.noise`` returns it.
+        """The public scales of the noise, by name, in the form of ``WeightsMechanism.noise``.
 
-        ``tilt`` is the standard deviation of the linear term b. ``sigma`` is that of the noise at
-        the end, and ``step`` is the step of its lattice.
+        ``tilt`` is the standard deviation of the random linear term b of the loss. ``sigma`` is the
+        standard deviation of the noise on the final weights, which are rounded to multiples of
+        ``step``.
         """
         return {"sigma": self.scale, "step": step_of(self.scale), "tilt": self.tilt}
 

@@ -75,9 +75,9 @@ class RatioRule:
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
 
-        An entry is a number of values: among the N = 2^128 values of a uniform draw, it counts
-        those that release one given wrong label. From one entry to the next, privacy limits by how
-        much the probability of wrong labels may fall, and that of the nominal label may rise.
+        An entry is the number of values, of the N = 2^128 values of a uniform draw, that release
+        one given wrong label. Privacy limits the fall of the probability of wrong labels from one
+        entry to the next, and the rise of the probability of the nominal label.
 
         Args:
             entry: the entry before.

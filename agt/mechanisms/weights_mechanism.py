@@ -269,9 +269,9 @@ class WeightsMechanism:
     ) -> Callable[[Self], float]:
         """Return a function that gives a mechanism's ``expected_accuracy`` on fixed queries.
 
-        For labels that are numbers it gives the expected RMSE. What does not depend on the budget
-        is computed once, however many mechanisms are evaluated.
-        Simulated releases draw from a fixed seed, so the same budget gives the same number.
+        For labels that are numbers it gives the expected RMSE. Values that do not depend on the
+        budget are computed once for all calls of the function. Simulated releases draw from a fixed
+        seed, so the same budget gives the same number.
 
         Args:
             head: a head that ``check_head`` accepts.

@@ -515,7 +515,7 @@ class CertificateKind(CertificateConfig):
         raise CannotRemove(Remark("nothing_to_start_from", {"certificate": self.name}))
 
     def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
-        """Return bounds on how far a run's model is from training without the removed records.
+        """Return bounds on the distance of a run's model from training without the removed records.
 
         They are computed from the run's settings. The default raises, for kinds without a method of
         removing records.

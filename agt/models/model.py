@@ -121,10 +121,10 @@ class Model(ABC):
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """The model itself if it is a single network with bounds on each parameter.
+        """This model if it is a single network with bounds on each parameter; None (default): not.
 
-        None, the default, for every other model. The bounds hold after edits of the training
-        records. Training may add noise to its steps.
+        The bounds contain the parameters of every training within k edits of the training records.
+        Training may add noise to its steps.
         """
         return None
 

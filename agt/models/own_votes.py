@@ -263,8 +263,8 @@ class OwnVotesModel(Votes):
         """The learner that trains members.
 
         Raises:
-            ConfigError: the model was read back, and only the learner's name is known. Code that a
-                record names is not imported.
+            ConfigError: the model was loaded from files, which have only the learner's name. Code
+                is not imported because a file names it.
         """
         if self.settings.learner is None:
             raise ConfigError(

@@ -266,7 +266,7 @@ class Relation:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return sentences for a report that warn of what the relation does not cover."""
+        """Return a report's warnings of edits that the relation does not cover, as sentences."""
         if self.symmetric:
             return ()
         return (

@@ -50,6 +50,7 @@ class Pending:
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
+        """Create the folder of the file, and reserve the space; an error frees it again."""
         self.path = path
         # The process and the thread are in the name, so that two writers never share a file.
         self._partial_path = path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")

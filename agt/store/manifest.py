@@ -55,6 +55,7 @@ class Manifest:
     files: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        """Raise Broken for a path that leads out of the folder, or a hash that is no sha256."""
         for name, digest in self.files.items():
             if not _is_file_name(name):
                 raise Broken(

@@ -363,7 +363,7 @@ class RemovableHead:
 
     @classmethod
     def from_state(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
-        """Return the head of a stored state, without reading any record.
+        """Return a head that can continue to remove records, from the state that was stored for it.
 
         Args:
             objective: the loss and the strength that the state was made with.
