@@ -291,7 +291,7 @@ class _Certified(_Estimator, FitSettings):
             mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=2)``; of numbers
                 ``agt.LaplaceMean(eps=1.0)``.
             ledger: the ledger, or its path, that is debited before anything is drawn; None: no
-                budget is kept.
+                budget is counted.
 
         Returns:
             An object with ``labels`` [n], ``claim`` (the guarantee) and ``words`` (the guarantee
@@ -354,7 +354,7 @@ class CertifiedClassifier(_Certified, _Classifier):
             claims rest; None: nothing. ``certify`` does not need it, ``release`` does.
         columns: the rules by which columns of a data frame become features (``agt.Columns``); None:
             features are numbers.
-        relation: what one edit of the records is; by default a record added or removed.
+        relation: the meaning of one edit of the records; by default a record added or removed.
         members: the number of models in an ensemble; 1: a single model, or for ``votes`` a default
             number.
         training: further settings of the training by name, such as ``{"momentum": 0.9}``.
@@ -507,7 +507,7 @@ class _Private(_Estimator):
 
     Attributes:
         released_: the released weights with the feature map (``agt.Portable``).
-        total_guarantee_: what was spent in all after the fit.
+        total_guarantee_: the total that was spent after the fit.
     """
 
     epsilon: float = 1.0
@@ -631,9 +631,9 @@ class PrivateClassifier(_Private, _Classifier):
             datasets that differ by one edit.
         unit_rows: the largest number of records of one person, a public constant.
         ledger: the ledger, or its path, that each ``fit`` debits before anything is drawn. Naming
-            it declares that units are people of its population. None: no budget is kept. A second
-            fit on some of the same people then causes a ``PrivacySumWarning`` with the total; in a
-            search or a cross-validation it raises ``PrivacySumError``.
+            it declares that units are people of its population. None: no budget is counted. A
+            second fit on some of the same people then causes a ``PrivacySumWarning`` with the
+            total; in a search or a cross-validation it raises ``PrivacySumError``.
 
     Attributes:
         classes_: [C] the label values, sorted.

@@ -266,7 +266,7 @@ class Fitted:
                 private. None: the noise comes from the operating system's generator.
             ledger: the ledger, or its path, that is debited before anything is drawn. Naming it
                 declares that the units of the training data are people of its population. None: no
-                budget is kept, and a second release about the same people causes a
+                budget is counted, and a second release about the same people causes a
                 ``PrivacySumWarning`` with the total.
             on_progress: called with an ``agt.training.loop.Progress`` as queries are certified.
 
@@ -341,7 +341,7 @@ class Fitted:
             delta: the delta for which the claim states an epsilon, from 0 to 1. 0: the mechanism's
                 own delta, or a default.
             ledger: the ledger, or its path, that is debited before anything is drawn; None: no
-                budget is kept (see ``release``).
+                budget is counted (see ``release``).
 
         Returns:
             The released weights with the public feature map: ``labels(queries)``,

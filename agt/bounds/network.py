@@ -435,7 +435,7 @@ class Network:
         """Yield bounds on each record's gradients in the parameters of one layer, in float64.
 
         Args:
-            factors: what ``factors`` yielded for the layer.
+            factors: the values that ``factors`` yielded for the layer.
             rounding: the widening for each k, in the precision of the passes.
         """
         rule = self.trained_rule(factors.name)

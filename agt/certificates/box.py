@@ -176,7 +176,8 @@ def certify(
 
     Args:
         head: the trained layers. Only their structure is used, as the parameters are in ``box``.
-        setup: what the box was trained with (loss, precision, relation, device, working memory).
+        setup: the settings that the box was trained with (loss, precision, relation, device,
+            working memory).
         box: the parameters of the training without edits (nominal), and bounds on the parameters of
             all trainings within k edits. Its grid may be a part of the setup's.
         features: [n, ...] the queries, scaled as the training data was.
@@ -221,7 +222,8 @@ def compute_envelope(
 
     Args:
         head: the trained layers. Only their structure is used, as the parameters are in ``box``.
-        setup: what the box was trained with (loss, precision, relation, device, working memory).
+        setup: the settings that the box was trained with (loss, precision, relation, device,
+            working memory).
         box: the parameters of the training without edits (nominal), and bounds on the parameters of
             all trainings within k edits. Its grid may be a part of the setup's.
         features: [n, ...] the queries, scaled as the training data was.
@@ -298,7 +300,8 @@ class _BoxedNetwork:
 
         Args:
             head: the trained layers; only their structure is used.
-            setup: what the box was trained with (loss, precision, device, working memory).
+            setup: the settings that the box was trained with (loss, precision, device, working
+                memory).
             box: the nominal parameters (those of the training without edits), and for each k bounds
                 on the parameters of all trainings within k edits.
             features: [n, ...] the queries; only their shape is used.

@@ -243,7 +243,7 @@ def assess(
     Args:
         dataset: the data that the model was trained on; it has the evidence about selection and
             preprocessing.
-        setup: what the training was given (loss, steps, clip level, batches, relation, grid of k).
+        setup: the settings of the training (loss, steps, clip level, batches, relation, grid of k).
         plan: the batches of the training.
         choices: for condition e: which data the settings were chosen on.
         every_k: for condition a: for which numbers of edits there are certificates.

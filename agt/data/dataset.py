@@ -121,7 +121,7 @@ class Dataset:
         return self.target.classes
 
     def public_rows(self, which: PublicRows) -> Records:
-        """Return the records that somebody declared public.
+        """Return the records that are declared public.
 
         Args:
             which: "test" for all test records, "train" for the training records marked public.
@@ -270,7 +270,7 @@ def _notes_on_size(
 
     Args:
         records: the number of training records.
-        declared_size: the declared number; None: nobody declared it.
+        declared_size: the declared number; None: it was not declared.
         normalized: the argument of ``with_notes``, which is used instead of the declared size.
     """
     size = declared_size if normalized is None else normalized

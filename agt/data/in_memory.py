@@ -40,10 +40,10 @@ class Declared:
             c is then not met).
         features: each row was made from its own record alone, by public constants. This is false
             after a scaler, an imputer or components that were fitted on these records.
-        settings: the model, the ids, the features and every setting were chosen on public data,
-            or are constants that somebody else published. It covers all settings that are given,
-            also those that differ from the defaults, and nothing checks it. It is false after a
-            change by results on these records, such as an accuracy or a warning of ``agt.fit``.
+        settings: the model, the ids, the features and every setting were chosen on public data, or
+            are constants that others published. It covers all settings that are given, also those
+            that differ from the defaults, and nothing checks it. It is false after a change by
+            results on these records, such as an accuracy or a warning of ``agt.fit``.
         network: the initial parameters of the ``nn.Sequential`` given as ``network`` are public
             constants. It is true if they were drawn at random, and false after training on private
             records. Without such a network, it says nothing.

@@ -988,7 +988,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             path: the file.
-            state: what ``changed_of`` returned when the labels were read.
+            state: the value that ``changed_of`` returned when the labels were read.
             constants: the constants of the training records.
 
         Raises:

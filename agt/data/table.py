@@ -258,7 +258,7 @@ class Columns(ColumnsSettings):
         Args:
             content: numbers and words, as ``_content`` returns them.
             ranges: the range of each numeric column.
-            reader: the file or frame, which tells dates from other numbers.
+            reader: the file or frame, which distinguishes dates from other numbers.
 
         Raises:
             DataError: every value of a categorical column would count as other.
@@ -324,7 +324,7 @@ class Columns(ColumnsSettings):
         Args:
             content: numbers and words, as ``_content`` returns them.
             ranges: the range of each numeric column.
-            reader: the reader of these rows, which tells dates from other numbers.
+            reader: the reader of these rows, which distinguishes dates from other numbers.
         """
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
@@ -592,7 +592,8 @@ class Table(TableSettings, Columns, LabelledFile):
     def _measured(self, part: str, code: str) -> Fact | None:
         """Return the fact that ``agt measure`` released a constant; None: it did not.
 
-        Nobody declares the constant. What is declared is that nobody changed it in the settings.
+        The constant is not declared. Only the fact that its value in the settings was not changed
+        is declared.
 
         Args:
             part: ``SIZE`` or ``CLASSES``.

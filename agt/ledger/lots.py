@@ -177,7 +177,7 @@ class LotPayer:
         The answers of a lot whose releases are used up are stored in the ledger.
 
         Args:
-            reservation: what ``reserve`` of this payer returned.
+            reservation: the reservation that ``reserve`` of this payer returned.
             answers: the drawn labels by the key of the question, one for each release of the
                 reservation.
 

@@ -162,7 +162,7 @@ def sample_names(names: np.ndarray) -> tuple[str, ...]:
 def hash_names(sample: Iterable[str], salt: str) -> tuple[str, ...]:
     """Return the sorted hashes with which a ledger stores a sample of names.
 
-    Somebody who does not have the ledger's salt cannot test a guess of a name with them.
+    A person who does not have the ledger's salt cannot test a guess of a name with them.
 
     Args:
         sample: the hashes of ``sample_names``.

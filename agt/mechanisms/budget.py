@@ -282,7 +282,7 @@ class Allowance(TotalBudget):
         """Return whether a lot may still be released within the budget.
 
         Args:
-            spent: what all earlier lots cost together; ``Cost()``: there was none.
+            spent: the total cost of all earlier lots; ``Cost()``: there was none.
             lot: the group of releases that is asked for.
         """
         if self.holds(spent.plus(lot.cost)):
@@ -296,7 +296,7 @@ class Allowance(TotalBudget):
         """Return the number of releases with one guarantee that the budget still admits together.
 
         Args:
-            spent: what all earlier lots (groups of releases charged at once) cost together.
+            spent: the total cost of all earlier lots (groups of releases charged at once).
             guarantee: the guarantee of each release.
             requested: an upper limit for the answer, at least 0.
 

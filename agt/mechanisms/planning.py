@@ -407,7 +407,8 @@ class PlannedRelease:
     Attributes:
         mechanism: the mechanism's name.
         budget: the total. Weights spend it in one release, whatever the number of queries.
-        guarantee: what the total leaves for one query, or for the one release of weights.
+        guarantee: the guarantee that the total leaves for one query, or for the one release of
+            weights.
         expected: the expected score (accuracy, or RMSE) of the released answers, or of answers from
             the weights.
     """

@@ -549,7 +549,8 @@ class BoxKind(BoxConfig, CertificateKind):
         """Read back a trained network with the bounds on its parameters.
 
         Args:
-            problem: what the model was trained on; its records may be missing.
+            problem: the settings and data that the model was trained with; its records may be
+                missing.
             reader: the files that ``BoxModel.save`` wrote.
 
         Raises:

@@ -356,8 +356,8 @@ def read_features(problem: Problem, reader: FileReader) -> FeatureMap:
     """Read back the public feature map of a saved model.
 
     Args:
-        problem: what the model was trained on; only the settings of the map and the shape of a
-            record are used.
+        problem: the settings and data that the model was trained with; only the settings of the map
+            and the shape of a record are used.
         reader: the model's files, which hold the map's matrices.
 
     Raises:

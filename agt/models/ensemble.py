@@ -81,7 +81,8 @@ class EnsembleModel(Model):
         """Read all members of a saved ensemble back.
 
         Args:
-            problem: what the ensemble was trained on; its records may be missing.
+            problem: the settings and data that the ensemble was trained with; its records may be
+                missing.
             reader: the files of the ensemble, with a subfolder for each member.
 
         Raises:

@@ -535,7 +535,7 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
     Args:
         network: the object that the user gave as a network.
         origin: the place that the network comes from, for messages.
-        needed: what else the network must be; empty: it is not known.
+        needed: the other requirements on the network; empty: they are not known.
     """
     kind = f"an nn.Sequential {needed}".rstrip()
     type_name = type(network).__name__

@@ -433,7 +433,8 @@ class LinearKind(ClosedFormKind):
         """Read a saved head back, and check its constants against those that its settings imply.
 
         Args:
-            problem: what the head was trained on; only settings and public rows are read.
+            problem: the settings and data that the head was trained with; only settings and public
+                rows are read.
             reader: the folder that ``LinearModel.save`` wrote.
 
         Raises:

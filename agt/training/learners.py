@@ -286,7 +286,7 @@ class Learner:
         | any other                      | the learner's prediction                 |
 
         If labels are numbers, a shard of one label is no special case, and the middle of the range
-        stands in place of 0.
+        takes the place of 0.
 
         Call this within ``single_threaded()``, so that the result does not depend on the process.
 

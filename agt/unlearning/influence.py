@@ -321,7 +321,7 @@ def _not_repeated(subject: str) -> CheckError:
     Without it, a difference of answers would not show what the person's records change.
 
     Args:
-        subject: what was trained again, for the message: "the model" or "members".
+        subject: the name of what was trained again, for the message: "the model" or "members".
     """
     return CheckError(
         f"training {subject} again with everybody's records does not give this run's answers, so "
