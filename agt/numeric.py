@@ -598,7 +598,7 @@ def check_norms(features: np.ndarray) -> None:
     """Raise UnsoundError unless every row is finite and has a Euclidean length of at most 1.
 
     Args:
-        features: [n, w].
+        features: [n, w], a row for each record.
     """
     squares = np.einsum("nw,nw->n", features, features, dtype=np.float64)
     # Lemma 1 of docs/proofs/features.md proves that rows have a length of at most 1, so this check

@@ -275,7 +275,7 @@ class ConvRule:
         Numbers are only copied, and zeros added for the padding.
 
         Args:
-            images: [..., channels, H, W].
+            images: [..., channels, H, W], the images to cut into patches.
             leading_axes: the number of axes before those of a record.
 
         Returns:
@@ -354,7 +354,7 @@ class ConvRule:
         """Return output gradients as one matrix for each group, by a reshape.
 
         Args:
-            output_gradient: [..., out, H', W'].
+            output_gradient: [..., out, H', W'], gradients in the layer's output.
 
         Returns:
             [..., groups, out / groups, positions], where positions is H' W'.
@@ -369,7 +369,7 @@ class ConvRule:
         """Return a weight as one matrix for each group, by a reshape.
 
         Args:
-            weight: [..., out, channels / groups, rows, columns].
+            weight: [..., out, channels / groups, rows, columns], the layer's weights.
 
         Returns:
             [..., groups, out / groups, channels / groups * rows * columns].
@@ -381,7 +381,7 @@ class ConvRule:
         """Return a bound on the weight as ``_group_weight`` does, with an axis for the records.
 
         Args:
-            weight: [K, out, channels / groups, rows, columns].
+            weight: [K, out, channels / groups, rows, columns], bounds on the layer's weights.
 
         Returns:
             [K, 1, groups, out / groups, channels / groups * rows * columns]; the axis of length 1
@@ -437,7 +437,7 @@ def _largest_of_record(values: Interval) -> Tensor:
     """Return the largest absolute value within each record's bounds.
 
     Args:
-        values: [K or 1, n, ...].
+        values: [K or 1, n, ...], bounds on values of n records.
 
     Returns:
         [K or 1, n, 1].
@@ -449,7 +449,7 @@ def _largest_of_all(parameter: Interval) -> Tensor:
     """Return the largest absolute value within the bounds of a whole parameter.
 
     Args:
-        parameter: [K, *parameter shape].
+        parameter: [K, *parameter shape], bounds on the parameter.
 
     Returns:
         [K, 1, 1].

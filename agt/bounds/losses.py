@@ -46,7 +46,7 @@ class Loss(ABC):
         """Return the gradient of the loss with respect to each record's logits.
 
         Args:
-            logits: [n, outputs].
+            logits: [n, outputs], the outputs of the network.
             labels: int64 [n], class indices.
 
         Returns:
@@ -77,7 +77,7 @@ class BinaryCrossEntropy(Loss):
         """Return the gradient sigmoid(logits) - label.
 
         Args:
-            logits: [n, 1].
+            logits: [n, 1], the outputs of the network.
             labels: int64 [n], each 0 or 1.
 
         Returns:
@@ -115,7 +115,7 @@ class CrossEntropy(Loss):
         """Return the gradient softmax(logits) - onehot(label).
 
         Args:
-            logits: [n, C].
+            logits: [n, C], the outputs of the network.
             labels: int64 [n], each in 0 .. C - 1.
 
         Returns:

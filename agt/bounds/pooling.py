@@ -135,7 +135,7 @@ class AvgPoolRule:
         """Return the mean of each window, [..., H, W] -> [..., H', W'].
 
         Args:
-            images: [..., H, W].
+            images: [..., H, W], the images to pool.
             record_shape: the shape of one record, whose last two axes must be H and W.
 
         Raises:

@@ -70,7 +70,7 @@ def add_bias(lower: Tensor, upper: Tensor, bias: Interval) -> Bounds:
     Args:
         lower: [K, n, out]; overwritten.
         upper: [K, n, out]; overwritten.
-        bias: [K, out].
+        bias: [K, out], the bounds on the bias.
     """
     return lower.add_(bias.lower[:, None, :]), upper.add_(bias.upper[:, None, :])
 

@@ -154,7 +154,7 @@ def _count_leading_true(flags: np.ndarray) -> np.ndarray:
     """Return the number of elements of each column before the first False, [n] int64.
 
     Args:
-        flags: [K, n] bool.
+        flags: [K, n] bool, the flags to count, one column for each query.
     """
     # Accumulating "and" turns every element after the first False to False.
     return np.logical_and.accumulate(flags, axis=0).sum(axis=0).astype(np.int64)

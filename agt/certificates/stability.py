@@ -272,7 +272,7 @@ def _count_edits_to_win(
     ``MAX_STABLE_DISTANCE + 1``.
 
     Args:
-        logits: [n, C] float64.
+        logits: [n, C] float64, the logits of the queries.
         prediction: [n] int64, the class of the greatest logit.
         move_of_one_edit: [n], how far one edit moves the difference of two logits at most; > 0.
     """

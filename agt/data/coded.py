@@ -200,7 +200,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
     writing raises TypeError or ValueError, as it does in a read-only array.
 
     Attributes:
-        codes: [n, columns] uint8.
+        codes: [n, columns] uint8, the codes of each row.
         lookup: the tables that turn codes into features.
         shape: (n, width).
         dtype: the dtype of the features.
@@ -350,7 +350,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
         rounded differently, because the terms are added in another order.
 
         Args:
-            weights: [J, width] float64.
+            weights: [J, width] float64, a vector in each row.
 
         Returns:
             [n, J] float64.

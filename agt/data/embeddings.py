@@ -229,7 +229,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
 
         Args:
             features: [n, d] float32, which is overwritten.
-            vectors: [n, d].
+            vectors: [n, d], the vectors to scale.
             center: float64 in the shape of one vector, or one number; None: nothing is subtracted.
 
         Returns:

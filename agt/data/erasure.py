@@ -142,7 +142,7 @@ def check_last_copies_erased(copy_groups: np.ndarray, erased: np.ndarray) -> Non
 
     Args:
         copy_groups: [n] str, the same for copies.
-        erased: [n] bool.
+        erased: [n] bool, whether each record is erased.
 
     Raises:
         DataError: there is such a copy. The message names both rows.

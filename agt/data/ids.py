@@ -141,7 +141,7 @@ def _copies_before(digests: np.ndarray) -> dict[int, int]:
     """Return the number of earlier copies of each record that has some, by row.
 
     Args:
-        digests: [n, DIGEST_BYTES] uint8.
+        digests: [n, DIGEST_BYTES] uint8, the digest of each record's content.
     """
     # Equal digests begin alike, so only rows whose first bytes occur twice are looked at one by
     # one. Their full digests decide.
@@ -296,7 +296,7 @@ def distinct(hashes: np.ndarray) -> np.ndarray:
     for each value in a table.
 
     Args:
-        hashes: [n] integers.
+        hashes: [n] integers, the hash of each record.
     """
     ordered = np.sort(hashes)
     is_first = np.ones(len(ordered), dtype=bool)
@@ -340,7 +340,7 @@ def rough_hash(names: np.ndarray) -> np.ndarray:
     Equal names have equal hashes in arrays of any width.
 
     Args:
-        names: [n] str.
+        names: [n] str, the names to hash.
     """
     plain = np.ascontiguousarray(names, dtype=str)
     length = plain.itemsize // 4

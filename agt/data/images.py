@@ -210,7 +210,7 @@ class MedMnist(MedMnistSettings):
         a public copy gets, and so whether that one is selected.
 
         Args:
-            images: [n, c, h, w] uint8.
+            images: [n, c, h, w] uint8, all training images of the file.
             labels: [n] classes of MedMNIST.
             used: the classes that are used.
         """
@@ -226,7 +226,7 @@ class MedMnist(MedMnistSettings):
         Args:
             features: [n, c, h, w], scaled.
             labels: [n] classes of MedMNIST.
-            ids: [n].
+            ids: [n], the ids of the records.
             is_selected: [n] bool, the training records.
 
         Returns:

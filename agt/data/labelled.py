@@ -359,7 +359,7 @@ class FileRows:
         because its own class may not be among the classes any more.
 
         Args:
-            features: [n, ...].
+            features: [n, ...], the features of all rows.
             target: the classes, or the range of numbers.
 
         Raises:
@@ -404,9 +404,9 @@ class _RowCells:
 
     Attributes:
         labels: [n] object, text; or float64, numbers.
-        units: [n] str.
-        public: [n] bool.
-        is_test: [n] bool.
+        units: [n] str, the unit (person) of each row.
+        public: [n] bool, whether each row is declared public.
+        is_test: [n] bool, whether each row is a test record.
         groups: column -> [n] the subgroup of each row, as text.
     """
 

@@ -652,7 +652,7 @@ def _to_arrow(column: pd.Series, name: str) -> pa.Array:
     types are refused.
 
     Args:
-        column: [n] values.
+        column: [n] values, a column of a data frame.
         name: the column, for the message.
 
     Raises:

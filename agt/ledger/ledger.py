@@ -1053,7 +1053,7 @@ class Ledger:
         """Raise Broken unless the chain contains the entry that a head records.
 
         Args:
-            head: the head.
+            head: the number and the hash of the entry.
             source: a phrase for messages that says where the head was found; for a head file its
                 ``name``.
             of_account: whether the head was found in this account's head file.

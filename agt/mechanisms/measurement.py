@@ -296,7 +296,7 @@ def _clear_buckets(noisy_counts: np.ndarray, sigma: float) -> np.ndarray:
     a window of 2, 4 or 8 neighbours are clear if their sum does and none is clear already.
 
     Args:
-        noisy_counts: [b] float64.
+        noisy_counts: [b] float64, the noisy count of each bucket.
         sigma: the standard deviation of the noise on each count.
 
     Returns:

@@ -78,7 +78,7 @@ class ProblemConstants:
         """Return the constants of a head's minimisation problem.
 
         Args:
-            head: a trained head.
+            head: a trained linear head.
             weight_decay: lambda of the release, whose strength is lambda times the public
                 normaliser; None: the head's own.
         """
@@ -409,7 +409,7 @@ class ObjectivePerturbation(WeightsMechanism):
         """Release weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee.
 
@@ -435,7 +435,7 @@ class ObjectivePerturbation(WeightsMechanism):
         weight decay, however many mechanisms are evaluated.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -460,7 +460,7 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> ErmWithLine
     """Return the objective of a head's training records, with a linear term of 0.
 
     Args:
-        head: a head that ``ObjectivePerturbation.check_head`` accepts.
+        head: a linear head (the trained layer) that ``ObjectivePerturbation.check_head`` accepts.
         constants: the public constants, of which strength and clamp are used.
 
     Raises:
@@ -487,7 +487,7 @@ def expected_deviations(
     only.
 
     Args:
-        head: a trained head.
+        head: a trained linear head.
         phi: [n, d] the features of the queries.
         weight_decay: lambda of the release; None: the head's own.
 

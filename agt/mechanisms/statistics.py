@@ -539,7 +539,7 @@ class NoisyStatistics(GaussianWeights):
         from the features of random inputs; for numbers from ``total``.
 
         Args:
-            head: the head whose features are summed.
+            head: the linear head whose features are summed.
             total: the sum M of the features (``RecordSums.total``), with noise.
         """
         size = head.plan.normalizer * head.plan.count  # the public size of a batch, times batches
@@ -558,7 +558,7 @@ class NoisyStatistics(GaussianWeights):
         """Release weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee.
 
@@ -609,7 +609,7 @@ class NoisyStatistics(GaussianWeights):
         for numbers it is the root of their mean squared error.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -639,7 +639,7 @@ class NoisyStatistics(GaussianWeights):
         """Yield the weights of simulated releases, whose noise comes from a fixed seed.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             records: its training records.
         """
         noises = self.noise_scales(head)
@@ -659,7 +659,7 @@ class NoisyStatistics(GaussianWeights):
         u are the projected, shifted and scaled features with a constant that the sums are taken of.
 
         Args:
-            head: the head whose features are meant.
+            head: the linear head that the returned weights are for.
             centre: the centre and scale of the projected features.
             weight: [C, w + 1] weights on u.
 
@@ -679,7 +679,7 @@ class NoisyStatistics(GaussianWeights):
         They lose their bias, the last one, and are projected to fewer dimensions if there are many.
 
         Args:
-            head: the head whose features are meant.
+            head: the linear head whose features are projected.
         """
         directions = self._directions(head)
         if directions is None:

@@ -79,7 +79,7 @@ class ReleaseWeights(GaussianWeights):
         """Release the head's weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee.
 
@@ -100,7 +100,7 @@ class ReleaseWeights(GaussianWeights):
         """Return a function that computes a mechanism's exact expected accuracy on these queries.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """

@@ -232,7 +232,7 @@ class WeightsMechanism:
         """Release the head's weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee. Every draw whose distribution depends on private data must go through
                 ``agt.numeric.draw_observably``, so that an audit can replay it. ``noisy`` and
@@ -254,7 +254,7 @@ class WeightsMechanism:
         It depends on the records, so it is for the data owner only.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -274,7 +274,7 @@ class WeightsMechanism:
         seed, so the same budget gives the same number.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -285,7 +285,7 @@ class WeightsMechanism:
         """Return the row numbers of the records that weights are solved from, batch after batch.
 
         Args:
-            head: the head whose training records are meant.
+            head: a linear head; the rows are those of its training records.
             unit_rows: the largest number of records of one unit (for example one person).
 
         Raises:

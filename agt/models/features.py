@@ -64,7 +64,7 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
     | with a NaN or infinity             | not finite                     |
 
     Args:
-        rows: [n, w] float64.
+        rows: [n, w] float64, the rows to scale.
         radius: the norm from which on a row is scaled to the full ``length``; 0: every row is.
         length: the norm of the results of all other rows.
 
@@ -598,7 +598,7 @@ class FeatureMap:
         """Return phi of flattened records, computed in float64.
 
         Args:
-            rows: [n, width] float64.
+            rows: [n, width] float64, the features of records before the map.
             dtype: the precision to which the caller converts the result.
 
         Returns:
@@ -619,7 +619,7 @@ class FeatureMap:
         """Return phi of flattened records without the bias coordinate.
 
         Args:
-            rows: [n, width] float64.
+            rows: [n, width] float64, the features of records before the map.
             length: the l2 norm to which the result is scaled; a zero row stays 0, and for the map
                 "none" a row within the radius of the settings is scaled to less.
 
@@ -670,7 +670,7 @@ class FeatureMap:
         """Return whitened rows, with the radius by which they have to be normalised.
 
         Args:
-            rows: [n, width] float64.
+            rows: [n, width] float64, the features of records before the map.
 
         Returns:
             The rows times the whitening matrix, or unchanged if the map does not whiten; and the

@@ -94,7 +94,7 @@ class NumberHeadKind(ErmConfig, LinearKind):
         """Return the head unchanged: only a release computes weights, from its problem's records.
 
         Args:
-            head: the head.
+            head: a linear head.
             records: not read.
             on_progress: not called.
             checkpoints: not used.

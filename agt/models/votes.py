@@ -220,7 +220,7 @@ class VotesModel(Votes):
         """Return the model with one member for each shard.
 
         Args:
-            shards: the shards, at least one.
+            shards: each member's part of the training records; at least one.
             count: the number of shards.
             on_progress: called after every member.
         """
@@ -358,7 +358,7 @@ class VotesModel(Votes):
 
         Args:
             queries: [n, width] integer features of the queries.
-            members: consecutive members.
+            members: a slice of consecutive members.
         """
         return predict_labels(queries, self.weight[members].numpy())
 
@@ -416,7 +416,7 @@ class NumberVotesModel(NumberVotes, VotesModel):
 
         Args:
             queries: [n, width] integer features of the queries.
-            members: consecutive members.
+            members: a slice of consecutive members.
         """
         weight = self.weight[members, 0].numpy()
         return to_lattice(predict_numbers(queries, weight, self.exponents[members].numpy()))
@@ -463,7 +463,7 @@ class FlipModel(VotesModel):
         """Return the model with one member for each shard.
 
         Args:
-            shards: the shards, at least one.
+            shards: each member's part of the training records; at least one.
             count: the number of shards.
             on_progress: called after every member.
         """

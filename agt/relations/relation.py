@@ -622,7 +622,7 @@ def add_parameter_axes(values: "Tensor", like: "Tensor") -> "Tensor":
     """Return one value for each k in a shape that broadcasts with a parameter's bounds.
 
     Args:
-        values: [K].
+        values: [K], one value for each k.
         like: a tensor [K, *parameter shape].
 
     Returns:

@@ -110,7 +110,7 @@ class Objective:
         """Return the derivative of the loss at each logit.
 
         Args:
-            logits: [n, J].
+            logits: [n, J], one logit for each record and output.
             targets: [n, J] as ``targets`` returns them.
 
         Returns:
@@ -213,7 +213,7 @@ class Objective:
         """Compute the sum of the records' loss gradients: no regulariser and no linear term.
 
         Args:
-            weight: [J, d] float64.
+            weight: [J, d] float64, the weights, a row for each output.
             features: [n, d] as for ``gradient``.
             targets: [n, J] as ``targets`` returns them.
         """
@@ -263,7 +263,7 @@ class Objective:
         ``hessian_rounding`` bounds the rounding error.
 
         Args:
-            weight: [J, d] float64.
+            weight: [J, d] float64, the weights, a row for each output.
             features: [n, d] as for ``gradient``.
 
         Returns:
@@ -372,8 +372,8 @@ def chunked_logits(features: np.ndarray, weight: np.ndarray) -> np.ndarray:
     Its rounding error is smaller than that of one product over all features.
 
     Args:
-        features: [n, d] float64.
-        weight: [J, d] float64.
+        features: [n, d] float64, the features of the records.
+        weight: [J, d] float64, the weights, a row for each output.
 
     Returns:
         [n, J] float64.
@@ -401,7 +401,7 @@ def lower_gram(rows: np.ndarray) -> np.ndarray:
     It takes half the time of a full product.
 
     Args:
-        rows: [n, d] float64.
+        rows: [n, d] float64, the rows whose outer products are summed.
 
     Returns:
         [d, d] float64, newly made. (BLAS could also add the product to an existing total, but would

@@ -598,7 +598,7 @@ def solve_newton_step(factors: list[CholeskyFactor], gradient: np.ndarray) -> np
 
     Args:
         factors: Cholesky factors of the Hessians, one for each output or one for all.
-        gradient: [J, d].
+        gradient: [J, d], the gradient of the objective.
     """
     if len(factors) == 1:
         return cho_solve(factors[0], gradient.T).T

@@ -232,7 +232,7 @@ def sum_of_row_lengths(influence: np.ndarray) -> float:
     differently.
 
     Args:
-        influence: [n, w].
+        influence: [n, w], a matrix, as ``label_influence`` returns it.
     """
     largest_entries = np.abs(influence).max(axis=1, initial=0.0)
     return math.fsum(largest_entries) * math.sqrt(influence.shape[1])

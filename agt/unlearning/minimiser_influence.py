@@ -154,7 +154,7 @@ def _labels_within_errors(logits: np.ndarray, errors: np.ndarray) -> tuple[np.nd
     """Return the labels of logits, and whether all logits within some errors have the same label.
 
     Args:
-        logits: [P, n, J].
+        logits: [P, n, J], for each person the logits of the queries.
         errors: [P, n, J] bounds on how far the exact logits may be from these.
 
     Returns:
@@ -357,7 +357,7 @@ class _OutputProblem:
         """Return bounds [P] on the distances from the steps to training without each person.
 
         Args:
-            steps: [P, d].
+            steps: [P, d], a step of the weights for each person.
             gradients: [P, d], minus the gradients that the steps should undo, as computed.
             remainders: [P], the norms of g - H D that the steps leave, as computed.
             counts: [P], the numbers of records of the people.
@@ -387,7 +387,7 @@ def _logits_and_squares(features: np.ndarray, weight: np.ndarray) -> tuple[np.nd
     """Return the logits [n, J] of records, and the squared lengths [n] of their features.
 
     Args:
-        features: [n, d].
+        features: [n, d], the features of the records.
         weight: [J, d], one row for each logit.
     """
     count = len(features)
@@ -447,7 +447,7 @@ def _weighted_sum(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Args:
         features: [n, d] float32 or float64; may be memory-mapped.
-        weights: [n].
+        weights: [n], a factor for each record.
     """
 
     def sum_of_rows(rows: slice) -> tuple[np.ndarray]:
@@ -467,7 +467,7 @@ def _kink_distances(
 
     Args:
         logits: [n] of one output.
-        labels: [n] int64.
+        labels: [n] int64, the labels of the records.
         bound: C, at which the derivative sigmoid(f) - t is clamped.
         output: the index of the output, which is its class if there are more than two.
         classes: the number of classes.

@@ -83,7 +83,7 @@ class BoundedMatrix:
         """Subtract the sum of the outer products r r' over rows r, and update all attributes.
 
         Args:
-            rows: [m, d] float64.
+            rows: [m, d] float64, the rows to remove.
             sum_error: a bound on the Frobenius norm of the error of the computed sum, if it is
                 computed in the blocks that ``training.objective.gram_rounding`` describes.
         """
@@ -101,7 +101,7 @@ class BoundedMatrix:
         """Return the computed product of the matrix with a vector, and a bound on its error.
 
         Args:
-            vector: [d].
+            vector: [d], the vector to multiply.
 
         Returns:
             (the product [d], a bound on its l2 distance from the exact matrix's product).
@@ -116,7 +116,7 @@ class BoundedMatrix:
         """Return an upper bound on sqrt(v' K v) for the exact matrix K and a vector v.
 
         Args:
-            vector: [d] v.
+            vector: [d], the vector v.
         """
         product, product_error = self.multiply(vector)
         quadratic_form = float(vector @ product)
@@ -147,7 +147,7 @@ class Factor:
         The inverse is set to None if an update would cost as much as a new inverse, or fails.
 
         Args:
-            rows: [m, d] float64.
+            rows: [m, d] float64, the rows to remove.
             sum_error: a bound on the Frobenius norm of the error of the computed sum, as for
                 ``BoundedMatrix.remove``.
         """
@@ -173,7 +173,7 @@ class Factor:
         inaccurate for that, after many updates, it is computed again and stored.
 
         Args:
-            right_side: [d].
+            right_side: [d], the right side of the linear system.
 
         Returns:
             (v [d], a bound on |H v - right_side| for the exact H).
@@ -195,7 +195,7 @@ class Factor:
         The inverse is computed and stored first if it is None.
 
         Args:
-            right_side: [d].
+            right_side: [d], the right side of the linear system.
 
         Returns:
             (v [d], the norm of H v - right_side as computed, a bound on what rounding and the error
