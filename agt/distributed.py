@@ -37,6 +37,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from agt.data.arrays import block_slices
 from agt.errors import AgtError, ConfigError, first_line
 
 SPANS = 64
@@ -201,12 +202,12 @@ class Group:
             on_done: called after each block with the number of rows that are done, estimated from
                 this process's own blocks.
         """
-        starts = range(0, rows or 1, block)
+        blocks = block_slices(rows, block) or [slice(0, 0)]
 
         def own_results() -> Iterator[T]:
             """Yield the results of this process's blocks."""
-            for done, index in enumerate(self.own_pieces(len(starts)), start=1):
-                yield work(slice(starts[index], min(starts[index] + block, rows)))
+            for done, index in enumerate(self.own_pieces(len(blocks)), start=1):
+                yield work(blocks[index])
                 on_done(min(rows, done * block * self.size))
 
         return own_results() if self.size == 1 else self._results_of_all(own_results())

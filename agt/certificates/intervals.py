@@ -66,7 +66,7 @@ class OrderedAnswers:
         return -(-ranks_to_both_ends // self.touches)  # divided and rounded up
 
     def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the interval that k edits cannot leave, for each query.
+        """Return the interval in which each query's answer stays after any k edits.
 
         Args:
             k: the number of edits, at least 0.

@@ -273,7 +273,7 @@ def _binomial_tail(trials: int, rate: float, successes: int) -> float:
     Args:
         trials: the number of trials.
         rate: the probability of success of each trial.
-        successes: from 1 to ``trials``.
+        successes: the least number of successes, from 1 to ``trials``.
     """
     return float(betainc(successes, trials - successes + 1, rate))
 

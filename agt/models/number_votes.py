@@ -80,7 +80,7 @@ class NumberCertificates:
         return self.ordered.max_k
 
     def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ends of the interval that k edits cannot leave, for each query.
+        """Return the ends of the interval in which each query's answer stays after any k edits.
 
         Args:
             k: the number of edits, at least 0.
@@ -97,7 +97,7 @@ class NumberCertificates:
         return self._numbers(lower), self._numbers(upper)
 
     def width(self, k: int) -> np.ndarray:
-        """Return the width of the interval that k edits cannot leave, [n] float64."""
+        """Return the width of the interval in which an answer stays after k edits, [n] float64."""
         lower, upper = self.bounds(k)
         return upper - lower
 

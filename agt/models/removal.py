@@ -637,7 +637,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         )
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
-        """Return the residual that removals have left so far, and the limits on it.
+        """Return the bound on the model's error after the removals so far, and the limits on it.
 
         The residual is a bound on the l2 norm of the objective's gradient at the weights.
 
