@@ -95,7 +95,7 @@ class DataOwner:
 
         Args:
             dataset: the data that a model is trained on.
-            relation: which datasets are neighbours, and how many records one unit may have.
+            relation: the neighbour relation, with the largest number of records of one unit.
             description: all settings that a release depends on, as a JSON value.
             earlier: digests of the data before records were erased from it.
             public: the records were declared public.
@@ -125,7 +125,7 @@ class DataOwner:
         Args:
             node: the result of ``as_json``.
             dataset: the dataset of the saved model, which has no records.
-            relation: which datasets are neighbours.
+            relation: the neighbour relation.
             model: the saved model's digest, which identifies the people if the data's digest is
                 not known.
 
@@ -224,7 +224,7 @@ class Ledger:
             unit: the unit of protection in a few words, such as "one customer": a neighbouring
                 dataset lacks the data of one such unit.
             eps, delta: all releases together are (eps, delta)-differentially private.
-            relation: which datasets are neighbours.
+            relation: the neighbour relation.
             leaks: the share of delta for releases that have a delta of their own; the rest is for
                 Gaussian noise.
             second_head: a new file on another disk, or a folder for it. It holds a copy of the
@@ -310,13 +310,13 @@ class Ledger:
             )
 
     def remaining(self, guarantee: Guarantee) -> int:
-        """Return how many more releases of one guarantee the budget allows, made together.
+        """Return the number of further releases that the budget allows together, of one guarantee.
 
         Nothing is spent. For example, a new ledger of eps = 2 and delta = 0 has 20 remaining
         releases of ``agt.RandomizedResponse(eps=0.1).guarantee``.
 
         Args:
-            guarantee: of each release, such as ``mechanism.guarantee``.
+            guarantee: the guarantee of each release, such as ``mechanism.guarantee``.
         """
         with self._open_file(writing=False) as ledger:
             return ledger.population.allowance.max_lot_size(
@@ -409,7 +409,7 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
 
 
 def total_so_far(ledger: "Ledger | str | Path | None", owner: DataOwner) -> PrivacyTotal | None:
-    """Return what was released so far, as (eps, delta), from a ledger or from this process's count.
+    """Return the (eps, delta) of all releases so far, from a ledger or from this process's count.
 
     Args:
         ledger: the ledger or its path; None: what this process has released about some of the same
@@ -436,7 +436,7 @@ def _absolute_path(name: str, path: object) -> Path:
 
     Args:
         name: the argument's name, for the message.
-        path: what the user gave.
+        path: the path that the user gave.
 
     Raises:
         ConfigError: it is no path.

@@ -262,7 +262,7 @@ def untrained_head(
     line; the caller translates them with ``naming_settings``.
 
     Args:
-        settings: what is declared about the data, and the feature map.
+        settings: the declarations about the data, and the feature map.
         x: [n, ...] features, or a data frame.
         y: [n] labels.
         units: [n] the person (or other unit) that each record belongs to, or None.

@@ -37,6 +37,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from agt.data.arrays import block_slices
 from agt.errors import AgtError, ConfigError, first_line
 
 SPANS = 64
@@ -73,7 +74,7 @@ class Group:
     Attributes:
         rank: the number of this process, from 0.
         size: the number of processes.
-        timeout: how many seconds the processes wait for each other.
+        timeout: the number of seconds that the processes wait for each other.
         store: torchrun's key-value store, into which a process that fails writes its message; None:
             the process is alone.
     """
@@ -201,12 +202,12 @@ class Group:
             on_done: called after each block with the number of rows that are done, estimated from
                 this process's own blocks.
         """
-        starts = range(0, rows or 1, block)
+        blocks = block_slices(rows, block) or [slice(0, 0)]
 
         def own_results() -> Iterator[T]:
             """Yield the results of this process's blocks."""
-            for done, index in enumerate(self.own_pieces(len(starts)), start=1):
-                yield work(slice(starts[index], min(starts[index] + block, rows)))
+            for done, index in enumerate(self.own_pieces(len(blocks)), start=1):
+                yield work(blocks[index])
                 on_done(min(rows, done * block * self.size))
 
         return own_results() if self.size == 1 else self._results_of_all(own_results())
@@ -240,7 +241,7 @@ class Group:
         """Check that all processes have the same values.
 
         Args:
-            values: by name.
+            values: name -> value.
 
         Raises:
             ConfigError: in every process, if one has another value than the first. The message has
@@ -400,7 +401,7 @@ def _open_store(rank: int, size: int, patience: timedelta) -> Any:
     Args:
         rank: the number of this process.
         size: the number of processes.
-        patience: how long to wait for the other processes.
+        patience: the longest time to wait for the other processes.
 
     Raises:
         PeerLost: torchrun does not answer.

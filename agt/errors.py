@@ -25,8 +25,8 @@ class AgtError(Exception):
     """A failure whose message is meant for the user.
 
     Attributes:
-        message: what it says; with its settings as fields where it names some.
-        heading: what the command line calls it.
+        message: the text; a ``Message`` if it names settings.
+        heading: the heading of the error on the command line.
     """
 
     exit_code = 1
@@ -39,7 +39,11 @@ class AgtError(Exception):
 
 @contextmanager
 def naming_settings(names: SettingNames) -> Iterator[None]:
-    """Let errors that leave the block call settings by ``names``."""
+    """Rewrite the message of an AgtError that leaves the block, so that it fits its caller.
+
+    Args:
+        names: the names that settings have for this caller, such as arguments of ``agt.fit``.
+    """
     try:
         yield
     except AgtError as error:
@@ -58,7 +62,7 @@ class CheckError(AgtError):
     """The command ran, and a check it makes was not met.
 
     Attributes:
-        result: what the command has to tell all the same, for --json.
+        result: the results that the command prints with --json although the check failed.
     """
 
     exit_code = 3
@@ -124,7 +128,7 @@ def _is_between(module: str) -> bool:
 
 
 class DataError(AgtError):
-    """The data was found, and cannot be used as it is."""
+    """The data was found, but cannot be used."""
 
     exit_code = 2
 
@@ -170,11 +174,11 @@ def altered(file: object, finding: str, again: str = "") -> str:
 
 
 def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
-    """Return the first names, and how many more there are, such as ``a, b, c and 2 more``.
+    """Return the first names and the number of the others, such as ``a, b, c and 2 more``.
 
     Args:
         names: the names, or other values that are shown by ``str``.
-        most: how many are shown.
+        most: the number of names that are shown.
         between: the separator.
     """
     texts = [*map(str, names)]
@@ -189,7 +193,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     For example ``; did you mean 'blobs'? (known: blobs, digits)``.
 
     Args:
-        word: what was typed.
+        word: the word that was typed.
         known: the words that exist; none: empty text is returned.
         prefix: stands before the similar word, as it has to be typed.
     """

@@ -69,7 +69,7 @@ def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
     A ``PrivacySumError`` stays what it is, because its handlers look for this class.
 
     Args:
-        names: what messages call the settings.
+        names: the names of settings in messages.
 
     Raises:
         SettingError: for a ConfigError.
@@ -120,8 +120,8 @@ class _Estimator(BaseEstimator, DataSettings):
     """The checks of arrays and data frames that all estimators share.
 
     Attributes:
-        columns_: how the columns of data frames become features, as ``fit`` read it; None: features
-            are numbers as given.
+        columns_: the rules by which columns of data frames become features, as ``fit`` read it;
+            None: features are numbers as given.
     """
 
     columns_: Columns | None
@@ -291,7 +291,7 @@ class _Certified(_Estimator, FitSettings):
             mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=2)``; of numbers
                 ``agt.LaplaceMean(eps=1.0)``.
             ledger: the ledger, or its path, that is debited before anything is drawn; None: no
-                budget is kept.
+                budget is counted.
 
         Returns:
             An object with ``labels`` [n], ``claim`` (the guarantee) and ``words`` (the guarantee
@@ -352,9 +352,9 @@ class CertifiedClassifier(_Certified, _Classifier):
             a linear classifier. A network needs ``epochs``, ``lr`` and ``clip``.
         declared: an ``agt.Declared`` with what you state about data and settings, on which privacy
             claims rest; None: nothing. ``certify`` does not need it, ``release`` does.
-        columns: how the columns of a data frame become features (``agt.Columns``); None: features
-            are numbers.
-        relation: what one edit of the records is; by default a record added or removed.
+        columns: the rules by which columns of a data frame become features (``agt.Columns``); None:
+            features are numbers.
+        relation: the meaning of one edit of the records; by default a record added or removed.
         members: the number of models in an ensemble; 1: a single model, or for ``votes`` a default
             number.
         training: further settings of the training by name, such as ``{"momentum": 0.9}``.
@@ -362,8 +362,8 @@ class CertifiedClassifier(_Certified, _Classifier):
     Attributes:
         classes_: [C] the label values, sorted.
         n_features_in_: the number of features of a record, or of columns of the data frame.
-        columns_: how the columns of data frames become features; None: features are numbers as
-            given.
+        columns_: the rules by which columns of data frames become features; None: features are
+            numbers as given.
         model_: the trained ``agt.Fitted``.
     """
 
@@ -457,8 +457,8 @@ class CertifiedRegressor(RegressorMixin, _Certified):
 
     Attributes:
         n_features_in_: the number of features of a record, or of columns of the data frame.
-        columns_: how the columns of data frames become features; None: features are numbers as
-            given.
+        columns_: the rules by which columns of data frames become features; None: features are
+            numbers as given.
         model_: the trained ``agt.Fitted``.
     """
 
@@ -507,7 +507,7 @@ class _Private(_Estimator):
 
     Attributes:
         released_: the released weights with the feature map (``agt.Portable``).
-        total_guarantee_: what was spent in all after the fit.
+        total_guarantee_: the total that was spent after the fit.
     """
 
     epsilon: float = 1.0
@@ -631,15 +631,15 @@ class PrivateClassifier(_Private, _Classifier):
             datasets that differ by one edit.
         unit_rows: the largest number of records of one person, a public constant.
         ledger: the ledger, or its path, that each ``fit`` debits before anything is drawn. Naming
-            it declares that units are people of its population. None: no budget is kept. A second
-            fit on some of the same people then causes a ``PrivacySumWarning`` with the total; in a
-            search or a cross-validation it raises ``PrivacySumError``.
+            it declares that units are people of its population. None: no budget is counted. A
+            second fit on some of the same people then causes a ``PrivacySumWarning`` with the
+            total; in a search or a cross-validation it raises ``PrivacySumError``.
 
     Attributes:
         classes_: [C] the label values, sorted.
         n_features_in_: the number of features of a record, or of columns of the data frame.
-        columns_: how the columns of data frames become features; None: features are numbers as
-            given.
+        columns_: the rules by which columns of data frames become features; None: features are
+            numbers as given.
         released_: the released weights with the feature map (``agt.Portable``).
         guarantee_: all that may be said about the release, a sentence each: what is proved, and
             what was declared.
@@ -749,8 +749,8 @@ class PrivateRegressor(RegressorMixin, _Private):
 
     Attributes:
         n_features_in_: the number of features of a record, or of columns of the data frame.
-        columns_: how the columns of data frames become features; None: features are numbers as
-            given.
+        columns_: the rules by which columns of data frames become features; None: features are
+            numbers as given.
         released_: the released weights with the feature map (``agt.Portable``).
         guarantee_: all that may be said about the release, a sentence each: what is proved, and
             what was declared.
@@ -828,7 +828,8 @@ class PrivateRegressor(RegressorMixin, _Private):
         Twice that suits features of about 1, which are rarely all large in one row.
 
         Args:
-            columns: how the columns of a data frame become features; None: they are numbers.
+            columns: the rules by which columns of a data frame become features; None: they are
+                numbers.
         """
         if columns is None:
             return 2 * math.sqrt(self.n_features_in_)

@@ -45,7 +45,8 @@ class TrainingData:
         dataset: the records, with features [n, ...] and class indices.
         classes: [C] the label values, in the order of their indices.
         declared: the user's statements.
-        columns: how the columns of a data frame became features; None: there was no coding.
+        columns: the rules by which columns of a data frame became features; None: there was no
+            coding.
     """
 
     dataset: Dataset
@@ -70,8 +71,8 @@ class TrainingData:
         Args:
             x: [n, ...] features, or a pandas data frame.
             y: [n] labels.
-            settings: what is declared, and how columns are coded.
-            relation: which datasets are neighbours.
+            settings: the declarations about the data, and the rules that code columns.
+            relation: the neighbour relation.
             ids: [n] unique names of the records; None: hashes of their content.
             units: [n] the person (or other unit) that each record belongs to; None: each record is
                 a unit.
@@ -116,7 +117,7 @@ class TrainingData:
         """Return the training problem of these records.
 
         Args:
-            relation: which datasets are neighbours.
+            relation: the neighbour relation.
             certificate: the settings of the certificate.
             training: the training settings that were given, by name.
             parts: further fields of ``Settings`` by name, which replace the defaults.
@@ -209,7 +210,7 @@ def _named_certificate(certificate: str | CertificateKind | Mapping[str, Any]) -
 def recipe_of_votes(
     settings: FitSettings, certificate: CertificateKind, data: TrainingData
 ) -> VotesRecipe:
-    """Return the default settings that votes have on the data, from public facts alone.
+    """Return the rule for the default settings of votes on the data, from public facts alone.
 
     Args:
         settings: the arguments of ``fit``; the relation is read.

@@ -78,8 +78,8 @@ class Fitted:
         model: the trained model, whose labels are indices into ``classes``.
         classes: [C] the values that labels have, in the order of their indices; none if they are
             numbers.
-        columns: how the columns of a data frame become features; None: features are numbers as
-            given.
+        columns: the rules by which columns of a data frame become features; None: features are
+            numbers as given.
         recorded: the conditions a to g of a privacy claim when the model was saved; None: it was
             not loaded.
         names: the columns of the data frame that the model was trained on. A data frame of queries
@@ -196,7 +196,7 @@ class Fitted:
 
     @naming_settings(FIT_ARGUMENTS)
     def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
-        """Return the label of each query, and how many people's data it takes to change it.
+        """Return the label of each query, and the number of edits of the data that it withstands.
 
         Stable distances depend on private records, so they are for the data owner only.
 
@@ -266,7 +266,7 @@ class Fitted:
                 private. None: the noise comes from the operating system's generator.
             ledger: the ledger, or its path, that is debited before anything is drawn. Naming it
                 declares that the units of the training data are people of its population. None: no
-                budget is kept, and a second release about the same people causes a
+                budget is counted, and a second release about the same people causes a
                 ``PrivacySumWarning`` with the total.
             on_progress: called with an ``agt.training.loop.Progress`` as queries are certified.
 
@@ -278,7 +278,8 @@ class Fitted:
             ConfigError: the claim is refused, because a condition is not met (the message names
                 it); the mechanism does not fit the model; or ``seed`` and ``ledger`` are both
                 given.
-            DataError: as for ``predict``. Nothing was drawn.
+            DataError: the queries do not fit the training data (see ``predict``). Nothing was
+                drawn.
             Exhausted: the ledger's budget does not suffice for all queries. Nothing was drawn,
                 unless another process took a part of the budget at the same moment. Then the labels
                 that were drawn are stored in the ledger, and returned when they are asked again.
@@ -340,7 +341,7 @@ class Fitted:
             delta: the delta for which the claim states an epsilon, from 0 to 1. 0: the mechanism's
                 own delta, or a default.
             ledger: the ledger, or its path, that is debited before anything is drawn; None: no
-                budget is kept (see ``release``).
+                budget is counted (see ``release``).
 
         Returns:
             The released weights with the public feature map: ``labels(queries)``,

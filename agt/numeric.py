@@ -122,7 +122,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     ``mills_delta`` is more accurate.
 
     Args:
-        epsilon: at least 0.
+        epsilon: a number of at least 0.
         mu: the sensitivity divided by the noise's standard deviation; 0: no information, delta = 0.
 
     Returns:
@@ -144,7 +144,7 @@ def mills_delta(epsilon: float, mu: float) -> float:
     mu > 0 and in the tail. It is used for releases and their composition.
 
     Args:
-        epsilon: at least 0.
+        epsilon: a number of at least 0.
         mu: above 0.
 
     Returns:
@@ -195,7 +195,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     It is found by bisection, because delta falls as epsilon grows.
 
     Args:
-        mu: at least 0.
+        mu: a number of at least 0.
         delta: above 0.
     """
     high = 1.0
@@ -363,7 +363,7 @@ class ObservedRandomness(ABC):
         """Return the result of a draw.
 
         Args:
-            draw: what the distribution depends on.
+            draw: the law of the numbers, and the public and private values that it depends on.
             sample: draws from the distribution, given a source of randomness.
         """
 
@@ -377,8 +377,8 @@ def draw_observably(
     an audit can check what it depends on.
 
     Args:
-        source: of the randomness.
-        draw: what the distribution depends on.
+        source: the source of the randomness.
+        draw: the law of the numbers, and the public and private values that it depends on.
         sample: draws from the distribution, given a source of randomness.
     """
     if isinstance(source, ObservedRandomness):
@@ -403,7 +403,7 @@ def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
     Args:
         values: the private numbers, of any shape.
         sigma: the noise's standard deviation, above 0.
-        source: of uniform random integers; ``SystemRandomness`` for a private release.
+        source: the source of uniform random integers; ``SystemRandomness`` for a private release.
 
     Returns:
         float64, of the shape of values.
@@ -444,9 +444,9 @@ class LazyUniform:
     """A uniform random number in [0, 1) whose binary digits are drawn when they are needed.
 
     Attributes:
-        source: of the digits.
+        source: the source of the digits.
         digits: the first ``known`` binary digits, as an integer.
-        known: how many digits were drawn so far.
+        known: the number of digits that were drawn so far.
     """
 
     def __init__(self, source: Randomness) -> None:
@@ -528,7 +528,7 @@ def _bernoulli_exp_step(k: int, x: LazyUniform, source: Randomness) -> bool:
     Args:
         k: an integer >= 0.
         x: a number in [0, 1); more of its digits may be drawn.
-        source: of uniform random integers.
+        source: the source of uniform random integers.
     """
     last = x
     length = 0
@@ -553,7 +553,7 @@ def _noisy_multiple(value: float, sigma: float, exponent: int, source: Randomnes
         value: the number that noise is added to.
         sigma: the noise's standard deviation.
         exponent: the spacing of the lattice is 2^exponent.
-        source: of uniform random integers.
+        source: the source of uniform random integers.
     """
     sign, k, x = standard_normal(source)  # N = sign (k + x)
     # A float is a fraction whose denominator is a power of two.
@@ -598,7 +598,7 @@ def check_norms(features: np.ndarray) -> None:
     """Raise UnsoundError unless every row is finite and has a Euclidean length of at most 1.
 
     Args:
-        features: [n, w].
+        features: [n, w], a row for each record.
     """
     squares = np.einsum("nw,nw->n", features, features, dtype=np.float64)
     # Lemma 1 of docs/proofs/features.md proves that rows have a length of at most 1, so this check

@@ -82,12 +82,12 @@ class Problem:
 
     Attributes:
         dataset: the records, with features as the head (the trained network) takes them.
-        settings: how to train, and what to certify.
+        settings: the settings of the training and of the certificates.
         initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the linear and
             convolutional layers from which training starts; None: a seed draws them.
-        stored_record_counts: how many records a saved model was trained on, read from its files,
-            because ``dataset`` does not hold the records: one number, or one for each member of an
-            ensemble. None: ``dataset`` holds the records, or a size was declared.
+        stored_record_counts: the numbers of records that a saved model was trained on, read from
+            its files, because ``dataset`` does not hold the records: one number, or one for each
+            member of an ensemble. None: ``dataset`` holds the records, or a size was declared.
 
     Raises:
         ConfigError: the ensemble votes by margins and there are not two classes; there are more
@@ -155,7 +155,7 @@ class Problem:
 
     @property
     def plan(self) -> BatchPlan:
-        """The plan that says how many batches there are and which records are in which of them."""
+        """The plan of the batches: their number, and the records of each."""
         return self.setup.plan(self.record_count)
 
     @property
@@ -185,8 +185,8 @@ class Problem:
 
         Args:
             dataset: the data, prepared (encoded and scaled) in the same way.
-            stored_record_counts: how many records a saved model was trained on, if ``dataset`` does
-                not hold them; None: it holds them, or a size was declared.
+            stored_record_counts: the numbers of records that a saved model was trained on, if
+                ``dataset`` does not hold them; None: it holds them, or a size was declared.
         """
         return replace(self, dataset=dataset, stored_record_counts=stored_record_counts)
 

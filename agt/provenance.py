@@ -150,8 +150,8 @@ def surroundings(device: str, threads: int | None) -> dict[str, object]:
     The keys are phrases that messages show.
 
     Args:
-        device: as ``compute.device``.
-        threads: as ``compute.threads``; None: the system's default.
+        device: the value of the setting ``compute.device``.
+        threads: the value of the setting ``compute.threads``; None: the system's default.
     """
     of_machine = {f"this machine's {key}": value for key, value in machine(device).items()}
     return {
@@ -162,10 +162,10 @@ def surroundings(device: str, threads: int | None) -> dict[str, object]:
 
 
 def default_threads() -> tuple[int | None, str | None]:
-    """Return what decides how many threads compute if no setting says so.
+    """Return the values that set the number of threads where no setting does.
 
-    How many threads PyTorch has at the moment is not asked, because the first parallel loop of
-    Numba changes that.
+    PyTorch's present number of threads is not read, because the first parallel loop of Numba
+    changes that.
 
     Returns:
         The number of processors that this process may use (None if unknown), and OpenMP's own

@@ -86,11 +86,12 @@ class Release(Generic[Drawn]):
     """One release: subclasses define how it is judged and what is drawn.
 
     Attributes:
-        terms: how the release is judged, paid for and drawn.
-        claim: what may be said about each thing that is released, such as each label.
+        terms: the conditions, the accounting, the payer and the randomness of the release.
+        claim: the privacy claim for each part of the release, such as each label.
         conditions: a to g, the assumptions of the privacy proof, as assessed for this release.
-        requested: how many things have to be paid for; 0: everything was released before.
-        reservation: what was paid for; None: ``reserve`` was not called yet.
+        requested: the number of parts, such as labels, that have to be paid for; 0: everything was
+            released before.
+        reservation: the releases that were paid for; None: ``reserve`` was not called yet.
         may_be_partial: fewer things than requested may be reserved and drawn.
     """
 
@@ -198,7 +199,7 @@ class Release(Generic[Drawn]):
         """Draw what was reserved; ``draw`` has checked that this is allowed.
 
         Args:
-            reservation: what was paid for.
+            reservation: the reservation that was paid for.
             on_progress: called while queries are certified.
         """
         raise NotImplementedError
@@ -232,10 +233,10 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         labelling: the model and the mechanism. Labels are indices of classes; or, if they are
             numbers, sums that ``NumberVotes.mean_of`` turns into numbers.
         features: [n, ...] the queries, as the model takes them.
-        questions: which queries were answered before, and which are new.
+        questions: the queries that were answered before, and the new ones.
     """
 
-    may_be_partial: ClassVar[bool] = True
+    may_be_partial = True
 
     labelling: AnyLabelling
     features: np.ndarray
@@ -258,7 +259,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             features: [n, ...] the queries, as the model takes them; they are taken to be
                 public.
             mechanism: draws the labels; for as many classes as the model has.
-            terms: how the release is judged, paid for and drawn.
+            terms: the conditions, the accounting, the payer and the randomness of the release.
 
         Raises:
             ConfigError: the claim is refused, the mechanism or the queries do not fit the model, or
@@ -278,7 +279,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         Args:
             labelling: the model, the mechanism, and the claim of each label.
             features: [n, ...] the queries, as the model takes them.
-            terms: how the release is paid for and drawn.
+            terms: the payer and the randomness of the release.
 
         Raises:
             ConfigError: the queries do not fit the model.
@@ -368,7 +369,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         """Draw the labels that were paid for, and return those of all queries.
 
         Args:
-            reservation: what was paid for; the payer stores the labels under it.
+            reservation: the reservation that was paid for; the payer stores the labels under it.
             on_progress: called while queries are certified.
 
         Returns:
@@ -431,7 +432,7 @@ class NumberRelease(Release[int]):
             features: [n, ...] the queries, as the model takes them; they are taken to be
                 public.
             mechanism: draws the number, and says which fraction of the queries it is about.
-            terms: how the release is judged, paid for and drawn.
+            terms: the conditions, the accounting, the payer and the randomness of the release.
 
         Raises:
             ConfigError: the claim is refused, or the queries do not fit the model.
@@ -463,10 +464,10 @@ class NumberRelease(Release[int]):
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> int:
-        """Draw the number: a quantile, with noise, of how many edits leave each query's label.
+        """Draw the number: a noisy quantile of the numbers of edits that leave each query's label.
 
         Args:
-            reservation: what was paid for; it is not read.
+            reservation: the reservation that was paid for; it is not read.
             on_progress: called while queries are certified, that is while the edits are counted.
         """
         certificates = self.model.certify(self.features, on_progress=on_progress)
@@ -505,7 +506,7 @@ class WeightsRelease(Release[ReleasedWeights]):
         Args:
             model: a fitted model with a linear head.
             mechanism: draws the weights.
-            terms: how the release is judged, paid for and drawn.
+            terms: the conditions, the accounting, the payer and the randomness of the release.
 
         Raises:
             ConfigError: the model has no single linear head, or one that the mechanism's proof does
@@ -533,7 +534,7 @@ class WeightsRelease(Release[ReleasedWeights]):
         """Draw private weights of the head.
 
         Args:
-            reservation: what was paid for; it is not read.
+            reservation: the reservation that was paid for; it is not read.
             on_progress: not called, because no query is certified.
         """
         return self.mechanism.draw(self.head, self.terms.randomness)
@@ -578,7 +579,7 @@ class ConstantsRelease(Release[TableConstants]):
             values: the private values of the table.
             mechanism: measures the constants.
             conditions: a to g, the assumptions of the privacy proof, as assessed for the table.
-            terms: how the release is paid for and drawn.
+            terms: the payer and the randomness of the release.
 
         Raises:
             ConfigError: a condition that noisy counts require does not hold.
@@ -598,7 +599,7 @@ class ConstantsRelease(Release[TableConstants]):
         """Measure the constants with noise.
 
         Args:
-            reservation: what was paid for; it is not read.
+            reservation: the reservation that was paid for; it is not read.
             on_progress: not called, because no query is certified.
         """
         return self.mechanism.draw(self.values, self.terms.randomness)
@@ -612,7 +613,7 @@ def judge_labelling(
     Args:
         model: the model that answers.
         mechanism: draws the labels.
-        terms: how releases are judged.
+        terms: the conditions, the accounting and the counting of the release.
 
     Raises:
         ConfigError: the claim is refused, or the mechanism does not fit the model.
@@ -636,7 +637,7 @@ def judge(
         model: the model that is released from.
         features: [n, ...] the queries; not read if weights are released.
         mechanism: draws the release.
-        terms: how the release is judged, paid for and drawn.
+        terms: the conditions, the accounting, the payer and the randomness of the release.
 
     Raises:
         ConfigError: the claim is refused, or the mechanism or the queries do not fit the model.
@@ -647,15 +648,3 @@ def judge(
     if isinstance(mechanism, CertifiedQuantile):
         return NumberRelease.judged(model, features, mechanism, terms)
     return LabelRelease.judged(model, features, mechanism, terms)
-
-
-def reserve_and_draw(release: Release[Drawn]) -> Drawn:
-    """Reserve a release and draw it at once, and return what was drawn.
-
-    For programs that do not inspect the reservation in between.
-
-    Raises:
-        Exhausted: the budget does not suffice; nothing was drawn.
-    """
-    release.reserve()
-    return release.draw()

@@ -36,8 +36,8 @@ class MechanismFacts:
 
     Attributes:
         name: its name in settings.
-        releases: what is released.
-        needs: what it reads of the model, which decides what it requires of it.
+        releases: the kind of release: labels, weights or a number.
+        needs: the evidence that the mechanism reads, which decides the conditions that it requires.
         budget: the settings that state its own budget, by name.
         reads_records: True: it computes new weights from the training records.
         of_numbers: True: its labels are numbers; False: they are classes.
@@ -114,7 +114,7 @@ def check_one_budget(given: Mapping[str, Any], total: TotalConfig, facts: Mechan
     Args:
         given: the mechanism's settings that are not null, by name.
         total: the budget of the whole call.
-        facts: what the mechanism is.
+        facts: the name, the output and the budget of the mechanism.
     """
     # A delta of 0 is a setting's default, and states no budget.
     own = [
@@ -202,7 +202,7 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
     """Return the refusal of a model without a linear head whose weights could be released.
 
     Args:
-        name: of the mechanism.
+        name: the name of the mechanism.
         reads_records: as in ``MechanismFacts``.
     """
     certificates = "certificate=stability (a single model)"
@@ -221,10 +221,10 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
 
 
 def classes_for_numbers(name: str) -> ConfigError:
-    """Return the refusal of a mechanism that releases classes, where labels are numbers.
+    """Return the error for a mechanism that releases classes where labels are numbers.
 
     Args:
-        name: of the mechanism.
+        name: the name of the mechanism.
     """
     return ConfigError(
         f"mechanism={name} releases classes, but the labels are numbers: use mechanism=laplace_mean"
@@ -232,7 +232,7 @@ def classes_for_numbers(name: str) -> ConfigError:
 
 
 def numbers_for_classes() -> ConfigError:
-    """Return the refusal of the mechanism that releases numbers, where labels are classes."""
+    """Return the error for ``laplace_mean``, which releases numbers, where labels are classes."""
     return ConfigError(
         Message(
             "{config:mechanism=laplace_mean} releases numbers, but this model answers with "
@@ -243,10 +243,10 @@ def numbers_for_classes() -> ConfigError:
 
 
 def no_votes(name: str) -> ConfigError:
-    """Return the refusal of a single model where a mechanism counts votes.
+    """Return the error for a mechanism that counts votes where there is a single model.
 
     Args:
-        name: of the mechanism.
+        name: the name of the mechanism.
     """
     return ConfigError(
         Message(

@@ -172,7 +172,7 @@ class _UnknownKey(Message):
 
 
 def _problem_of(cls: Any, entry: Mapping[str, Any], path: str) -> str | Message:
-    """Return what is wrong with one value, for a message.
+    """Return a clause of a message about the mistake in one value.
 
     Args:
         cls: the class of settings.
@@ -203,7 +203,7 @@ def _problem_of(cls: Any, entry: Mapping[str, Any], path: str) -> str | Message:
 
 
 def _missing_value(name: str, given: object) -> str:
-    """Return what is wrong if a setting has no value, for a message.
+    """Return a clause of a message about a setting without a value.
 
     Args:
         name: the setting.
@@ -219,7 +219,7 @@ def _missing_value(name: str, given: object) -> str:
 
 
 def _plain_words(entry: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, in agt's words instead of pydantic's.
+    """Return a clause about the mistake in a value, in agt's words instead of pydantic's.
 
     Args:
         entry: pydantic's description of the mistake.

@@ -123,6 +123,7 @@ def _raising_config_errors(cls: Any) -> Any:
 
     @wraps(build)
     def __init__(self: Any, *values: Any, **settings: Any) -> None:
+        """Build the settings, or raise ConfigError for the first mistake."""
         refuse_other_than_numbers(cls, {**dict(zip(names, values, strict=False)), **settings})
         try:
             build(self, *values, **settings)
@@ -162,6 +163,7 @@ def accepting_removed(**unused: object) -> Any:
     """
 
     def drop_removed(given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the given settings without those that this version does not have."""
         for key, value in unused.items():
             if key in given and given[key] != value:
                 raise Superseded(
@@ -260,6 +262,7 @@ class RelationConfig:
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless a radius is given exactly for a relation that takes one."""
         if ENTRIES[self.name].takes_radius != (self.radius is not None):
             takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(
@@ -320,8 +323,8 @@ class TrainingConfig:
         by_recipe: the settings that the recipe computes.
         caution: a factor on the recipe's strength: at 2, stable distances are about twice as long,
             and accuracy is lower.
-        product: how two intervals are multiplied: by the exact four corners, or by Rump's
-            midpoint-radius method.
+        product: the rule by which two intervals are multiplied: by the exact four corners, or by
+            Rump's midpoint-radius method.
         decay_mode: whether weight decay is applied beside the gradient (``decoupled``) or added to
             it (``coupled``, which is refused with momentum).
         chosen_on: the data that these settings were chosen on, as the user declares: "public" data
@@ -392,7 +395,7 @@ class FeaturesConfig:
         map: none; relu: max(W x, 0) with a random W; landmarks: a Gaussian kernel's values at
             public rows; scattering: averages of wavelets' moduli, of square images
             (models/scattering.py).
-        count: how many random features or landmarks; null for none and scattering.
+        count: the number of random features or landmarks; null for none and scattering.
         bandwidth: landmarks: the length over which the kernel decays, where records have length 1.
         seed: public seed of W, of the choice of landmarks.
         whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0:
@@ -482,7 +485,7 @@ class ComputeConfig:
 
     Attributes:
         device: cpu or cuda.
-        kernel: who sums gradients; auto takes the fastest that this device has.
+        kernel: the code that sums gradients; auto takes the fastest that this device has.
         fragment: records handled at once; auto fits it to ``memory_mb``.
         memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a
             CPU. On a GPU it is the card's, and the records have a share of their own
@@ -498,6 +501,11 @@ class ComputeConfig:
     memory_mb: Annotated[int, Field(ge=16)] = 256
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     checkpoint_seconds: NonNegative | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory_mb`` in bytes."""
+        return self.memory_mb * 2**20
 
 
 @schema
@@ -550,7 +558,7 @@ def check_choice(value: object, choices: Any, where: str) -> None:
     Args:
         value: the argument.
         choices: the Literal type.
-        where: what messages call the argument.
+        where: the name of the argument in messages.
     """
     if value not in get_args(choices):
         raise ConfigError(

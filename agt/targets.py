@@ -71,7 +71,7 @@ class UntrustedCode(ConfigError):
     """A record names code that is not agt's own, and that the user named nowhere.
 
     Attributes:
-        fact: what was found, without what to type.
+        fact: the reason, without the remedy.
     """
 
     def __init__(self, target: str, where: str) -> None:
@@ -87,9 +87,13 @@ class UntrustedCode(ConfigError):
 
 
 def _path_remedy(target: str) -> str:
-    """Return what else the import of a trusted name needs, as a sentence's end; empty: nothing.
+    """Return the end of a sentence that advises to set PYTHONPATH; empty: it is not needed.
 
-    Nothing is imported to find out.
+    It is needed if the module of the name is in the present folder, but is not found by an import.
+    The module is not imported.
+
+    Args:
+        target: the dotted name of a class or function, which the user is about to trust.
     """
     root = target.partition(".")[0]
     if not root.isidentifier() or not is_in_present_folder(root) or find_spec(root) is not None:
@@ -145,10 +149,10 @@ def imported(target: str, where: str) -> Any:
 
 
 def is_own_code(target: str) -> bool:
-    """Return whether a name, today's or an earlier one, is of a class that a record may name.
+    """Return whether a name, present or former, belongs to a class that files of runs may name.
 
-    Those are the classes that ``OWN_SETTINGS`` lists, and the mechanisms of agt. Only modules of
-    agt itself are imported to find out.
+    These are the classes in ``OWN_SETTINGS`` and agt's mechanisms. To find out, only modules of agt
+    itself are imported.
     """
     current = current_name(target)
     return current in OWN_SETTINGS or _is_own_mechanism(current)

@@ -1,13 +1,15 @@
 """Releases as tests make them: judged, and drawn at once."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from agt.data.arrays import gathered
 from agt.mechanisms.weights_mechanism import ReleasedWeights
 from agt.numeric import Randomness
-from agt.release import LabelRelease, NumberRelease, ReleaseTerms, WeightsRelease, reserve_and_draw
+from agt.release import LabelRelease, NumberRelease, Release, ReleaseTerms, WeightsRelease
+
+Drawn = TypeVar("Drawn")
 
 
 def judged_labels(model: Any, features: np.ndarray, mechanism: Any, **terms: Any) -> LabelRelease:
@@ -28,3 +30,8 @@ def judged_weights(model: Any, mechanism: Any, **terms: Any) -> WeightsRelease:
 
 def drawn_weights(model: Any, mechanism: Any, randomness: Randomness) -> ReleasedWeights:
     return reserve_and_draw(judged_weights(model, mechanism, randomness=randomness))
+
+
+def reserve_and_draw(release: Release[Drawn]) -> Drawn:
+    release.reserve()
+    return release.draw()

@@ -195,7 +195,7 @@ def small_blocks() -> Iterator[None]:
     pieces.
     """
     with ExitStack() as stack:
-        for place in ("closed_form.ROWS", "ensemble.ROWS", "box.QUERY_BLOCK_ROWS"):
+        for place in ("closed_form.ROWS", "model.ROWS", "box.QUERY_BLOCK_ROWS"):
             stack.enter_context(patch(f"agt.models.{place}", 64))
         stack.enter_context(patch("agt.training.linear.GRADIENT_BLOCK_ROWS", 256))
         yield

@@ -196,7 +196,7 @@ def _widened(
         bounds: (least, greatest) computed value, each [K or 1, n, ...].
         error_bound: a bound on the error of a computed value; 0.0 for a function that is monotone
             as computed, whose extremes are not widened.
-        rounding: how many times the error bound each k is widened by.
+        rounding: the multiple of the error bound by which each k is widened.
         value_range: (smallest, largest) value of the function.
 
     Returns:

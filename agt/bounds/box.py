@@ -136,7 +136,7 @@ def select_ks(bounds: Intervals, ks: slice) -> dict[str, Interval]:
 
     Args:
         bounds: parameter name -> bounds [K, *parameter shape].
-        ks: which positions of the grid.
+        ks: a slice of the positions of the grid.
 
     Returns:
         Parameter name -> bounds [length of the slice, *parameter shape].

@@ -16,6 +16,7 @@ from agt.bounds.layer_rule import Gradient
 from agt.bounds.pooling import IntPair, as_pair
 from agt.bounds.products import Products
 from agt.bounds.rounding import Rounding
+from agt.data.arrays import block_slices
 from agt.errors import ConfigError
 
 # At most this many scalars of a [K, records, parameters] tensor of gradients are made at once.
@@ -37,7 +38,7 @@ class ConvRule:
         stride: the steps between neighbouring windows, in rows and columns.
         padding: the rows and columns of zeros that are added on each side of the image.
         dilation: the distances between the pixels that a window reads, in rows and columns.
-        groups: how many groups the channels are divided into; each group is convolved separately.
+        groups: the number of groups of channels; each group is convolved separately.
         nonnegative: True if the layer's input is at least 0 for all data, for example after ReLU;
             a cheaper exact interval product is then used.
     """
@@ -259,7 +260,7 @@ class ConvRule:
             yield Gradient(f"{self.name}.bias", bounds, None)
 
     def count_numbers_held(self, layer_input: Tensor, layer_output: Tensor) -> int:
-        """Return how many scalars one record's input, patches and output have together.
+        """Return the number of scalars of one record's input, patches and output together.
 
         Args:
             layer_input: one record's input, [1, channels, H, W].
@@ -274,8 +275,8 @@ class ConvRule:
         Numbers are only copied, and zeros added for the padding.
 
         Args:
-            images: [..., channels, H, W].
-            leading_axes: how many axes stand before those of a record.
+            images: [..., channels, H, W], the images to cut into patches.
+            leading_axes: the number of axes before those of a record.
 
         Returns:
             [..., groups, channels / groups * rows * columns, positions], where rows and columns
@@ -353,7 +354,7 @@ class ConvRule:
         """Return output gradients as one matrix for each group, by a reshape.
 
         Args:
-            output_gradient: [..., out, H', W'].
+            output_gradient: [..., out, H', W'], gradients in the layer's output.
 
         Returns:
             [..., groups, out / groups, positions], where positions is H' W'.
@@ -368,7 +369,7 @@ class ConvRule:
         """Return a weight as one matrix for each group, by a reshape.
 
         Args:
-            weight: [..., out, channels / groups, rows, columns].
+            weight: [..., out, channels / groups, rows, columns], the layer's weights.
 
         Returns:
             [..., groups, out / groups, channels / groups * rows * columns].
@@ -380,7 +381,7 @@ class ConvRule:
         """Return a bound on the weight as ``_group_weight`` does, with an axis for the records.
 
         Args:
-            weight: [K, out, channels / groups, rows, columns].
+            weight: [K, out, channels / groups, rows, columns], bounds on the layer's weights.
 
         Returns:
             [K, 1, groups, out / groups, channels / groups * rows * columns]; the axis of length 1
@@ -392,8 +393,8 @@ class ConvRule:
         """Return slices of records, so that the weight gradients of a slice fit into memory.
 
         Args:
-            ks: K, how many distances k are computed at once.
-            records: how many records there are.
+            ks: K, the number of distances k that are computed at once.
+            records: the number of records.
 
         Returns:
             Slices that cover all records in order. The gradients of a slice have at most
@@ -401,12 +402,11 @@ class ConvRule:
         """
         numbers_per_record = ks * prod(self.weight_shape)
         records_at_once = max(1, _GRADIENT_BLOCK_NUMBERS // numbers_per_record)
-        starts = range(0, records, records_at_once)
-        return [slice(start, start + records_at_once) for start in starts]
+        return block_slices(records, records_at_once)
 
     @property
     def _window_size(self) -> IntPair:
-        """Return how many (rows, columns) of an image a window spans, gaps of dilation included."""
+        """Return the (rows, columns) of an image that a window spans, gaps of dilation included."""
         _, _, rows, columns = self.weight_shape
         row_step, column_step = self.dilation
         height = row_step * (rows - 1) + 1
@@ -437,7 +437,7 @@ def _largest_of_record(values: Interval) -> Tensor:
     """Return the largest absolute value within each record's bounds.
 
     Args:
-        values: [K or 1, n, ...].
+        values: [K or 1, n, ...], bounds on values of n records.
 
     Returns:
         [K or 1, n, 1].
@@ -449,7 +449,7 @@ def _largest_of_all(parameter: Interval) -> Tensor:
     """Return the largest absolute value within the bounds of a whole parameter.
 
     Args:
-        parameter: [K, *parameter shape].
+        parameter: [K, *parameter shape], bounds on the parameter.
 
     Returns:
         [K, 1, 1].

@@ -115,7 +115,7 @@ class TrainedLayerRule(LayerRule, Protocol):
         """
 
     def count_numbers_held(self, layer_input: Tensor, layer_output: Tensor) -> int:
-        """Return how many scalars the passes hold in memory at once for one record.
+        """Return the number of scalars that the passes hold in memory at once for one record.
 
         Args:
             layer_input: the layer's input for one record, [1, ...].

@@ -160,7 +160,7 @@ class LinearRule:
             yield Gradient(f"{self.name}.bias", output_gradient, None)
 
     def count_numbers_held(self, layer_input: Tensor, layer_output: Tensor) -> int:
-        """Return how many scalars one record's input and output have together.
+        """Return the number of scalars of one record's input and output together.
 
         Args:
             layer_input: one record's input, [1, in].

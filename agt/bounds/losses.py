@@ -3,7 +3,8 @@
 ``LOSSES`` is the registry; a new loss is a class here and an entry there.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,8 +19,8 @@ from agt.messages import Message
 _SIGMOID_ERROR = 8.0
 
 
-class Loss(Protocol):
-    """A loss function, by its gradient with respect to the logits of each record.
+class Loss(ABC):
+    """The base class of losses, each given by its gradient in the logits of a record.
 
     Formal guarantees (tests/contract/test_losses.py checks them for every entry of ``LOSSES``):
         - Containment: if logits lie in their bounds, the floating-point result of ``nominal`` lies
@@ -28,31 +29,31 @@ class Loss(Protocol):
           intervals at k.
 
     Attributes:
-        one_output: True if the network has one output for two classes; False if it has one output
-            for each class.
-        threshold: with one output, the logit above which class 1 is predicted.
+        one_output: True, the default: the network has one output, for two classes; False: it has
+            one output for each class.
+        threshold: with one output, the logit above which class 1 is predicted; by default 0.
         difference: for a loss with one output per class, the loss that equals it for two classes
-            and takes the single logit f_1 - f_0 (the logit difference); None if there is none.
+            and takes the single logit f_1 - f_0 (the logit difference); None, the default: there is
+            none.
     """
 
-    @property
-    def one_output(self) -> bool: ...
-    @property
-    def threshold(self) -> float: ...
-    @property
-    def difference(self) -> "Loss | None": ...
+    one_output: ClassVar[bool] = True
+    threshold: ClassVar[float] = 0.0
+    difference: ClassVar["Loss | None"] = None
 
+    @abstractmethod
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the gradient of the loss with respect to each record's logits.
 
         Args:
-            logits: [n, outputs].
+            logits: [n, outputs], the outputs of the network.
             labels: int64 [n], class indices.
 
         Returns:
             [n, outputs].
         """
 
+    @abstractmethod
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
         """Bound the gradient of the loss over all logits in an interval.
 
@@ -66,21 +67,17 @@ class Loss(Protocol):
         """
 
 
-class BinaryCrossEntropy:
+class BinaryCrossEntropy(Loss):
     """The cross entropy of two classes, whose class 1 has the probability sigmoid(logit).
 
     Its gradient in the logit is sigmoid(logit) - label.
     """
 
-    one_output = True
-    threshold = 0.0
-    difference = None
-
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the gradient sigmoid(logits) - label.
 
         Args:
-            logits: [n, 1].
+            logits: [n, 1], the outputs of the network.
             labels: int64 [n], each 0 or 1.
 
         Returns:
@@ -102,28 +99,23 @@ class BinaryCrossEntropy:
         # The sigmoid is increasing, so its extremes are at the ends of the logit's interval.
         ends = (torch.sigmoid(logits.lower), torch.sigmoid(logits.upper))
         probability = rounding.widen(ends, _SIGMOID_ERROR * rounding.unit_roundoff)
-        target = labels[:, None].to(probability.lower.dtype)
-        # A probability lies in [0, 1], so clamping the widened bounds loses nothing.
-        lower = probability.lower.clamp(min=0) - target
-        upper = probability.upper.clamp(max=1) - target
-        return Interval(lower, upper)
+        return _subtract_target(probability, labels[:, None])
 
 
-class CrossEntropy:
+class CrossEntropy(Loss):
     """The cross entropy of C classes, whose probabilities are the softmax of C logits.
 
     Its gradient in the logits is softmax(logits) - onehot(label).
     """
 
     one_output = False
-    threshold = 0.0
     difference = BinaryCrossEntropy()
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the gradient softmax(logits) - onehot(label).
 
         Args:
-            logits: [n, C].
+            logits: [n, C], the outputs of the network.
             labels: int64 [n], each in 0 .. C - 1.
 
         Returns:
@@ -152,11 +144,7 @@ class CrossEntropy:
         # summation, errs by less than (C + 8) units of roundoff.
         error_bound = (classes + 8) * rounding.unit_roundoff
         probability = rounding.widen((smallest, largest), error_bound)
-        target = torch.nn.functional.one_hot(labels, classes).to(probability.lower.dtype)
-        # A probability lies in [0, 1], so clamping the widened bounds loses nothing.
-        lower = probability.lower.clamp(min=0) - target
-        upper = probability.upper.clamp(max=1) - target
-        return Interval(lower, upper)
+        return _subtract_target(probability, torch.nn.functional.one_hot(labels, classes))
 
     @staticmethod
     def _probabilities(logits: Tensor, other_logits: Tensor) -> Tensor:
@@ -178,16 +166,28 @@ class CrossEntropy:
         return 1.0 / ratios.sum(dim=-1)
 
 
-class SquaredError:
+def _subtract_target(probability: Interval, target: Tensor) -> Interval:
+    """Bound the difference of a probability and its target.
+
+    Args:
+        probability: bounds on the probability, [K, n, outputs], which may exceed [0, 1].
+        target: integers 0 or 1, [n, outputs].
+    """
+    # A probability lies in [0, 1], so clamping the widened bounds loses nothing.
+    target = target.to(probability.lower.dtype)
+    lower = probability.lower.clamp(min=0) - target
+    upper = probability.upper.clamp(max=1) - target
+    return Interval(lower, upper)
+
+
+class SquaredError(Loss):
     """The squared error (output - label)^2 of one output, with the labels 0 and 1 as targets.
 
     Its gradient 2 (output - label) is one rounded subtraction and an exact doubling. So it is
     monotone in the output as computed, and its bounds need no widening.
     """
 
-    one_output = True
     threshold = 0.5  # halfway between the two targets
-    difference = None
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the gradient 2 (output - label).
@@ -234,7 +234,7 @@ def find_loss(name: str, classes: int) -> Loss:
         classes: the number of classes of the data.
 
     Raises:
-        ConfigError: the loss has one output, which can only tell two classes apart, and the data
+        ConfigError: the loss has one output, which is enough for two classes only, and the data
             have another number of classes.
     """
     loss = LOSSES[name]

@@ -125,7 +125,7 @@ class Network:
         Args:
             shape: the shape of one record.
             point: the parameter values, by name.
-            record: what an error message calls the record, for example "model: a record".
+            record: the name of the record in messages, for example "model: a record".
 
         Raises:
             ConfigError: a linear layer would get rows of another width than it has, or a layer for
@@ -135,7 +135,7 @@ class Network:
             pass  # The iteration raises at the first layer that does not fit.
 
     def numbers_per_record(self, shape: Sequence[int], point: Point) -> int:
-        """Return how many scalars the layers with parameters hold in memory for one record.
+        """Return the number of scalars that layers with parameters hold in memory for one record.
 
         Inputs and outputs of these layers count, and the patches of convolutions. Callers size
         blocks of records by this number.
@@ -158,7 +158,7 @@ class Network:
         Args:
             shape: the shape of one record.
             point: the parameter values, by name.
-            record: what an error message calls the record.
+            record: the name of the record in messages.
 
         Yields:
             (rule, input, output) of each layer in order; both tensors have the shape [1, ...].
@@ -184,9 +184,9 @@ class Network:
 
         Args:
             index: the layer's position in the network.
-            width: how many numbers per record the layer takes.
+            width: the number of values per record that the layer takes.
             x: one record as it reaches the layer, [1, ...].
-            record: what the message calls the record.
+            record: the name of the record in messages.
         """
         layer = self.rules[index].name
         number_count = x.numel()
@@ -435,7 +435,7 @@ class Network:
         """Yield bounds on each record's gradients in the parameters of one layer, in float64.
 
         Args:
-            factors: what ``factors`` yielded for the layer.
+            factors: the values that ``factors`` yielded for the layer.
             rounding: the widening for each k, in the precision of the passes.
         """
         rule = self.trained_rule(factors.name)
@@ -569,7 +569,7 @@ def _unchecked_point(value: Tensor) -> Interval:
 
 
 def output_problem(layers: Sequence[nn.Module], loss: str, classes: int) -> Message | None:
-    """Return why the last of some layers does not give what a loss needs; None: it does.
+    """Return the reason why a last layer's output does not fit a loss; None if it fits.
 
     Args:
         layers: all layers of a network, in their order.

@@ -135,7 +135,7 @@ class AvgPoolRule:
         """Return the mean of each window, [..., H, W] -> [..., H', W'].
 
         Args:
-            images: [..., H, W].
+            images: [..., H, W], the images to pool.
             record_shape: the shape of one record, whose last two axes must be H and W.
 
         Raises:
@@ -176,7 +176,7 @@ class AvgPoolRule:
         return padded[..., first_row : first_row + height, first_column : first_column + width]
 
     def _divisors(self, like: Tensor, shape: torch.Size) -> Tensor:
-        """Return by what the sum of each window is divided to give its mean, [H', W'].
+        """Return the numbers by which window sums are divided to give means, [H', W'].
 
         The divisors are a tensor and not a plain number, because a GPU multiplies by the reciprocal
         of a plain number instead of dividing, which rounds differently.

@@ -70,7 +70,7 @@ def add_bias(lower: Tensor, upper: Tensor, bias: Interval) -> Bounds:
     Args:
         lower: [K, n, out]; overwritten.
         upper: [K, n, out]; overwritten.
-        bias: [K, out].
+        bias: [K, out], the bounds on the bias.
     """
     return lower.add_(bias.lower[:, None, :]), upper.add_(bias.upper[:, None, :])
 
@@ -82,7 +82,7 @@ def affine_point(x: Tensor, weights: Interval, bias: Interval, slack: Tensor) ->
         x: vectors of any sign, [1, n, in].
         weights: bounds on the matrix, [K, out, in].
         bias: bounds on the bias, [K, out].
-        slack: how far each row's bounds move outwards, at least 0, [K, n, 1].
+        slack: the amount by which each row's bounds move outwards, at least 0, [K, n, 1].
 
     Returns:
         [K, n, out].

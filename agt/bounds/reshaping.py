@@ -78,7 +78,7 @@ class ReshapeRule:
     ) -> Interval:
         """Return the bounds in the output shape, [K or 1, n, ...] -> [K or 1, n, *shape].
 
-        Only ``inputs`` is used, because numbers are only moved.
+        The other arguments are not used, because numbers are moved and not changed.
         """
         return inputs.rearranged(lambda end: self._reshape(end, leading_axes=2))
 
@@ -108,8 +108,8 @@ class ReshapeRule:
 
         Args:
             records: [*leading axes, *shape of one record of the input].
-            leading_axes: how many axes stand before those of a record: 1 for the records, 2 with
-                an axis of k.
+            leading_axes: the number of axes before those of a record: 1 for the records, 2 with an
+                axis of k.
 
         Returns:
             [*leading axes, *self.shape].

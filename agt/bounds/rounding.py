@@ -29,7 +29,8 @@ def widen_by(lower: Tensor, upper: Tensor, amount: Tensor) -> Interval:
     Args:
         lower: the lower bounds; overwritten by the result.
         upper: the upper bounds; overwritten by the result.
-        amount: how far each bound moves outwards, at least 0; broadcasts with the bounds.
+        amount: the amount by which each bound moves outwards, at least 0; broadcasts with the
+            bounds.
 
     Raises:
         UnsoundError: a lower bound exceeds its upper bound.
@@ -43,7 +44,7 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
 
     Args:
         dtype: the dtype of the run, float32 or float64.
-        device: where the run computes.
+        device: the device on which the run computes.
 
     Raises:
         ConfigError: PyTorch multiplies float32 matrices at reduced precision (TF32, bfloat16), or
@@ -121,7 +122,7 @@ class Rounding:
         Args:
             ks: the K distances of the grid.
             dtype: the dtype in which bounds and nominal values are computed.
-            device: where they are computed.
+            device: the device on which they are computed.
             widen_by: the implementation of ``widen_by`` to use.
             point_affine: the implementation of ``affine_point`` to use for linear layers whose
                 inputs are known; None: product, bias and widening are computed one by one.

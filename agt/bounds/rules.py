@@ -83,7 +83,7 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
 
 
 def missing_rules(layers: Mapping[str, nn.Module]) -> Message | None:
-    """Return which layers of a network have no rule, and what to use instead; None: all have one.
+    """Return a message that names the layers without a rule and remedies; None: all have one.
 
     Args:
         layers: the layer's name -> the layer, in the order of the network.

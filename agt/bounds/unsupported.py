@@ -62,7 +62,7 @@ _ADVICE_OF_LAYER = {name: advice for advice, names in _ADVICE.items() for name i
 
 
 def advice_for(layer: nn.Module, known: Iterable[type[nn.Module]], *, is_last: bool) -> str:
-    """Return what to write instead of a layer without a bound rule, as a sentence.
+    """Return a sentence that says what to write instead of a layer without a bound rule.
 
     Args:
         layer: the layer.

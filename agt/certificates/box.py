@@ -17,6 +17,7 @@ from agt.bounds.interval import recording_overflow
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding, check_precision
 from agt.certificates.envelopes import Envelope
+from agt.data.arrays import block_slices
 from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
@@ -71,7 +72,7 @@ class Certificates:
 
     @property
     def stable_index(self) -> np.ndarray:
-        """Return how many values of the grid are certified before the first that is not, [n] int64.
+        """Return the number of grid values before the first one that is not certified, [n] int64.
 
         k = 0 counts if it is in the grid.
         """
@@ -79,17 +80,17 @@ class Certificates:
 
     @property
     def grid_steps(self) -> np.ndarray:
-        """Return the stable distance in steps of the grid: how many of its k >= 1, [n] int64.
+        """Return the stable distance in steps of the grid, [n] int64.
 
-        Only values before the first one that is not certified count. Mechanisms with the setting
-        ``counting=index`` use this number, because it changes by at most 1 for one edit on every
-        grid.
+        It is the number of grid values k >= 1 before the first one that is not certified.
+        Mechanisms with the setting ``counting=index`` use this number, because it changes by at
+        most 1 for one edit on every grid.
         """
         return count_grid_steps(self.ks, self.certified)
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """Return how many edits are proved to leave each label unchanged, [n] int64.
+        """Return the number of edits that are proved to leave each label unchanged, [n] int64.
 
         It is the largest k up to which every value of the grid is certified, and 0 if not even the
         first value is.
@@ -100,7 +101,7 @@ class Certificates:
 
     @property
     def censored(self) -> np.ndarray:
-        """Return which stable distances are cut off at the end of the grid, [n] bool.
+        """Return whether each stable distance is cut off at the end of the grid, [n] bool.
 
         Such a label is certified at every k for which there are bounds, so the number of edits that
         it withstands is at least this distance, and may be larger.
@@ -137,7 +138,7 @@ class Certificates:
 
 
 def count_grid_steps(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
-    """Return how many grid values k >= 1 are certified before the first gap, [n] int64.
+    """Return the number of grid values k >= 1 before the first uncertified one, [n] int64.
 
     It is 0 where k = 0 is in the grid and not certified. On a dense grid it is the stable distance.
 
@@ -150,10 +151,10 @@ def count_grid_steps(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
 
 
 def _count_leading_true(flags: np.ndarray) -> np.ndarray:
-    """Return how many elements of each column are True before the first False, [n] int64.
+    """Return the number of elements of each column before the first False, [n] int64.
 
     Args:
-        flags: [K, n] bool.
+        flags: [K, n] bool, the flags to count, one column for each query.
     """
     # Accumulating "and" turns every element after the first False to False.
     return np.logical_and.accumulate(flags, axis=0).sum(axis=0).astype(np.int64)
@@ -175,7 +176,8 @@ def certify(
 
     Args:
         head: the trained layers. Only their structure is used, as the parameters are in ``box``.
-        setup: what the box was trained with (loss, precision, relation, device, working memory).
+        setup: the settings that the box was trained with (loss, precision, relation, device,
+            working memory).
         box: the parameters of the training without edits (nominal), and bounds on the parameters of
             all trainings within k edits. Its grid may be a part of the setup's.
         features: [n, ...] the queries, scaled as the training data was.
@@ -220,7 +222,8 @@ def compute_envelope(
 
     Args:
         head: the trained layers. Only their structure is used, as the parameters are in ``box``.
-        setup: what the box was trained with (loss, precision, relation, device, working memory).
+        setup: the settings that the box was trained with (loss, precision, relation, device,
+            working memory).
         box: the parameters of the training without edits (nominal), and bounds on the parameters of
             all trainings within k edits. Its grid may be a part of the setup's.
         features: [n, ...] the queries, scaled as the training data was.
@@ -276,9 +279,10 @@ class _BoxedNetwork:
         point: the nominal parameters (those of the training without edits).
         parts: pairs of (bounds on the parameters for some of the ks, the widening for rounding at
             these ks), in the order of the ks.
-        queries_at_once: how many queries fit into the working memory together with one part.
+        queries_at_once: the number of queries that fit into the working memory together with one
+            part.
         dtype: the name of the queries' dtype in PyTorch, for example "float64".
-        device: where queries are computed.
+        device: the device on which queries are computed.
     """
 
     network: Network
@@ -296,7 +300,8 @@ class _BoxedNetwork:
 
         Args:
             head: the trained layers; only their structure is used.
-            setup: what the box was trained with (loss, precision, device, working memory).
+            setup: the settings that the box was trained with (loss, precision, device, working
+                memory).
             box: the nominal parameters (those of the training without edits), and for each k bounds
                 on the parameters of all trainings within k edits.
             features: [n, ...] the queries; only their shape is used.
@@ -320,8 +325,7 @@ class _BoxedNetwork:
             numbers_per_query, compute, dtype, len(box.ks), network.outputs
         )
         parts = []
-        for start in range(0, len(box.ks), ks_at_once):
-            chunk = slice(start, start + ks_at_once)
+        for chunk in block_slices(len(box.ks), ks_at_once):
             parts.append((select_ks(box.bounds, chunk), rounding[chunk]))
         return cls(network, box.nominal, tuple(parts), queries_at_once, training.dtype, device)
 
@@ -372,7 +376,7 @@ def certify_labels(
         queries: [n, ...] finite, in the model's precision.
         labels: [n] int64, the labels that the nominal parameters give.
         bounds: parameter name -> bounds [K, *shape], for K values of k.
-        rounding: how far to widen the outputs' bounds at each of these k.
+        rounding: the amounts by which to widen the bounds on outputs at each of these k.
     """
     with recording_overflow() as overflow:
         if network.outputs == 1:
@@ -408,7 +412,7 @@ def bound_binary_margins(
         network: bounds its outputs over a box, widened for rounding.
         queries: [n, ...] finite, in the model's precision.
         bounds: parameter name -> bounds [K, *shape], for K values of k.
-        rounding: how far to widen the outputs' bounds at each of these k.
+        rounding: the amounts by which to widen the bounds on outputs at each of these k.
 
     Returns:
         (lower bounds, upper bounds), each [K, n].
@@ -433,10 +437,11 @@ def _chunk_sizes(
     Only public numbers enter, so the sizes reveal nothing about the training records.
 
     Args:
-        numbers_per_query: how many numbers a query's pass through the network has for each k.
+        numbers_per_query: the number of values that a query's pass through the network has for each
+            k.
         compute: has ``memory_mb``, the working memory in MiB.
-        dtype: of the queries.
-        ks: how many values of k there are.
+        dtype: the dtype of the queries.
+        ks: the number of values of k.
         outputs: the number of logits. The margin of each pair of logits is held as well.
     """
     pairs_of_outputs = outputs * (outputs - 1) // 2
@@ -444,7 +449,7 @@ def _chunk_sizes(
     bytes_per_query_and_k = bytes_per_number * (numbers_per_query + pairs_of_outputs)
     # How many pairs of a query and a k fit into the memory. Queries have precedence: there are
     # several ks at once only if enough queries fit beside them.
-    queries_times_ks = compute.memory_mb * 2**20 // bytes_per_query_and_k
+    queries_times_ks = compute.memory_bytes // bytes_per_query_and_k
     max_ks = queries_times_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
     ks_at_once = max(1, min(ks, max_ks))
     most_queries = queries_times_ks // ks_at_once

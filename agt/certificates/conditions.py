@@ -196,7 +196,7 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
-    """Return the metrics of conditions: how many are proved, declared, not met, and all.
+    """Return the numbers of conditions that are proved, declared and not met, and of all.
 
     Each condition is one of the three. ``conditions_held`` counts proved and declared ones
     together, as earlier versions recorded it. "Declared" means that a person stated it in the
@@ -241,8 +241,9 @@ def assess(
     """Return the conditions a to g of a privacy guarantee for one run, with the evidence for each.
 
     Args:
-        dataset: what was trained on; it has the evidence about selection and preprocessing.
-        setup: what the training was given (loss, steps, clip level, batches, relation, grid of k).
+        dataset: the data that the model was trained on; it has the evidence about selection and
+            preprocessing.
+        setup: the settings of the training (loss, steps, clip level, batches, relation, grid of k).
         plan: the batches of the training.
         choices: for condition e: which data the settings were chosen on.
         every_k: for condition a: for which numbers of edits there are certificates.
@@ -351,8 +352,8 @@ def shards_fact(members: int, touches: int) -> Fact:
     A shard is the part of the training records that one member of an ensemble is trained on.
 
     Args:
-        members: how many members the ensemble has.
-        touches: how many members one edit of the data can change.
+        members: the number of members that the ensemble has.
+        touches: the number of members that one edit of the data can change.
     """
     if touches == 1:
         return proved("shards_by_hash", members=members)

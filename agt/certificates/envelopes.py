@@ -70,7 +70,7 @@ class Envelope:
         docs/proofs/boxes.md).
 
         Args:
-            max_k: where to end; the result ends earlier if the grid does.
+            max_k: the largest k of the result, which ends earlier if the grid does.
         """
         last_k_of_grid = max(self.ks, default=0)
         last_k = min(max_k, last_k_of_grid)

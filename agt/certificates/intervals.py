@@ -33,7 +33,7 @@ class OrderedAnswers:
 
     Attributes:
         points: [T, n] int32, the members' answers to each query in increasing order.
-        touches: m, how many members one edit can change.
+        touches: m, the number of members that one edit can change.
     """
 
     points: np.ndarray
@@ -45,7 +45,7 @@ class OrderedAnswers:
 
         Args:
             answers: [T, n] integers from 0 to ``LATTICE_STEPS``, in the order of the members.
-            touches: m, how many members one edit can change.
+            touches: m, the number of members that one edit can change.
         """
         return cls(np.sort(answers, axis=0), touches)
 
@@ -66,7 +66,7 @@ class OrderedAnswers:
         return -(-ranks_to_both_ends // self.touches)  # divided and rounded up
 
     def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the interval that k edits cannot leave, for each query.
+        """Return the interval in which each query's answer stays after any k edits.
 
         Args:
             k: the number of edits, at least 0.

@@ -59,7 +59,7 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
         members: for each member its envelope (its margins, and bounds on them after k edits of its
             shard), of the same queries and values of k.
         clip: > 0, the public constant at which margins are clipped.
-        touches: how many members one edit can change
+        touches: the number of members that one edit can change
             (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
             take a record from one shard and put one into another.
 
@@ -104,7 +104,7 @@ def _remaining_margins(
         members: the envelopes of T members for n queries.
         labels: [n] int64, the labels of the vote.
         clip: > 0, the margin at which margins are clipped.
-        rows: J, how many rows of the envelopes are used.
+        rows: J, the number of rows of the envelopes that are used.
 
     Returns:
         [n, T, J + 2] int32, the clipped and rounded margins after 0, 1, ..., J edits. The last

@@ -8,7 +8,7 @@ FIRST_EDITS = 64  # edits that are tried first; four times as many where the lab
 
 @njit(cache=True)
 def count_survived_edits(remaining, needed, max_edits, edits):  # type: ignore[no-untyped-def]
-    """Write to ``edits`` how many edits of shards each query's label survives.
+    """Write the number of edits of shards that each query's label survives to ``edits``.
 
     A shard is one member's part of the training data; the edits may be spread over all shards in
     any way.
@@ -32,7 +32,7 @@ def count_survived_edits(remaining, needed, max_edits, edits):  # type: ignore[n
 
 @njit(cache=True)
 def _count_edits_up_to(remaining, needed, max_edits):  # type: ignore[no-untyped-def]
-    """Return how many edits of shards, at most ``max_edits``, cannot change one query's label.
+    """Return the number of edits of shards, up to ``max_edits``, that leave a label unchanged.
 
     A shard is one member's part of the training data; the edits may be spread over all shards in
     any way. The result is -1 if the sum of margins is too small without any edit.

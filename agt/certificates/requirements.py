@@ -37,7 +37,7 @@ class Requiring(Protocol):
 
     Attributes:
         name: the mechanism's name.
-        needs: what the mechanism reads of the model: certified distances, votes, counts, or
+        needs: the evidence that the mechanism reads: certified distances, votes, counts, or
             nothing.
     """
 
@@ -69,15 +69,16 @@ def judge_requirements(
     releases_weights: bool,
     published_vote: bool = False,
 ) -> Requirements:
-    """Return what a release requires of its model, or refuse the release.
+    """Return the conditions that a release requires of its model, or raise if one fails.
 
     Args:
         conditions: a to g, as assessed for the model or as its run recorded them.
         relation: the name of the neighbour relation.
-        mechanism: what it reads of the model decides what it requires.
+        mechanism: the mechanism; which evidence it reads decides which conditions it requires.
         accounting: "rigorous" refuses the release if a required condition does not hold; "paper"
             gives the reasons why nothing is proved.
-        counting: as in ``agt.mechanisms.judging.judge_claim``.
+        counting: the unit of the evidence, "distance" (edits) or "index" (certified values of the
+            grid).
         releases_weights: True: weights are released, which "paper" refuses as "rigorous" does,
             because no paper publishes them without a proof.
         published_vote: True: the evidence of an ensemble is computed as in the paper, which proves
@@ -111,8 +112,8 @@ def _refused_release(refusals: Sequence[str | Message], weights_mechanism: str) 
     """Return the error of a release that is refused.
 
     Args:
-        refusals: why, a text for each reason. All are named, so that training once more is enough
-            to meet all conditions.
+        refusals: the reasons, a text for each. The message has all of them, so that training once
+            more is enough to meet all conditions.
         weights_mechanism: the name of the mechanism, if it releases weights; else empty. Then the
             message says how to release without a proof.
     """
@@ -150,11 +151,11 @@ def _required_conditions(
 ) -> list[Condition]:
     """Return the conditions that a mechanism requires.
 
-    A required condition that is not among those assessed is returned as one that does not hold.
+    If a required condition was not assessed, it is returned as a condition that does not hold.
 
     Args:
-        conditions: those assessed for the model, in any order.
-        needs: what the mechanism reads of the model.
+        conditions: the conditions that were assessed for the model, in any order.
+        needs: the evidence that the mechanism reads.
         counting: "index": condition a, a dense grid of k, is not required.
     """
     letters = REQUIRED_CONDITIONS[needs]  # such as "abcdefg"

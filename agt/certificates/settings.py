@@ -48,12 +48,12 @@ class CertificateConfig:
     ) -> None:
         """Raise ConfigError if training settings do not suit this kind, whatever the data are.
 
-        The base class is that of the closed forms.
+        The base class checks settings of closed-form trainings.
 
         Args:
-            training: how to train.
-            ensemble: how many members are trained.
-            noise: of the training steps; None: none is added.
+            training: the settings of the training.
+            ensemble: the settings of the ensemble, such as its number of members.
+            noise: the noise of the training steps; None: none is added.
         """
         check_no_momentum(training)
         if noise is not None:
@@ -75,11 +75,12 @@ class BoxConfig(CertificateConfig):
     """Settings of ``certificate=box``, which has no setting except its name."""
 
     name: Literal["box"] = "box"
-    takes_hidden_layers: ClassVar[bool] = True
+    takes_hidden_layers = True
 
     def check_training(
         self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
     ) -> None:
+        """Raise ConfigError for recipe settings, and for an ensemble whose training adds noise."""
         check_no_recipe_settings(training, self.name)
         if noise is not None and ensemble.members > 1:
             raise ConfigError(
@@ -221,7 +222,7 @@ def no_hidden_layers(name: str, hidden: Sequence[int] | None) -> ConfigError:
     """Return the refusal of a network by a kind of certificate that trains a linear head.
 
     Args:
-        name: of the kind.
+        name: the name of the kind.
         hidden: the widths of the hidden layers; None: of a network of the user's own, which has
             none.
     """

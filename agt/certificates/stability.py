@@ -56,16 +56,16 @@ class LazyFlags:
         return len(self.ks)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """Return the flags [n] at one k of the grid; for other indices, index the whole array.
+        """Return some of the flags [K, n].
 
         Args:
-            index: an integer for one k (not k itself but its place in the grid), or any index of a
-                NumPy array [K, n].
+            index: an integer: the position of one k in the grid, for its flags [n]. Any other index
+                of a NumPy array [K, n] works, too, but the whole array is computed for it.
         """
         if not isinstance(index, int):
             return np.asarray(self)[index]
         k = self.ks[index]
-        if k == 0:  # rounding decides, which the distance does not tell
+        if k == 0:  # the distance does not show whether rounding can change a label
             return self.certified_at_zero
         return self.distance >= k
 
@@ -73,7 +73,7 @@ class LazyFlags:
         """Return all flags as an array [K, n]; NumPy calls this method.
 
         Args:
-            dtype: of the array; None for bool.
+            dtype: the dtype of the array; None for bool.
             copy: not used, as the array is always new.
         """
         flags = np.stack([self[index] for index in range(len(self))])
@@ -89,8 +89,8 @@ class ClosedFormCertificates(Certificates):
     The grid ``ks`` and the flags ``certified`` are what tables and curves show.
 
     Attributes:
-        distance: [n] int64, the stable distances: how many edits of the data are proved to leave
-            each label unchanged. They may exceed the end of the grid.
+        distance: [n] int64, the stable distances: the numbers of edits of the data that are proved
+            to leave each label unchanged. They may exceed the end of the grid.
         logits: [n, J] float64, from which the labels follow, stored so that they are not computed
             again; None: the labels are not those of one linear head.
     """
@@ -100,7 +100,7 @@ class ClosedFormCertificates(Certificates):
 
     @property
     def censored(self) -> np.ndarray:
-        """Return which stable distances are cut off at the end of the grid, [n] bool: none is."""
+        """Return [n] False: no stable distance is cut off at the end of a grid."""
         return np.zeros(len(self.distance), dtype=bool)
 
     @classmethod
@@ -115,7 +115,7 @@ class ClosedFormCertificates(Certificates):
         Args:
             chunks: at least one, in the order of the queries, all of one head and one grid. Either
                 all have ``edits_to_win`` or none has, and the same holds for ``logits``.
-            rows: how many queries the chunks have together.
+            rows: the number of queries of all chunks together.
         """
         prediction = np.empty(rows, np.int64)
         certified_at_zero = np.empty(rows, bool)
@@ -171,7 +171,7 @@ class ClosedFormCertificates(Certificates):
                 become the answer; None: not known.
             logits: [n, J] float64, what the labels follow from; None: not known.
         """
-        # NumPy treats these flags as an array of bool [K, n].
+        # NumPy uses an object with ``__array__`` as an array: here of bool [K, n].
         certified = cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))
         return cls(
             ks, relation, prediction, certified, distance, edits_to_win=edits_to_win, logits=logits
@@ -254,7 +254,8 @@ def labels_from_codes(trained: LinearTrained, features: CodedFeatures) -> np.nda
     radius = float(bound_norms(np.asarray(trained.weight)).max())
     norm = bound_norms(features.longest())
     (error,) = margin_rounding(trained.loss, features.shape[1], radius, norm)
-    # The comparison is also false if the margin of a query is NaN.
+    # Above 4 times the bound on the rounding of a margin, the label is that of ``certify_linear``
+    # (Lemma 6). The comparison is also false if a margin is NaN.
     is_certain = margins_of(logits) > 4 * error
     return labels_of(logits) if is_certain.all() else None
 
@@ -262,7 +263,7 @@ def labels_from_codes(trained: LinearTrained, features: CodedFeatures) -> np.nda
 def _count_edits_to_win(
     logits: np.ndarray, prediction: np.ndarray, move_of_one_edit: np.ndarray
 ) -> np.ndarray:
-    """Return how many edits each class needs at least to become the answer, [C, n] int64.
+    """Return the least number of edits that can make each class the answer, [C, n] int64.
 
     A class needs k edits for the greatest logit's lead over it to vanish:
         k * move_of_one_edit >= max(logits) - logits[class].
@@ -271,7 +272,7 @@ def _count_edits_to_win(
     ``MAX_STABLE_DISTANCE + 1``.
 
     Args:
-        logits: [n, C] float64.
+        logits: [n, C] float64, the logits of the queries.
         prediction: [n] int64, the class of the greatest logit.
         move_of_one_edit: [n], how far one edit moves the difference of two logits at most; > 0.
     """
@@ -331,7 +332,7 @@ def _finite_logits(trained: LinearTrained, features: np.ndarray) -> np.ndarray:
 def _bound_margin_moves(
     trained: LinearTrained, features: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far apart the computed margins of a query can be under two trainings.
+    """Return the largest difference between a query's computed margins under two trainings.
 
     A margin is a logit, or the difference of two. The bounds depend on public numbers and the query
     only (Lemma 1 of docs/proofs/linear_distances.md).
@@ -352,7 +353,7 @@ def _bound_margin_moves(
     round_up = 1 + 8 * UNIT  # exceeds the roundings of the few operations that it is applied to
 
     def bound_move(parameters_move: float) -> np.ndarray:
-        """Return how far margins move, [n], if the parameters move by this l2 norm.
+        """Return the largest move of each margin, [n], if the parameters move by this l2 norm.
 
         |margin - margin'| <= margin_factor * |theta - theta'| * |features| + 2 * error, since each
         of the two computed margins errs by at most ``error``.

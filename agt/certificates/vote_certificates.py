@@ -24,7 +24,8 @@ class VoteCertificates(ClosedFormCertificates):
         steps: [n] int64, the vote's stable distance if each member's is counted in steps of its
             grid of k, instead of in edits (``counting=index``).
         members: [T, n] int64, each member's label.
-        member_distances: [T, n] int64, how many edits of its shard each member's label survives.
+        member_distances: [T, n] int64, the number of edits of its shard that each member's label
+            survives.
         plurality: [n] int64, the label that most members give, the smaller one on ties.
         tally: int64, the statistic that mechanisms add noise to: for two classes [n], the absolute
             difference of their votes; for more classes [n, C], the votes for each.
@@ -55,7 +56,8 @@ class VoteCertificates(ClosedFormCertificates):
             by_distance: the vote with its stable distance in edits.
             by_steps: the same vote with its stable distance in steps of the members' grids of k.
             members: [T, n] int64, each member's label of each query.
-            member_distances: [T, n] int64, how many edits of its shard each label survives.
+            member_distances: [T, n] int64, the number of edits of its shard that each label
+                survives.
             classes: C, the number of classes.
         """
         ks, certified = _tabulate(by_distance.distance)

@@ -12,6 +12,7 @@ import numpy as np
 
 from agt.certificates.stability import MAX_STABLE_DISTANCE
 from agt.certificates.vote_costs import cost_to_change_winner, count_votes
+from agt.data.arrays import block_slices
 from agt.errors import ConfigError
 
 LABELS_AT_ONCE = 2**22  # members times queries of one chunk, which bounds the memory
@@ -24,9 +25,9 @@ class Vote:
     Attributes:
         prediction: [n] int64, the winning class of each query. In a vote of labels it is the class
             with most votes, and the smaller one on ties.
-        distance: [n] int64, the stable distance: how many edits of the training data are proved to
-            leave the winner unchanged. One edit changes it by at most 1, but for the published vote
-            (``mechanisms.published.published_vote``), of which no privacy is proved.
+        distance: [n] int64, the stable distance: the number of edits of the training data that are
+            proved to leave the winner unchanged. One edit changes it by at most 1, but for the
+            published vote (``mechanisms.published.published_vote``), of which no privacy is proved.
     """
 
     prediction: np.ndarray
@@ -56,9 +57,10 @@ def certified_vote(
 
     Args:
         labels: [T, n] integers 0..C-1, each member's label of each query.
-        distances: [T, n] integers >= 0, how many edits of its shard each member's label survives.
+        distances: [T, n] integers >= 0, the number of edits of its shard that each member's label
+            survives.
         classes: C, the number of classes.
-        touches: how many members one edit can change
+        touches: the number of members that one edit can change
             (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
             take a record from one shard and put one into another.
         edits_to_win: [C, T, n] integers, for each class how many edits of its shard each member
@@ -90,8 +92,7 @@ def certified_vote(
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
     chunks = []
-    for start in range(0, max(queries, 1), queries_at_once):
-        chunk = slice(start, start + queries_at_once)
+    for chunk in block_slices(max(queries, 1), queries_at_once):
         chunk_edits_to_win = None
         if edits_to_win is not None:
             chunk_edits_to_win = edits_to_win[:, :, chunk]
@@ -112,7 +113,7 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
 
     Args:
         counts: [C, n] int64, the votes for each class; at least one vote for each query.
-        touches: how many members one edit can change
+        touches: the number of members that one edit can change
             (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
             take a record from one shard and put one into another.
     """
@@ -137,8 +138,8 @@ def _vote_of_cost(winner: np.ndarray, cost: np.ndarray, touches: int) -> Vote:
 
     Args:
         winner: [n] int64, the winning classes.
-        cost: [n] int64 >= 1, how many edits of shards another winner takes at least.
-        touches: how many shards one edit of the data can change.
+        cost: [n] int64 >= 1, the least number of edits of shards that can change the winner.
+        touches: the number of shards that one edit of the data can change.
     """
     distance = (cost - 1) // touches  # = ceil(cost / touches) - 1, in integers
     return Vote(winner, distance)
@@ -166,7 +167,7 @@ def count_selected_votes(
 
 
 def check_touches(touches: int) -> None:
-    """Raise ConfigError unless ``touches`` (how many members one edit can change) is at least 1."""
+    """Raise ConfigError unless ``touches``, the members that one edit can change, is at least 1."""
     if touches < 1:
         raise ConfigError(
             f"ensemble: touches={touches} (how many members one edit of the data can change) must "
@@ -181,8 +182,8 @@ def check_members(
 
     Args:
         labels: [T, n] integers 0..C-1, each member's label of each query.
-        distances: [T, n] integers from 0 to ``MAX_STABLE_DISTANCE``, how many edits of its shard
-            each label survives.
+        distances: [T, n] integers from 0 to ``MAX_STABLE_DISTANCE``, the number of edits of its
+            shard that each label survives.
         classes: C, the number of classes.
 
     Raises:

@@ -32,7 +32,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
 
 
 def row_words(row: int) -> str:
-    """Return how messages name a row of data: counted from 1, as people count.
+    """Return the name of a row of data in messages; rows are counted from 1.
 
     Args:
         row: the row's index, from 0.
@@ -53,6 +53,7 @@ class Blocks:
     """
 
     def __init__(self, read: Callable[[], Iterator[np.ndarray]], rows: int) -> None:
+        """Begin the first pass over the file, and read its first array of rows."""
         self._read = read
         self._row_count = rows
         self._blocks = read()
@@ -152,11 +153,24 @@ def row_numbers(rows: int) -> np.ndarray:
 
 def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows of [n, ...] in pieces of ``ROWS``: at least one, which may be empty."""
-    return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
+    return (features[rows] for rows in block_slices(len(features) or 1, ROWS))
+
+
+def block_slices(count: int, block_size: int, start: int = 0) -> list[slice]:
+    """Return slices that divide consecutive indices into blocks.
+
+    Args:
+        count: the number of indices; 0 returns no slices.
+        block_size: the number of indices of a block. The last block may be shorter.
+        start: the first index.
+    """
+    stop = start + count
+    firsts = range(start, stop, block_size)
+    return [slice(first, min(first + block_size, stop)) for first in firsts]
 
 
 def rows_in(block_bytes: int, row_bytes: int) -> int:
-    """Return how many rows of ``row_bytes`` bytes fit into a block: at least one."""
+    """Return the number of rows of ``row_bytes`` bytes that fit into a block, at least 1."""
     return max(1, block_bytes // max(1, row_bytes))
 
 
@@ -168,8 +182,8 @@ def array_blocks(features: np.ndarray, block_bytes: int = CACHED_BYTES) -> Itera
         block_bytes: about how many bytes each has; at least one row.
     """
     block_rows = rows_in(block_bytes, features.dtype.itemsize * math.prod(features.shape[1:]))
-    for start in range(0, len(features), block_rows):
-        yield np.ascontiguousarray(features[start : start + block_rows])
+    for rows in block_slices(len(features), block_rows):
+        yield np.ascontiguousarray(features[rows])
 
 
 def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
@@ -233,9 +247,9 @@ def not_finite(rows: np.ndarray) -> int | None:
     Args:
         rows: [n, ...]. They are read in pieces, because they may be memory-mapped.
     """
-    for start in range(0, len(rows), ROWS):
-        block = rows[start : start + ROWS]
+    for piece in block_slices(len(rows), ROWS):
+        block = rows[piece]
         is_finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)
         if not is_finite.all():
-            return start + int(np.argmin(is_finite))
+            return piece.start + int(np.argmin(is_finite))
     return None

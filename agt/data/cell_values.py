@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.arrays import ROWS
+from agt.data.arrays import ROWS, block_slices
 
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 """What in a csv stands for a missing value."""
@@ -85,6 +85,6 @@ def to_numpy_text(words: pa.Array) -> np.ndarray:
     """
     width = pc.max(pc.utf8_length(words)).as_py() or 1
     names = np.empty(len(words), f"U{width}")
-    for start in range(0, len(words), ROWS):
-        names[start : start + ROWS] = words[start : start + ROWS].to_numpy(zero_copy_only=False)
+    for rows in block_slices(len(words), ROWS):
+        names[rows] = words[rows].to_numpy(zero_copy_only=False)
     return names

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from agt.data.arrays import aligned_empty
+from agt.data.arrays import aligned_empty, block_slices
 
 MAX_LEVELS = 256  # of a code: one byte
 DIGEST_BYTES = 16  # of the digest of look-ups
@@ -28,7 +28,7 @@ class Lookup:
     """Some of a row's features, which one code of the row decides.
 
     Attributes:
-        column: which of the row's codes.
+        column: the index of the code that is looked up.
         levels: [m, w] the features for each value of the code, from 0 to m - 1.
     """
 
@@ -37,11 +37,12 @@ class Lookup:
 
     @cached_property
     def magnitude_classes(self) -> np.ndarray:
-        """The class of each level: levels whose nonzero numbers agree, signs aside, share one.
+        """The number of the class of each level, where a class has equal absolute values.
 
         Returns:
-            [m] int64, equal for two levels exactly if they have the same absolute values other
-            than 0 in the same order. A level with a NaN has a class of its own.
+            [m] int64. Two levels have the same number if and only if the absolute values of their
+            nonzero features are the same, in the same order. A level with a NaN has a class of its
+            own.
         """
         classes = np.empty(len(self.levels), dtype=np.int64)
         firsts: list[np.ndarray] = []
@@ -156,8 +157,7 @@ class RowLookup:
             start = stop
         coded = CodedFeatures(codes, self)
         # A column may have several look-ups, and only the first one decided its code.
-        for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
-            rows = slice(start, start + LOOKUP_BLOCK_ROWS)
+        for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
             if self.features(codes[rows]).tobytes() != features[rows].tobytes():
                 return None
         return coded
@@ -170,8 +170,7 @@ class RowLookup:
             out: a contiguous array that is filled and returned; None: a new one.
         """
         features = aligned_empty((len(codes), self.width), self.dtype) if out is None else out
-        for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
-            rows = slice(start, start + LOOKUP_BLOCK_ROWS)
+        for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
             for group in self.groups:
                 places = (codes[rows, group.columns] + group.first_levels).ravel()
                 if len(self.groups) == 1:
@@ -201,10 +200,10 @@ class CodedFeatures(NDArrayOperatorsMixin):
     writing raises TypeError or ValueError, as it does in a read-only array.
 
     Attributes:
-        codes: [n, columns] uint8.
-        lookup: how they become features.
+        codes: [n, columns] uint8, the codes of each row.
+        lookup: the tables that turn codes into features.
         shape: (n, width).
-        dtype: of the features.
+        dtype: the dtype of the features.
     """
 
     ndim = 2
@@ -214,7 +213,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
 
         Args:
             codes: [n, columns] uint8, each below the number of levels of its look-ups.
-            lookup: how they become features.
+            lookup: the tables that turn codes into features.
         """
         self.codes = codes
         self.lookup = lookup
@@ -255,7 +254,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
         """Return all features as an array of their own, [n, width].
 
         Args:
-            dtype: of the result; None: the features' own.
+            dtype: the dtype of the result; None: the features' own.
             copy: False is refused, because there is no array that could be shared.
         """
         if copy is False:
@@ -351,7 +350,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
         rounded differently, because the terms are added in another order.
 
         Args:
-            weights: [J, width] float64.
+            weights: [J, width] float64, a vector in each row.
 
         Returns:
             [n, J] float64.

@@ -16,7 +16,7 @@ DAMAGE_ERRORS = (
 
 
 def describe_damage(error: Exception) -> str:
-    """Return in words, for a message, why a library could not read a file.
+    """Return a clause for a message that says why a library could not read a file.
 
     Args:
         error: one of the ``DAMAGE_ERRORS``.

@@ -121,7 +121,7 @@ class Dataset:
         return self.target.classes
 
     def public_rows(self, which: PublicRows) -> Records:
-        """Return the records that somebody declared public.
+        """Return the records that are declared public.
 
         Args:
             which: "test" for all test records, "train" for the training records marked public.
@@ -172,7 +172,7 @@ class Dataset:
     def digest_in_background(self) -> Iterator[None]:
         """Compute ``digest`` in a thread while the ``with`` block works, unless it is known.
 
-        Whoever reads ``digest`` in the block waits for it.
+        Code in the block that reads ``digest`` waits for it.
         """
         if "digest" in vars(self):
             yield
@@ -264,14 +264,14 @@ def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str
 
 
 def _notes_on_size(
-    records: int, declared_size: float | None, normalized: float | None = None
+    records: int, declared_size: float | None, normalized: float | None
 ) -> list[str]:
     """Return a note if the declared number of records is less than half or over twice the true one.
 
     Args:
         records: the number of training records.
-        declared_size: the declared number; None: nobody declared it.
-        normalized: as in ``with_notes``, which counts instead of the declared size.
+        declared_size: the declared number; None: it was not declared.
+        normalized: the argument of ``with_notes``, which is used instead of the declared size.
     """
     size = declared_size if normalized is None else normalized
     if size is None or not records or records / 2 <= size <= records * 2:

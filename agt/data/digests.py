@@ -18,7 +18,7 @@ READ_AHEAD_BLOCK_BYTES = 2**23  # that it looks up at once: ten milliseconds of 
 
 
 class Stopped(Exception):
-    """Nobody needs the digest any more, so it was not computed."""
+    """The digest is not needed any more, so it was not computed."""
 
 
 def fingerprint(*record_sets: Records, stop: Event | None = None) -> str:
@@ -65,10 +65,10 @@ def fingerprint_in_background(*record_sets: Records) -> Iterator[Future[str]]:
     stops.
 
     Args:
-        record_sets: as of ``fingerprint``.
+        record_sets: the arguments of ``fingerprint``.
 
     Yields:
-        What will hold the digest, or the error that was raised instead.
+        A future that gets the digest, or the error that was raised instead.
     """
     stop = Event()
     with ThreadPoolExecutor(max_workers=1) as thread:
@@ -92,7 +92,7 @@ def mark_of_codes(*record_sets: Records) -> str:
           of the hash has one reading; and codes with the look-ups' hash decide the features.
 
     Args:
-        record_sets: as of ``fingerprint``.
+        record_sets: the arguments of ``fingerprint``.
 
     Returns:
         "codes:" and 32 hexadecimal digits, so that it equals no digest.

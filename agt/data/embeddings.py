@@ -3,10 +3,11 @@
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from agt.data.arrays import block_slices
 from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
@@ -32,7 +33,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
     scale * (x - center) / |x - center|, in float32.
     """
 
-    exact: ClassVar[bool] = True
+    exact = True
 
     def load_without(self, is_erased: IsErased) -> Dataset:
         """Load the data without records that are erased, as ``LabelledFile.load_without`` does.
@@ -79,7 +80,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return self._scaled(vectors, columns, center)
 
     def formula(self) -> dict[str, Any]:
-        """Return how features are made of the vectors of an npz, for readers without agt."""
+        """Return a formula for the features of an npz's vectors, for programs without agt."""
         center = self.settled.center if self.settled is not None else self.center
         return {
             "vectors": {
@@ -118,9 +119,9 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         )
 
     def _content(self, columns: ColumnReader) -> RowContent:
-        """Return the vectors [n, d] as they are stored.
+        """Read the vectors [n, ...] in the precision of the file, before they are scaled.
 
-        Half precision is widened, which loses nothing, and whole numbers become float64.
+        Half precision becomes float32, and whole numbers become float64; both are exact.
         """
         vectors = columns.matrix(self.x, "dataset.x")
         if vectors.dtype.kind in "biu":
@@ -207,11 +208,10 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         if changes_nothing and vectors.dtype == np.float32:
             return vectors  # a memory-mapped array stays where it is
         features = np.empty(vectors.shape, dtype=np.float32)
-        for start in range(0, len(vectors), _SCALED_ROWS):
-            rows = slice(start, start + _SCALED_ROWS)
+        for rows in block_slices(len(vectors), _SCALED_ROWS):
             is_bad = self._scale_into(features[rows], vectors[rows], center)
             if is_bad.any():
-                first_bad_row = start + np.flatnonzero(is_bad)[0]
+                first_bad_row = rows.start + np.flatnonzero(is_bad)[0]
                 columns.refuse(
                     self.x,
                     "dataset.x",
@@ -229,7 +229,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
 
         Args:
             features: [n, d] float32, which is overwritten.
-            vectors: [n, d].
+            vectors: [n, d], the vectors to scale.
             center: float64 in the shape of one vector, or one number; None: nothing is subtracted.
 
         Returns:

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from agt.data.arrays import as_array
+from agt.data.arrays import as_array, block_slices
 from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
 from agt.data.ids import keyed_hash
 
@@ -53,7 +53,8 @@ class Encoding:
     Attributes:
         limits: numeric column -> its range [low, high], or the edges of its bins.
         listed: categorical column -> its values.
-        bins: how many equal parts a range is cut into; below 2: none, and the number is scaled.
+        bins: the number of equal parts of a range; below 2: the range is not divided, and the
+            number is scaled.
         crosses: buckets for pairs of columns; 0: pairs are not crossed.
         indicator: whether each column has one more feature, which is 1 where its value is missing.
     """
@@ -71,7 +72,15 @@ class Encoding:
         return {column: edges for column, edges in inner_edges.items() if edges}
 
     def _inner_edges(self, limits: tuple[float, ...]) -> list[float]:
-        """Return the edges between the bins of a column; empty: its numbers are scaled instead."""
+        """Return the edges between the bins of a numeric column; empty: its numbers are scaled.
+
+        Edges that the settings list are returned unchanged. Otherwise the edges divide the range
+        into equal parts. More edges are dense around its point that is nearest to 0: their
+        distances from this point are halved again and again.
+
+        Args:
+            limits: the ends of the column's range; or all edges, with the ends first and last.
+        """
         low = limits[0]
         high = limits[-1]
         if len(limits) > 2:
@@ -160,8 +169,8 @@ class Encoding:
         """Return the features of rows, held as codes if they need much memory and codes suffice.
 
         Args:
-            numbers: as in ``__call__``.
-            words: as in ``__call__``.
+            numbers: the argument of ``__call__``.
+            words: the argument of ``__call__``.
 
         Returns:
             [n, width] float32, an array or ``CodedFeatures``.
@@ -211,8 +220,8 @@ class Encoding:
         """Return the slot of each row of a column that is not scaled, ``_NO_SLOT`` where missing.
 
         Args:
-            column: its name.
-            values: [n] its numbers or words.
+            column: the name of the column.
+            values: [n] the numbers or words of the column.
 
         Returns:
             [n] integers.
@@ -226,8 +235,8 @@ class Encoding:
 
         Args:
             block: [n, features of the column] float32, zeros; changed.
-            column: its name.
-            values: [n] its numbers or words.
+            column: the name of the column.
+            values: [n] the numbers or words of the column.
 
         Returns:
             [n] integers, ``_NO_SLOT`` where the value is missing. A scaled column has one slot, 0.
@@ -250,7 +259,7 @@ class Encoding:
 
         Args:
             block: [n, crosses] float32; changed.
-            slots: of each column, [n] integers.
+            slots: the slots of each column, [n] integers.
         """
         rows = np.arange(len(block))
         pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
@@ -287,7 +296,7 @@ def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
 
 
 def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return how many of the ordered edges each number reaches, ``_NO_SLOT`` for NaN."""
+    """Return the number of ordered edges that each number reaches, ``_NO_SLOT`` for NaN."""
     if len(edges) <= MAX_COMPARED_EDGES and len(numbers) > COMPARED_ROWS:
         slots = _count_reached_edges(numbers, edges)
     else:
@@ -296,17 +305,17 @@ def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _count_reached_edges(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return how many of at most ``MAX_COMPARED_EDGES`` edges each number reaches, [n] int64.
+    """Return the number of edges that each number reaches, [n] int64.
 
     Many numbers are compared with every edge in a third of the time of a binary search.
     """
     counts = np.empty(len(numbers), dtype=np.int64)
-    for start in range(0, len(numbers), COMPARED_ROWS):
-        block = numbers[start : start + COMPARED_ROWS]
+    for rows in block_slices(len(numbers), COMPARED_ROWS):
+        block = numbers[rows]
         count = np.zeros(len(block), dtype=np.uint8)
         for edge in edges:
             count += block >= edge
-        counts[start : start + COMPARED_ROWS] = count
+        counts[rows] = count
     return counts
 
 

@@ -65,10 +65,10 @@ def load_without_erased(
             are now, from which some erased records may have been deleted.
 
     Raises:
-        DataMissing: as ``load``.
-        DataError: as ``load``; no record, or records of one class only, are left; a copy that is
-            not the last is erased; or the source takes constants from its records and cannot leave
-            some out.
+        DataMissing: there is no such file (see ``load``).
+        DataError: the data cannot be used (see ``load``); no record, or records of one class only,
+            are left; a copy that is not the last is erased; or the source takes constants from its
+            records and cannot leave some out.
     """
     loaded = source.load()
     erased = is_erased(loaded.train.ids, loaded.train.units)
@@ -96,13 +96,13 @@ def without(loaded: Dataset, erased: np.ndarray, constants: Evidence) -> Dataset
     """Return the dataset without some of its training records.
 
     Args:
-        loaded: the dataset with them.
-        erased: [n] bool, True for training records that are taken out.
+        loaded: the dataset with all of its records.
+        erased: [n] bool, for each training record whether it is left out.
         constants: the facts about the constants that make features.
 
     Raises:
         DataError: the constants are computed from all records, so that the features of the others
-            would be different; or a copy that is not the last is taken out.
+            would be different; or a copy is left out that is not the last one.
     """
     if not constants.held:
         raise DataError(
@@ -142,7 +142,7 @@ def check_last_copies_erased(copy_groups: np.ndarray, erased: np.ndarray) -> Non
 
     Args:
         copy_groups: [n] str, the same for copies.
-        erased: [n] bool.
+        erased: [n] bool, whether each record is erased.
 
     Raises:
         DataError: there is such a copy. The message names both rows.

@@ -15,7 +15,7 @@ Features: TypeAlias = Union[np.ndarray, pd.DataFrame, "pl.DataFrame"]
 
 
 def as_pandas(x: Any) -> Any:
-    """Return a polars frame as a pandas one, and anything else as it is.
+    """Return a polars frame as a pandas one, and any other value unchanged.
 
     Raises:
         ConfigError: a lazy frame, of which there are no rows yet.

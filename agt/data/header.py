@@ -22,7 +22,8 @@ def read_first_lines(path: Path, encoding: str) -> tuple[str, str] | None:
 
     Args:
         path: the file.
-        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
+        encoding: the encoding of the text, by Python's name for it; utf-8 may begin with a byte
+            order mark.
 
     Returns:
         None: the file is compressed or no text by its name, or these lines cannot be read.
@@ -52,8 +53,8 @@ def names_in_line(line: str, separator: str) -> tuple[str, ...]:
     """Return the names of a table's columns by its first line.
 
     Returns:
-        ``()``: the line alone does not tell, because a cell does not end in it, or a name is empty
-        or repeated.
+        The names; ``()`` if the line alone does not show them, because a cell does not end in it,
+        or a name is empty or repeated.
     """
     names = cells_of_line(line, separator)
     is_clear = all(names) and len(set(names)) == len(names)
@@ -65,7 +66,7 @@ def numbered_columns(name: str, names: Collection[str]) -> list[tuple[int, str]]
 
     Args:
         name: the common beginning of their names.
-        names: of all columns.
+        names: the names of all columns.
     """
     pattern = re.compile(re.escape(name) + r"_?(\d+)")
     matches = [(pattern.fullmatch(column), column) for column in names]
@@ -100,8 +101,8 @@ def no_such_column(
         name: the column.
         setting: the full key of the setting.
         names: the columns of the table.
-        separator: of the cells of a csv, which may be wrong if there is one column only; None:
-            another kind of file.
+        separator: the separator of the cells of a csv, which may be wrong if there is one column
+            only; None: another kind of file.
     """
     hint = nearest(name, names)
     if separator is not None and len(names) == 1:

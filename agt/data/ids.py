@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.arrays import ROWS, pieces
+from agt.data.arrays import ROWS, block_slices, pieces
 
 CONTENT = re.compile("[0-9a-f]{32}")
 """The form of ids that ``content_ids`` makes."""
@@ -68,7 +68,8 @@ def content_digests(
     Args:
         features: [n, ...] raw features.
         labels: [n] raw labels, or all else about each record as text.
-        exact: as in ``content_ids``.
+        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            precision of the array.
 
     Returns:
         [n, DIGEST_BYTES] uint8.
@@ -76,8 +77,7 @@ def content_digests(
     digests = np.empty((len(features), DIGEST_BYTES), dtype=np.uint8)
     row_bytes = max(1, features.itemsize * math.prod(features.shape[1:]))
     block_rows = max(1, min(ROWS, HASHED_BYTES // row_bytes))
-    for start in range(0, len(features), block_rows):
-        block = slice(start, min(start + block_rows, len(features)))
+    for block in block_slices(len(features), block_rows):
         rows = _exact_bytes(features[block]) if exact else _row_bytes(features[block])
         contents = (
             row + str(label).encode() for row, label in zip(rows, labels[block], strict=True)
@@ -108,11 +108,11 @@ def ids_of_digests(digests: np.ndarray) -> np.ndarray:
     """
     ids = np.empty(len(digests), dtype=f"U{2 * DIGEST_BYTES}")
     first = np.zeros(_NUMBER_BYTES, dtype=np.uint8)  # no copy came before
-    for start in range(0, len(digests), ROWS):
-        block = digests[start : start + ROWS]
+    for rows in block_slices(len(digests), ROWS):
+        block = digests[rows]
         numbered = np.concatenate([block, np.broadcast_to(first, (len(block), _NUMBER_BYTES))], 1)
         hashes = _hash_each(_row_bytes(numbered))
-        ids[start : start + ROWS] = np.frombuffer(hexlify(hashes), dtype=f"S{2 * DIGEST_BYTES}")
+        ids[rows] = np.frombuffer(hexlify(hashes), dtype=f"S{2 * DIGEST_BYTES}")
     return ids
 
 
@@ -138,10 +138,10 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
 
 
 def _copies_before(digests: np.ndarray) -> dict[int, int]:
-    """Return how many identical records come before a record: row -> number, where it is not 0.
+    """Return the number of earlier copies of each record that has some, by row.
 
     Args:
-        digests: [n, DIGEST_BYTES] uint8.
+        digests: [n, DIGEST_BYTES] uint8, the digest of each record's content.
     """
     # Equal digests begin alike, so only rows whose first bytes occur twice are looked at one by
     # one. Their full digests decide.
@@ -172,12 +172,12 @@ def _row_bytes(rows: np.ndarray) -> list[bytes]:
 
 
 def _exact_bytes(rows: np.ndarray) -> list[bytes]:
-    """Return the bytes of each row of an array [n, ...] in a precision that the row alone decides.
+    """Return the bytes of each row of an array [n, ...], in a precision of the row's own.
 
-    An array has one precision for all of its rows: a float64 record that joins a float32 table
-    makes all of it float64, and bytes as they lie there would rename every other record. So whole
-    numbers count as float64, other numbers as float32 if that holds all of them exactly, else as
-    float64.
+    An array has one precision for all rows: one float64 record in a float32 table makes the whole
+    array float64. If ids were hashes of the array's own bytes, that record would change the ids of
+    all others. So a row of whole numbers is hashed as float64, another row as float32 if that
+    represents it exactly, and else as float64.
     """
     wide = rows.astype(np.float64, copy=False).reshape(len(rows), math.prod(rows.shape[1:]))
     with np.errstate(over="ignore", under="ignore"):
@@ -206,7 +206,8 @@ def default_ids(
         numbered: whether copies are numbered. False makes ids to split by: with numbered ids, the
             removal of a private training record would take the last copy out of the test set
             instead, and test records count as public.
-        exact: as in ``content_ids``.
+        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            precision of the array.
 
     Returns:
         [n] str; unique if numbered.
@@ -224,17 +225,17 @@ def default_digests(
     Args:
         content: [n, ...] raw content.
         attributes: [n] each, or None: label, unit, public flag, split.
-        exact: as in ``content_ids``.
+        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            precision of the array.
     """
     present = [attribute for attribute in attributes if attribute is not None]
     digests = [np.empty((0, DIGEST_BYTES), dtype=np.uint8)]
-    for start in range(0, len(content), ROWS):
-        stop = min(start + ROWS, len(content))
-        tags = [""] * (stop - start)
+    for rows in block_slices(len(content), ROWS):
+        tags = [""] * (rows.stop - rows.start)
         if present:
-            values = [attribute[start:stop].tolist() for attribute in present]
+            values = [attribute[rows].tolist() for attribute in present]
             tags = [repr(row_values) for row_values in zip(*values, strict=True)]
-        digests.append(content_digests(content[start:stop], tags, exact))
+        digests.append(content_digests(content[rows], tags, exact))
     return np.concatenate(digests)
 
 
@@ -243,9 +244,9 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     secret = blake2b(key.encode(), digest_size=32).digest()
     keyed = blake2b(digest_size=8, key=secret)  # copied for each name, which is faster than a key
     hashes = np.empty(len(names), dtype="<u8")
-    for start in range(0, len(names), ROWS):
+    for rows in block_slices(len(names), ROWS):
         digests = []
-        block = names[start : start + ROWS]
+        block = names[rows]
         # A list of str is faster to walk through than an array of them.
         if isinstance(block, np.ndarray) and block.dtype.kind == "U":
             block = block.tolist()
@@ -253,7 +254,7 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
             hasher = keyed.copy()
             hasher.update(str(name).encode())
             digests.append(hasher.digest())
-        hashes[start : start + ROWS] = np.frombuffer(b"".join(digests), dtype="<u8")
+        hashes[rows] = np.frombuffer(b"".join(digests), dtype="<u8")
     return hashes.astype(np.uint64, copy=False)
 
 
@@ -262,7 +263,7 @@ def remix(hashes: np.ndarray, stream: int) -> np.ndarray:
 
     Args:
         hashes: [n] uint64, uniform.
-        stream: which of independent streams of values, from 0.
+        stream: the index of one of several independent streams of values, from 0.
     """
     with np.errstate(over="ignore"):
         z = hashes + _MIX[0] * np.uint64(stream + 1)
@@ -281,7 +282,7 @@ def uniform(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
 
 
 def hash_split(names: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
-    """Return which names are in the test split, [n] bool, by a keyed hash of each name alone.
+    """Return whether each name is in the test split, [n] bool, by a keyed hash of the name alone.
 
     So all rows with one name, for example that of a person, are in the same split.
     """
@@ -295,7 +296,7 @@ def distinct(hashes: np.ndarray) -> np.ndarray:
     for each value in a table.
 
     Args:
-        hashes: [n] integers.
+        hashes: [n] integers, the hash of each record.
     """
     ordered = np.sort(hashes)
     is_first = np.ones(len(ordered), dtype=bool)
@@ -311,7 +312,7 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None
 
     Args:
         names: [n] str, of which there may be millions.
-        allowed: how often a name may occur.
+        allowed: the number of times that a name may occur.
 
     Returns:
         (the name, how often it occurs); None: no name occurs more than ``allowed`` times.
@@ -339,7 +340,7 @@ def rough_hash(names: np.ndarray) -> np.ndarray:
     Equal names have equal hashes in arrays of any width.
 
     Args:
-        names: [n] str.
+        names: [n] str, the names to hash.
     """
     plain = np.ascontiguousarray(names, dtype=str)
     length = plain.itemsize // 4

@@ -38,8 +38,8 @@ class Digits(DigitsSettings):
 
     Attributes:
         LEVELS: the largest value of a pixel.
-        CENTER: what is subtracted from a pixel that was divided by ``LEVELS``.
-        NAME: what reports call the data.
+        CENTER: the number that is subtracted from a pixel after it is divided by ``LEVELS``.
+        NAME: the name of the data in reports.
         SIDE: the height and width of an image, in pixels.
     """
 
@@ -125,10 +125,10 @@ class Mnist(MnistSettings, Digits):
     The file is an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n].
     """
 
-    LEVELS: ClassVar[float] = 255.0
-    CENTER: ClassVar[float] = 0.0
-    NAME: ClassVar[str] = "MNIST digits"
-    SIDE: ClassVar[int] = 28
+    LEVELS = 255.0
+    CENTER = 0.0
+    NAME = "MNIST digits"
+    SIDE = 28
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the pixels [n, 784] uint8 and the digits [n] int64 of every image in the file.
@@ -204,13 +204,13 @@ class MedMnist(MedMnistSettings):
         )
 
     def _are_selected(self, images: np.ndarray, labels: np.ndarray, used: list[int]) -> np.ndarray:
-        """Return which training images become training records, [n] bool.
+        """Return whether each training image becomes a training record, [n] bool.
 
         Copies are selected together: else a private copy that is removed would change which number
         a public copy gets, and so whether that one is selected.
 
         Args:
-            images: [n, c, h, w] uint8.
+            images: [n, c, h, w] uint8, all training images of the file.
             labels: [n] classes of MedMNIST.
             used: the classes that are used.
         """
@@ -226,7 +226,7 @@ class MedMnist(MedMnistSettings):
         Args:
             features: [n, c, h, w], scaled.
             labels: [n] classes of MedMNIST.
-            ids: [n].
+            ids: [n], the ids of the records.
             is_selected: [n] bool, the training records.
 
         Returns:
@@ -350,7 +350,7 @@ class MedMnist(MedMnistSettings):
         return used
 
     def _classes_fact(self) -> Fact:
-        """Return the fact that the list of classes is public, or why it is not."""
+        """Return the fact (condition e) whether the list of classes is known to be public."""
         if self.finetune_classes is not None:
             return declared("classes_public", setting="dataset.finetune_classes")
         if self._info is not None:
@@ -447,7 +447,7 @@ def _read_splits(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.nda
 
     Args:
         columns: the file.
-        splits: of "train", "val" and "test", in the order of the result.
+        splits: some of "train", "val" and "test", in the order of the result.
 
     Raises:
         DataError: an array is missing or of another type, or numbers of images and labels differ.

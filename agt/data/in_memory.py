@@ -40,10 +40,10 @@ class Declared:
             c is then not met).
         features: each row was made from its own record alone, by public constants. This is false
             after a scaler, an imputer or components that were fitted on these records.
-        settings: the model, the ids, the features and every setting were chosen on public data,
-            or are constants that somebody else published. It covers all settings that are given,
-            also those that differ from the defaults, and nothing checks it. It is false after a
-            change by results on these records, such as an accuracy or a warning of ``agt.fit``.
+        settings: the model, the ids, the features and every setting were chosen on public data, or
+            are constants that others published. It covers all settings that are given, also those
+            that differ from the defaults, and nothing checks it. It is false after a change by
+            results on these records, such as an accuracy or a warning of ``agt.fit``.
         network: the initial parameters of the ``nn.Sequential`` given as ``network`` are public
             constants. It is true if they were drawn at random, and false after training on private
             records. Without such a network, it says nothing.
@@ -115,7 +115,7 @@ def dataset_from_arrays(
     Args:
         x: [n, ...] numbers. They are copied, unless they are memory-mapped.
         y: [n] labels.
-        declarations: what the user states about them.
+        declarations: the user's declarations about the arrays.
         ids: [n] unique names; None: hashes of the content.
         units: [n] the person of each record; None: each record is a unit of its own.
         public: [n] bool, True where a record is public; None: all are private.
@@ -281,7 +281,7 @@ def _own_features(x: np.ndarray) -> np.ndarray:
     """Return a copy of the features, or the features themselves if they are memory-mapped.
 
     Raises:
-        DataError: as ``check_features``.
+        DataError: the features cannot be used (see ``check_features``).
     """
     is_mapped = isinstance(x, np.memmap)
     features = check_features(x)
@@ -297,7 +297,7 @@ def _check_values(name: str, values: object, count: int) -> np.ndarray:
     Args:
         name: the argument, for messages.
         values: an array or sequence.
-        count: how many records there are.
+        count: the number of records.
 
     Raises:
         DataError: the number of values is another one, one is missing (the message counts rows
@@ -383,7 +383,7 @@ def check_names(name: str, values: object, count: int) -> np.ndarray:
     Args:
         name: the argument, for messages.
         values: whole numbers or text.
-        count: how many records there are.
+        count: the number of records.
 
     Raises:
         DataError: the number of values is another one; or a value is missing, is neither a whole

@@ -5,7 +5,6 @@ features (each kind of file in its own way), index the classes, and list the fac
 depends on.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -63,7 +62,6 @@ MAX_GROUPS = 50
 REPEATED_SHARE = 0.2
 """If more than this share of rows repeat others, the owner is told that accuracy says little."""
 MISSING = "(missing)"
-_NOT_IN_IDS = re.compile("[\0\ud800-\udfff]")
 RowContent = tuple[np.ndarray, ...]
 
 
@@ -95,7 +93,7 @@ def read_labels(columns: ColumnReader, label: str, classes: Sequence[str] = ()) 
 
 
 def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
-    """Return the distinct labels in increasing order, of numbers if all of them are numbers.
+    """Return the distinct labels, sorted as numbers if all of them are numbers, else as text.
 
     Args:
         words: [n] labels as text.
@@ -131,7 +129,7 @@ def class_indices(
         words: [n] labels of the same type as ``classes``; None where missing.
         classes: the label values, in their order.
         path: the file, for the message.
-        row_of: what the message calls the row with an index.
+        row_of: a function from the index of a row to its name in messages.
         optional: whether a label may be missing, as those of queries may; it is then UNLABELLED.
         extensible: whether the message proposes to add the label to the declared classes.
 
@@ -156,10 +154,10 @@ def _unknown_label(
 
     Args:
         label: the label; None: it is missing.
-        row: what the message calls its row.
+        row: the name of the row in the message.
         classes: the label values.
         path: the file.
-        extensible: as in ``class_indices``.
+        extensible: True: the message also advises to add the label to the classes.
     """
     known = [*map(str, classes)]
     remedy = "correct the label, or remove the row"
@@ -193,8 +191,8 @@ def query_labels(
         columns: the file of the queries.
         label: the column, which may be absent.
         classes: the label values, in their order.
-        n: how many queries there are.
-        missing: text that stands for a missing label, in addition to the usual markers.
+        n: the number of queries.
+        missing: text that means that a label is missing, in addition to the usual markers.
 
     Raises:
         DataError: a label is not among the classes.
@@ -211,7 +209,7 @@ def read_numbers(columns: ColumnReader, label: str, form: CellFormat | None = No
     Args:
         columns: the file.
         label: the column.
-        form: how its text is declared to be written; None: as the file's text is.
+        form: the declared format of its text; None: the format of the whole file.
 
     Raises:
         DataError: a label is missing, infinite or text; the message names the row.
@@ -233,8 +231,8 @@ def query_numbers(
     label: str,
     target: NumericTarget,
     count: int,
-    form: CellFormat | None = None,
-    missing: Sequence[str] = (),
+    form: CellFormat | None,
+    missing: Sequence[str],
 ) -> np.ndarray:
     """Return the clipped numeric labels of queries, [n] float64; NaN where there is none.
 
@@ -242,9 +240,9 @@ def query_numbers(
         columns: the file of the queries.
         label: the column, which may be absent.
         target: the range of the labels.
-        count: how many queries there are.
-        form: how the column's text is declared to be written; None: as the file's text is.
-        missing: text that stands for a missing label, beside what does so anyway.
+        count: the number of queries.
+        form: the declared format of the column's text; None: the format of the whole file.
+        missing: text that means that a label is missing, in addition to the usual texts.
     """
     if label not in columns.names:
         return np.broadcast_to(np.float64(target.unlabelled), count)
@@ -333,8 +331,8 @@ class FileRows:
         groups: column -> [n] the subgroup of each row, as text.
         erased: [n] bool, True for training records that are left out: no constant is computed from
             them either.
-        repeated: how many rows are equal to an earlier row, where equal rows are all training or
-            all test rows because no column tells records apart; else 0.
+        repeated: the number of rows that are equal to an earlier row, where equal rows are all
+            training or all test rows because no column tells records apart; else 0.
     """
 
     columns: ColumnReader
@@ -361,7 +359,7 @@ class FileRows:
         because its own class may not be among the classes any more.
 
         Args:
-            features: [n, ...].
+            features: [n, ...], the features of all rows.
             target: the classes, or the range of numbers.
 
         Raises:
@@ -385,7 +383,7 @@ class FileFeatures:
     """The features of one or two files, and the constants that made them.
 
     Attributes:
-        arrays: of each file, [n, ...] in the order of its rows.
+        arrays: the arrays of each file, [n, ...] in the order of its rows.
         scaling: the public constants that made them, for the record of a run.
         settled: the constants that were read off the file and that queries need
             (``FileConstants``).
@@ -406,9 +404,9 @@ class _RowCells:
 
     Attributes:
         labels: [n] object, text; or float64, numbers.
-        units: [n] str.
-        public: [n] bool.
-        is_test: [n] bool.
+        units: [n] str, the unit (person) of each row.
+        public: [n] bool, whether each row is declared public.
+        is_test: [n] bool, whether each row is a test record.
         groups: column -> [n] the subgroup of each row, as text.
     """
 
@@ -432,32 +430,50 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _content(self, columns: ColumnReader) -> RowContent:
-        """Return the features as a file has them, arrays of n rows, after checks of each row."""
+        """Read and check the features as the file has them, before they are scaled or coded.
+
+        Returns:
+            One or more arrays, each with a row for every row of the file.
+
+        Raises:
+            DataError: a value of a row cannot be used. The message names the row.
+        """
 
     @abstractmethod
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
-        """Return the features of every file, each row's from its own content and constants."""
+        """Return the features of the training file, and of the test file if there is one.
+
+        The features of a row are a function of its own content and of constants.
+        """
 
     @abstractmethod
     def _query_features(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> np.ndarray:
-        """Return the features of queries, [n, ...].
+        """Return the features of queries, [n, ...], made by the rules for training records.
 
         Args:
-            columns: the file of the queries.
-            content: of the queries, as ``_content`` returns it.
-            constants: those of the training records.
+            columns: the file of the queries, for messages.
+            content: the queries' features as the file has them, which ``_content`` returned.
+            constants: the constants that were read off the training file, such as ranges.
         """
 
     def _outside(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> list[Outside]:
-        """Return how many values of each column of queries do not fit the declarations."""
+        """Count the values in each column of queries that do not fit the declared constants.
+
+        The default returns no counts, for files whose columns have no declared values.
+
+        Args:
+            columns: the file of the queries.
+            content: the queries' features as the file has them, which ``_content`` returned.
+            constants: the constants that were read off the training file, such as ranges.
+        """
         return []
 
     def _constants(self) -> FileConstants:
-        """Return the constants that queries need: recorded ones, or those of the file itself."""
+        """Return the constants that queries need, from the settings, or else from the file."""
         return self.settled or validate(FileConstants, self.load().settled, "dataset.settled")
 
     @property
@@ -471,7 +487,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         return ()
 
     def _used_rows(self, columns: ColumnReader) -> ColumnReader:
-        """Return the rows that become records. Whether a row does depends on that row alone."""
+        """Return a reader of the rows that become records; by default of all rows.
+
+        Whether a row becomes a record must depend on that row alone.
+        """
         return columns
 
     @property
@@ -481,19 +500,19 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        """Return the facts of condition b.
+        """Return the evidence for condition b of a privacy claim: records are selected one by one.
 
-        They are about the split, the names of rows, and whether each row was made from its own
-        record alone.
+        Its facts say how the split was made, how rows got their ids, and whether each row was made
+        from its own record alone.
 
         Args:
-            split: the fact about the split.
-            rows: the training file.
+            split: the fact that says how the split was made.
+            rows: the rows of the training file, with the facts about their ids.
         """
 
     @abstractmethod
     def _scaling_fact(self) -> Fact:
-        """Return the fact that the constants that made the features are public (condition e)."""
+        """Return the fact for condition e that says whether the features' constants are public."""
 
     # -- what all kinds of files have in common
 
@@ -512,7 +531,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         Constants are not computed from the erased records either.
 
         Args:
-            is_erased: tells which records, by their ids and units.
+            is_erased: the function that returns whether records are erased, by their ids and units.
 
         Raises:
             DataMissing: the file is not there.
@@ -685,7 +704,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         return name
 
     def _split(self, cells: _RowCells, copy_groups: np.ndarray) -> np.ndarray:
-        """Return which rows are test records, [n] bool, from a column or by hashes of ids.
+        """Return whether each row is a test record, [n] bool, from a column or by hashes of ids.
 
         Args:
             cells: the columns of the rows.
@@ -734,12 +753,15 @@ class LabelledFile(LabelledFileSettings, ABC):
     def _content_ids(
         self, rows: FileRows, selected: np.ndarray | slice, numbered: bool
     ) -> np.ndarray:
-        """Return the ids that a file of some of the rows would give, where ids are hashes.
+        """Return the ids of some rows of a file without an id column: hashes of their contents.
+
+        They are the ids that a file of these rows alone would give.
 
         Args:
-            rows: the rows.
-            selected: indices of rows, which may repeat, or a slice.
-            numbered: whether copies are numbered; False: copies have the same id.
+            rows: all rows of the file.
+            selected: the indices of the rows to use, which may repeat, or a slice.
+            numbered: True: identical rows are numbered, so that they have different ids; False:
+                they have the same id.
         """
         parts = (
             *rows.content[1:],
@@ -770,7 +792,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             name: the id of the record, a hash of its content.
-            count: how many copies.
+            count: the number of copies.
         """
         rows = self._files()[0]
         row = np.flatnonzero(rows.ids == name)[:1]
@@ -858,7 +880,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             columns: the queries' columns (for example of agt/data/sent_records.py).
 
         Raises:
-            DataError: as ``load_queries``.
+            DataError: the file cannot be used (see ``load_queries``).
         """
         constants = self._constants()
         content = self._content(columns)
@@ -913,10 +935,10 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             path: the file of the queries.
-            constants: those of the training records.
+            constants: the constants of the training records.
 
         Raises:
-            DataError: as ``load_queries``.
+            DataError: the file cannot be used (see ``load_queries``).
         """
         state = changed_of(path)
         labels: list[np.ndarray] = []
@@ -966,8 +988,8 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             path: the file.
-            state: what ``changed_of`` returned when the labels were read.
-            constants: those of the training records.
+            state: the value that ``changed_of`` returned when the labels were read.
+            constants: the constants of the training records.
 
         Raises:
             DataError: the file has changed since then, or cannot be used.

@@ -14,7 +14,7 @@ def id_facts(
     public: str | None,
     permanent: bool,
 ) -> tuple[Fact, ...]:
-    """Return the facts of condition b about the names of records and people.
+    """Return the facts for condition b about the ids of records and the units of people.
 
     A number that counts rows is no id: when a record is removed, others get new numbers, and so
     new batches. So ids that look like row numbers (``counts_rows``) do not meet the condition
@@ -22,8 +22,8 @@ def id_facts(
     ``permanent`` the facts do not depend on them.)
 
     Args:
-        id, unit, public: the columns that the configuration names; None: it names none.
-        ids, units: [n] str, their values in the order of the file.
+        id, unit, public: the names of columns in the configuration; None: it names no such column.
+        ids, units: [n] str, the values of these columns in the order of the file.
         permanent: dataset.id_permanent, the declaration that ids are never given anew.
     """
     facts = [proved("ids_by_content")]

@@ -22,7 +22,7 @@ _DOWNLOAD_SECONDS = 30
 
 
 def all_info() -> Mapping[str, Mapping[str, Any]] | None:
-    """Return what medmnist says about its data sets, by name; None if it is not installed.
+    """Return the table of data sets of the package medmnist, by name; None without the package.
 
     Raises:
         DataError: the package is there, and its info.py has no INFO that can be read.
@@ -59,8 +59,8 @@ def official_file(path: Path, url: str, md5: str, download: bool) -> Path:
     A downloaded file appears under its name once it is verified.
 
     Args:
-        path: where the file is, or is to be put.
-        url: where it can be downloaded.
+        path: the path of the file, which need not exist.
+        url: the address from which it can be downloaded.
         md5: its hash, in hexadecimal.
         download: whether it may be downloaded.
 

@@ -23,10 +23,10 @@ class Outside:
 
     Attributes:
         column: its name.
-        count, total: how many of how many values; 0 of 0: the column has none.
+        count, total: the number of values outside, and of all values; total 0: the column has none.
         declared: the range or list, as text.
         seen: the values of the column, as text: their range, or examples of unlisted words.
-        far: how many of them are not listed, or farther from the range than it is wide.
+        far: the number of values that are not listed, or farther from the range than it is wide.
         is_list: whether a list was declared.
     """
 
@@ -56,7 +56,7 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
 
     Args:
         outside: the values outside, for each column.
-        queries: how many queries there are.
+        queries: the number of queries.
     """
     columns = list(outside)
     lists = [column for column in columns if column.is_list]

@@ -28,7 +28,7 @@ _REMEDY = "delete the folder and prepare the data again with `agt data prepare`"
 
 
 def part_of(folder: Path) -> Path:
-    """Return where the files of a folder lie until all of them are written."""
+    """Return the folder that holds a folder's files until all of them are written."""
     return folder.with_name(f"{folder.name}.part")
 
 
@@ -121,7 +121,7 @@ def require_finished(path: Path, obtain: str | None) -> None:
     Raises:
         DataMissing: it is unfinished, or absent and ``obtain`` is given. (Without ``obtain``, an
             absent file is refused by the code that opens it.)
-        DataError: as ``read_prepared``.
+        DataError: the prepared folder cannot be used (see ``read_prepared``).
     """
     is_unfinished_in_place = (path / PROGRESS).exists() and not (path / PREPARED).exists()
     unfinished = path if is_unfinished_in_place else part_of(path)
@@ -142,9 +142,9 @@ def require_finished(path: Path, obtain: str | None) -> None:
 
 
 def alone_fact(path: Path, units: bool) -> Fact | None:
-    """Return what the preparation says about condition b: that records were prepared alone.
+    """Return the fact for condition b that each record was prepared without reading others.
 
-    That is, whether the arrays of a record (or of a unit) depend on that record (or unit) alone.
+    It states whether the arrays of a record (or of a unit) depend on that record (or unit) alone.
 
     Args:
         path: a folder or file of data.
@@ -154,7 +154,7 @@ def alone_fact(path: Path, units: bool) -> Fact | None:
         None for data that no preparation made.
 
     Raises:
-        DataError: as ``read_prepared``.
+        DataError: the prepared folder cannot be used (see ``read_prepared``).
     """
     if not (path / PREPARED).exists():
         return None

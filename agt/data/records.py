@@ -93,7 +93,7 @@ class Records:
     def units_named(self) -> bool:
         """Whether the unit of some record differs from its id.
 
-        Otherwise each record is a unit of its own. Of no records, it is whether units were given.
+        If not, each record is a unit of its own. Without records, it is whether units were given.
         """
         if self.units is self.ids:
             return False
@@ -154,7 +154,7 @@ class Records:
         """Return the same records with features that are held as codes.
 
         Args:
-            coding: what the codes stand for; None: not known.
+            coding: the feature values that the codes mean; None: not known.
 
         Returns:
             None: the coding is not known, or does not make these features.
@@ -201,14 +201,14 @@ def records(
     """Return records, with default values for what is not given.
 
     Args:
-        features, labels, ids, outside, rows, id_column: as in ``Records``; labels that are not
-            float64 become int64.
+        features, labels, ids, outside, rows, id_column: attributes of ``Records``; labels that are
+            not float64 become int64.
         units: [n] str; None: each record is a unit of its own.
         public: [n] bool; None: all records are private.
         groups: column -> [n] subgroups; None: there are none.
 
     Raises:
-        DataError: as ``Records``.
+        DataError: the records are refused (see ``Records``).
     """
     if labels.dtype != np.float64:
         labels = labels.astype(np.int64, copy=False)

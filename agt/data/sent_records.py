@@ -25,7 +25,7 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
     Args:
         rows: a mapping for each record: column -> a number, text, true or false, None, or (nested)
             lists of numbers.
-        name: what messages call their origin.
+        name: the name of the origin of the queries in messages.
 
     Raises:
         DataError: there are no records, or a column is not in all of them. A column that cannot be
@@ -69,7 +69,7 @@ def _column_of_values(values: list[Any], where: str) -> np.ndarray | pa.Array:
 
     Args:
         values: [n] the column's value in each record.
-        where: how messages name the column.
+        where: the name of the column in messages.
 
     Raises:
         DataError: a value has no such type, or types are mixed that cannot be one column.
@@ -103,7 +103,7 @@ def _array_of_lists(values: list[Any], where: str) -> np.ndarray:
 
     Args:
         values: [n] the list of each record.
-        where: how messages name the column.
+        where: the name of the column in messages.
 
     Raises:
         DataError: lengths differ, or something is not a number.

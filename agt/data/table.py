@@ -258,7 +258,7 @@ class Columns(ColumnsSettings):
         Args:
             content: numbers and words, as ``_content`` returns them.
             ranges: the range of each numeric column.
-            reader: the file or frame, which tells dates from other numbers.
+            reader: the file or frame, which distinguishes dates from other numbers.
 
         Raises:
             DataError: every value of a categorical column would count as other.
@@ -293,7 +293,7 @@ class Columns(ColumnsSettings):
 
         Args:
             outside: the values that are not listed; the column has some value.
-            column: what the sentence calls the column.
+            column: the name of the column in messages.
             path: the file, for the message of the error.
 
         Raises:
@@ -324,7 +324,7 @@ class Columns(ColumnsSettings):
         Args:
             content: numbers and words, as ``_content`` returns them.
             ranges: the range of each numeric column.
-            reader: of these rows, which tells dates from other numbers.
+            reader: the reader of these rows, which distinguishes dates from other numbers.
         """
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
@@ -365,12 +365,12 @@ class Columns(ColumnsSettings):
         return found
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
-        """Return what codes rows, for these ranges of the numeric columns."""
+        """Return the encoding of rows as features, for given ranges of the numeric columns."""
         listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
         return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
 
     def _format_of(self, column: str) -> CellFormat | None:
-        """Return how the text of a column is declared to be written; None: like its whole file."""
+        """Return the declared format of a column's text; None: the format of the whole file."""
         declared_format = self.formats.get(column)
         if isinstance(declared_format, str):
             return DateFormat(declared_format)
@@ -441,7 +441,7 @@ class Table(TableSettings, Columns, LabelledFile):
         self._check_width()
 
     def _format_of(self, column: str) -> CellFormat | None:
-        """Return how the text of a column is written, by default as in the training file's csv.
+        """Return the format of a column's text, by default that of the training file's csv.
 
         Queries that a program sends, or that are in a parquet file, have no csv format of their
         own. So their text is read like that of the training file.
@@ -486,7 +486,7 @@ class Table(TableSettings, Columns, LabelledFile):
         )
 
     def formula(self) -> dict[str, Any]:
-        """Return how features are made of a row of a csv, for programs that do not import agt.
+        """Return a formula for the features of a csv's row, for programs that do not import agt.
 
         Empty if that needs more than comparing and looking up: crosses, formats, a decimal comma,
         or a file whose first line does not name the columns.
@@ -592,7 +592,8 @@ class Table(TableSettings, Columns, LabelledFile):
     def _measured(self, part: str, code: str) -> Fact | None:
         """Return the fact that ``agt measure`` released a constant; None: it did not.
 
-        Nobody declares the constant. What is declared is that nobody changed it in the settings.
+        The constant is not declared. Only the fact that its value in the settings was not changed
+        is declared.
 
         Args:
             part: ``SIZE`` or ``CLASSES``.
@@ -603,6 +604,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return declared(code, claim=self.measurement.claim)
 
     def _size_fact(self) -> Fact | None:
+        """Return the fact that the declared size was measured or proposed; None: neither."""
         if measured := self._measured(SIZE, "size_measured"):
             return measured
         if DECLARED_SIZE in self.proposed_from_rows and self.declared_size is not None:
@@ -650,7 +652,7 @@ def _to_arrow(column: pd.Series, name: str) -> pa.Array:
     types are refused.
 
     Args:
-        column: [n] values.
+        column: [n] values, a column of a data frame.
         name: the column, for the message.
 
     Raises:
@@ -670,7 +672,7 @@ def _to_arrow(column: pd.Series, name: str) -> pa.Array:
 
 
 def _type_in_words(value: Any) -> str:
-    """Return what a message calls the type of a value; times differ by their time zones."""
+    """Return the name of a value's type in messages; times differ by their time zones."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, int | float) and not isinstance(value, bool):

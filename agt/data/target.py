@@ -70,7 +70,7 @@ class Target(ABC):
 
     @abstractmethod
     def are_known(self, labels: np.ndarray) -> np.ndarray:
-        """Return which queries have a label, [n] bool.
+        """Return whether each query has a label, [n] bool.
 
         Args:
             labels: [n] labels of queries, some of which may be ``unlabelled``.
@@ -78,7 +78,7 @@ class Target(ABC):
 
     @abstractmethod
     def labels_of(self, cells: Sequence[str]) -> np.ndarray:
-        """Return the labels that cells of a file of released labels stand for, [n].
+        """Return the labels of the cells of a file of released labels, [n].
 
         Args:
             cells: names of classes, or numbers as Python prints them.
@@ -90,7 +90,7 @@ class Target(ABC):
 
     @abstractmethod
     def notes(self, labels: np.ndarray) -> list[str]:
-        """Return what the data owner should know of the training labels, a sentence each.
+        """Return notes about the training labels for the data owner, a sentence each.
 
         Args:
             labels: [n] the labels of the training records.
@@ -135,7 +135,7 @@ class ClassTarget(Target):
             )
 
     def are_known(self, labels: np.ndarray) -> np.ndarray:
-        """Return which labels are not ``UNLABELLED``, [n] bool."""
+        """Return whether each label differs from ``UNLABELLED``, [n] bool."""
         return np.asarray(labels != UNLABELLED)
 
     def labels_of(self, cells: Sequence[str]) -> np.ndarray:
@@ -245,7 +245,7 @@ class NumericTarget(Target):
         """Accept any labels: a range of one number was refused when it was declared."""
 
     def are_known(self, labels: np.ndarray) -> np.ndarray:
-        """Return which labels are not NaN, [n] bool."""
+        """Return whether each label is a number and not NaN, [n] bool."""
         return ~np.isnan(labels)
 
     def labels_of(self, cells: Sequence[str]) -> np.ndarray:
@@ -261,7 +261,7 @@ class NumericTarget(Target):
         return np.clip(labels.astype(np.float64), self.low, self.high)
 
     def clipping_notes(self, labels: np.ndarray) -> tuple[str, ...]:
-        """Return what the data owner should know of labels outside of the range, a sentence each.
+        """Return notes about labels outside of the range for the data owner, a sentence each.
 
         Args:
             labels: [n] the training labels as the data has them.
@@ -353,7 +353,7 @@ def check_numbers(labels: np.ndarray, where: str) -> np.ndarray:
 
     Args:
         labels: [n] as a program gave them.
-        where: what the message names.
+        where: the name of the labels in messages.
 
     Raises:
         DataError: a label is text, NaN or infinite.

@@ -107,7 +107,7 @@ class Charge:
 
     Attributes:
         guarantee: the privacy guarantee of each release.
-        output: what is released: "labels", "weights" or another ``Output``.
+        output: the kind of release: "labels", "weights" or another ``Output``.
         mechanism: the mechanism's name.
         run: the digest of the training run that is released from. For weights that were trained
             with noise it is ``DRAW`` and a hash of the seed, which does not reveal the seed.
@@ -155,10 +155,10 @@ class Debit:
 
     Attributes:
         entry: the entry that records the debit.
-        charge: what is paid for.
+        charge: the guarantee, the mechanism and the data of the releases that are paid for.
         size: the number of releases that are paid for.
-        answered: how many of these releases have an answer in the ledger; updated as answers are
-            added.
+        answered: the number of these releases that have an answer in the ledger; updated as answers
+            are added.
     """
 
     entry: Entry
@@ -172,7 +172,7 @@ class Debit:
 
         Args:
             entry: an entry of the kind "debit".
-            answered: how many of its releases have an answer in the ledger.
+            answered: the number of its releases that have an answer in the ledger.
 
         Raises:
             KeyError, TypeError, ConfigError: the entry does not have the form of a debit.
@@ -247,7 +247,7 @@ class Book:
         lasting_hashes: the hash of each entry that every checkpoint names whatever its age, by
             number: the opening, tables, moves of the head file, declarations.
         checkpoint: the newest checkpoint; None if there is none.
-        kind_counts: how many entries of each kind ``apply`` was called with.
+        kind_counts: the number of entries of each kind that ``apply`` was called with.
     """
 
     opening: Entry
@@ -336,7 +336,8 @@ class Book:
         Args:
             entry: a debit that may still get answers, or an admission of a table, a move of the
                 head file or a declaration.
-            answered: how many answers each of these debits has, by the number of its entry as text.
+            answered: the number of answers of each of these debits, by the number of its entry as
+                text.
 
         Raises:
             AlteredLedger: the entry is of another kind, or does not have the form of its kind.
@@ -353,15 +354,15 @@ class Book:
                 apply_by_kind[entry.kind](entry, body)
 
     def checkpoint_body(self) -> dict[str, Any]:
-        """Return what a checkpoint after the newest entry must record, as plain JSON values.
+        """Return the body of a checkpoint after the newest entry, as plain JSON values.
 
         It has no digest of answers, which the book does not have: the ledger adds it. The keys are:
 
             entries: the hash of each entry that ``resume`` needs, by number: the opening, tables,
                 moves of the head file, declarations, and debits that may still get answers.
-            answered: how many answers each of these debits has, by number.
-            first, size: the number of the first answer since the checkpoint before, and how many
-                answers there are since then.
+            answered: the number of answers of each of these debits, by its number.
+            first, size: the number of the first answer since the checkpoint before, and the count
+                of answers since then.
             earlier: [number, hash] of the checkpoint before; null if there is none.
             backwards: ``backward_entries``.
         """
@@ -594,7 +595,7 @@ class Book:
         return self.heads[-1][1] if self.heads else ""
 
     def ledger_state_at(self, entry: int) -> LedgerState:
-        """Return what a claim states about the ledger as it was right after an entry was added.
+        """Return the ledger's state right after an entry was added, as claims state it.
 
         The book does not look at files, so a head file is assumed to be on another disk than the
         ledger (``Ledger.ledger_state_at`` looks).

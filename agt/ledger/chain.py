@@ -73,7 +73,7 @@ class Entry:
 
     Attributes:
         number: its place in the chain, 1 for the first entry.
-        kind: what it records: "open", "admit", "debit", "answers", "head", "declare" or
+        kind: the event that it records: "open", "admit", "debit", "answers", "head", "declare" or
             "checkpoint".
         body: the values that entries of this kind record, as plain JSON values.
         before: the hash of the entry before it; ``START`` in the first entry.

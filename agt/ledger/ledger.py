@@ -84,7 +84,8 @@ def check_no_other_ledger(
         table: the table.
         compare_names: whether names of units are compared. They are never compared if the table is
             declared to be about other people (``AdmittedTable.apart``).
-        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+        declared: the identities (``identity_of``) of the files that the owner declared to be
+            ledgers of other people.
 
     Raises:
         ConfigError: another ledger counts the table's people.
@@ -115,7 +116,7 @@ def check_no_other_ledger(
 
 
 def _how_to_declare_others(path: Path) -> str:
-    """Return how to declare that a ledger's people are others than those with the same ids.
+    """Return a clause that says how to declare that a ledger counts other people.
 
     Args:
         path: the ledger, or the file that becomes one once its tables are admitted.
@@ -136,7 +137,8 @@ class MatchingTable:
         shared: what both tables share, for messages: "data", "file", or a phrase that says how many
             names.
         by_names: whether names of units are the only sign that the people are the same.
-        share: how many of the compared names occur in both tables; 1 where none were compared.
+        share: the fraction of the compared names that occurs in both tables; 1 where none were
+            compared.
     """
 
     ledger: str
@@ -159,8 +161,9 @@ def find_matching_table(
         path: the ledger.
         table: the given table.
         compare_names: whether names of units are compared, in addition to data and files.
-        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
-        seconds: how long to wait for other processes.
+        declared: the identities (``identity_of``) of the files that the owner declared to be
+            ledgers of other people.
+        seconds: the number of seconds to wait for other processes.
 
     Returns:
         The match; None: the ledger admitted no such table.
@@ -205,30 +208,31 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         return warnings
     for admitted in book.tables.values():
         shared_people = table.shared_people(admitted, book.salt)
-        # The strongest sign is named.
+        # The first of these that is not empty is the strongest sign of the same people.
         shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
         if not shared:
             continue
-        before = ""
-        after = ""
+        preface = ""
+        otherwise = ""
         if shared == shared_people:
-            before = f"{NUMBERED_IDS} "
-            after = ". Otherwise nothing is to be done"
+            preface = f"{NUMBERED_IDS} "
+            otherwise = ". Otherwise nothing is to be done"
         warnings.append(
-            f"{before}The ledger {path} counts a table {admitted.name} with the same {shared}. If "
+            f"{preface}The ledger {path} counts a table {admitted.name} with the same {shared}. If "
             "both tables are about the same people, use only that ledger, because privacy losses "
-            f"under two ledgers add up{after}"
+            f"under two ledgers add up{otherwise}"
         )
     return warnings
 
 
 def read_as_copy(path: Path, declared: Declared = (), seconds: float = WAIT_SECONDS) -> Book | None:
-    """Return what the entries of a ledger add up to, without comparing it with a head file.
+    """Return the book of a ledger's entries, without comparing it with a head file.
 
     Args:
         path: the ledger, which is read as a copy.
-        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
-        seconds: how long to wait for other processes.
+        declared: the identities (``identity_of``) of the files that the owner declared to be
+            ledgers of other people.
+        seconds: the number of seconds to wait for other processes.
 
     Returns:
         None if the file cannot be opened as a ledger, and is another program's or declared.
@@ -386,7 +390,7 @@ class Ledger:
             head: the head file, or the folder that it is in, which must exist whatever path the
                 ledger names; None: the path that the ledger names.
             writing: False to read a temporary copy of the file, which needs no right to write.
-            seconds: how long to wait for other processes.
+            seconds: the number of seconds to wait for other processes.
             as_copy: whether the file is only read as a copy, which is compared with no head file.
                 ``writing`` is ignored then, because nothing may be written to a copy.
             head_lost: whether the owner declares that the head file is lost. The ledger is then
@@ -472,7 +476,7 @@ class Ledger:
         return next((head.path for head in self._required_head_files()), None)
 
     def ledger_state_at(self, entry: int) -> LedgerState:
-        """Return what a claim states about the ledger as it was right after an entry was added.
+        """Return the ledger's state right after an entry was added, as claims state it.
 
         Whether the head file is on the ledger's disk is looked up now.
 
@@ -489,11 +493,11 @@ class Ledger:
         return self.ledger_state_at(self.book.last.number).lines(self.population.unit)
 
     def account(self, debit: Debit | None, counts: Counts | None) -> Account:
-        """Return what a claim states about this ledger.
+        """Return the statement about this ledger in a claim.
 
         Args:
             debit: the debit that paid for the release; None for the account after the newest entry.
-            counts: which part of the release the ledger counts; None if it is not known.
+            counts: the part of the release that the ledger counts; None if it is not known.
         """
         entry = self.book.last if debit is None else debit.entry
         population = self.population
@@ -542,7 +546,7 @@ class Ledger:
     def _admit(self, table: AdmittedTable, unit: str | None) -> None:
         """Do what ``admit`` does; the caller has locked the folder.
 
-        Args and Raises: as of ``admit``.
+        The arguments and the errors are those of ``admit``.
         """
         shown_path = Path(os.path.relpath(self._store.real))
         check_no_other_ledger(shown_path, table, declared=self.book.declared)
@@ -596,7 +600,7 @@ class Ledger:
         The debit is on the disk when this returns (Lemma 6 of docs/proofs/ledger.md).
 
         Args:
-            charge: what is released, with the guarantee of each release.
+            charge: the kind of release, its mechanism and the guarantee of each release.
             requested: the largest number of releases to pay for.
 
         Returns:
@@ -765,7 +769,7 @@ class Ledger:
         Raises:
             Broken: the ledger has no entries, or the checkpoint was altered.
         """
-        row = self._store.newest("checkpoint", last_trusted)
+        row = self._store.newest_checkpoint(last_trusted)
         if row is None:
             opening = next(read_chain(self._store.texts()), None)
             if opening is None:
@@ -791,7 +795,7 @@ class Ledger:
         """
         if self._as_copy:
             return inf
-        if self._head_lost or self._store.newest("checkpoint", inf) is None:
+        if self._head_lost or self._store.newest_checkpoint(inf) is None:
             return 0
         first_text = self._store.text(1)
         # If another first entry replaced it, its hash is in no head file of this ledger.
@@ -807,7 +811,7 @@ class Ledger:
         while path and path not in visited:
             visited.add(path)
             head = HeadFile(Path(path), opening.hash).read_if_intact()
-            if head is None or hash_of(self._store.text(head.count) or "") != head.hash:
+            if head is None or not self._contains(head):
                 break
             last_confirmed = head.count
             # The last entry in a head file that is no longer used is the move to the next file.
@@ -980,10 +984,11 @@ class Ledger:
         return replace_head
 
     def check_account_head(self, file: HeadFile) -> None:
-        """Raise CheckError if this ledger lacks the last entry that this account's head file has.
+        """Raise CheckError if this ledger lacks the entry that a user account's head file records.
 
         Args:
-            file: the account's head file of this ledger, which exists.
+            file: the head file of this ledger in the state folder of the operating system's user
+                account; it exists.
         """
         with self._store.exclusive_access():
             self._read_new_entries()
@@ -1048,7 +1053,7 @@ class Ledger:
         """Raise Broken unless the chain contains the entry that a head records.
 
         Args:
-            head: the head.
+            head: the number and the hash of the entry.
             source: a phrase for messages that says where the head was found; for a head file its
                 ``name``.
             of_account: whether the head was found in this account's head file.

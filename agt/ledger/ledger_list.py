@@ -25,6 +25,7 @@ from agt.ledger.ledger import (
     read_as_copy,
     similar_table_warnings,
 )
+from agt.ledger.store import file_stamps
 from agt.ledger.tables import AdmittedTable
 
 LEDGERS_FOLDER = "ledgers"  # the folder in which the command line keeps ledgers
@@ -171,7 +172,7 @@ def account_head(book: Book) -> HeadFile:
     """Return the head file that agt keeps for all copies of a ledger on this account.
 
     Args:
-        book: what the entries of the ledger add up to.
+        book: the state of the ledger after its newest entry.
 
     Raises:
         RuntimeError: the user has no home folder.
@@ -259,21 +260,10 @@ def find_ledgers_elsewhere(folder: Path, table: AdmittedTable) -> dict[Path, Mat
         if path.parent == own_folder or not os.path.isfile(path):
             continue
         with suppress(AgtError, OSError):
-            match = _find_same_source(path, _stamps_of(path), table)
+            match = _find_same_source(path, file_stamps(path), table)
             if match is not None:
                 found[path] = match
     return found
-
-
-def _stamps_of(path: Path) -> tuple[tuple[int, int] | None, ...]:
-    """Return (bytes, time of the last change in ns) of a ledger and of its log; None: no such file.
-
-    Raises:
-        OSError: a file cannot be examined.
-    """
-    files = [path, Path(f"{path}-wal")]
-    states = [file.stat() if file.exists() else None for file in files]
-    return tuple(state and (state.st_size, state.st_mtime_ns) for state in states)
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ def acquire_lock(
 
     Args:
         handle: the file descriptor of the file or folder.
-        seconds: how long to wait for the lock.
+        seconds: the number of seconds to wait for the lock.
         name: the file or folder, as the beginning of the message.
         try_lock: called with ``handle`` until it returns: it locks the file, or raises
             BlockingIOError or PermissionError if another process has a conflicting lock. None: an
@@ -58,7 +58,7 @@ def locked_folder(folder: Path, seconds: float = 60.0) -> Iterator[None]:
 
     Args:
         folder: the folder.
-        seconds: how long to wait for the lock.
+        seconds: the number of seconds to wait for the lock.
 
     Raises:
         Busy: another process held the lock for all of this time.

@@ -25,7 +25,7 @@ class PaidLot:
 
     Attributes:
         reservation: the payer's reservation of the whole lot.
-        unreserved: how many of its releases ``LotPayer.reserve`` has not reserved yet.
+        unreserved: the number of its releases that ``LotPayer.reserve`` has not reserved yet.
         answers: the labels that were drawn from it so far and are not in the ledger yet, by the key
             of the question.
     """
@@ -57,7 +57,7 @@ class LotPayer:
         lots: the lots with releases that are not reserved yet, or with answers that are not
             stored in the ledger yet; in the order of payment.
         newest: the reservation of the newest lot; of size 0 if nothing was paid for.
-        reserved: how many releases were paid for in all.
+        reserved: the number of releases that were paid for.
         entries: the numbers of the ledger's entries that paid for lots.
     """
 
@@ -70,7 +70,8 @@ class LotPayer:
             payer: the payer that pays for lots.
             size: the smallest size of a lot. If more queries than this come at once, the lot is as
                 large as they need.
-            maximum: how many releases may be paid for in all; None: as many as the budget holds.
+            maximum: the largest number of releases to pay for in all; None: as many as the budget
+                holds.
         """
         self.payer = payer
         self.size = size
@@ -121,7 +122,7 @@ class LotPayer:
         """Reserve releases from lots, and pay for another lot if too few are left.
 
         Args:
-            charged: what is released.
+            charged: the release: its guarantee, its kind and its mechanism.
             wanted: the largest number of releases to reserve.
 
         Returns:
@@ -145,7 +146,7 @@ class LotPayer:
         """Pay for another lot, and add it to ``lots``; do nothing if the budget holds no release.
 
         Args:
-            charged: what is released.
+            charged: the release: its guarantee, its kind and its mechanism.
             wanted: the largest size of the lot; ``maximum`` may allow less.
         """
         if self.maximum is not None:
@@ -176,7 +177,7 @@ class LotPayer:
         The answers of a lot whose releases are used up are stored in the ledger.
 
         Args:
-            reservation: what ``reserve`` of this payer returned.
+            reservation: the reservation that ``reserve`` of this payer returned.
             answers: the drawn labels by the key of the question, one for each release of the
                 reservation.
 
@@ -218,7 +219,7 @@ class LotPayer:
     def account(
         self, reservation: Reservation, one_by_one: bool = True
     ) -> Account | Uncounted | None:
-        """Return what a claim states about the ledger, or why no ledger counts the release.
+        """Return the statement about the ledger in a claim, or why no ledger counts the release.
 
         The arguments are not used: the account is that of the newest lot, which has the latest
         total, and answers from lots are always counted one by one.
@@ -226,7 +227,7 @@ class LotPayer:
         return self.payer.account(self.newest, one_by_one=True)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more releases can be reserved; None: any number.
+        """Return the number of further releases that can be reserved; None: any number.
 
         These are the releases that are left in lots, and those that further lots may have.
 

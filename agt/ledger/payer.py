@@ -36,7 +36,7 @@ class Charged(Protocol):
 
     Attributes:
         guarantee: the guarantee of each release.
-        output: what is released, such as labels.
+        output: the kind of release, such as labels.
         mechanism: the name of the mechanism.
     """
 
@@ -103,7 +103,7 @@ class Payer(Protocol):
         """Pay for as many releases as the budget holds, at most ``wanted``.
 
         Args:
-            charged: what is released.
+            charged: the release: its guarantee, its kind and its mechanism.
             wanted: the largest number of releases to pay for, at least 1.
 
         Raises:
@@ -127,7 +127,7 @@ class Payer(Protocol):
     def account(
         self, reservation: Reservation, one_by_one: bool = False
     ) -> Account | Uncounted | None:
-        """Return what a claim states about the ledger, or why no ledger counts the release.
+        """Return the statement about the ledger in a claim, or why no ledger counts the release.
 
         Args:
             reservation: the reservation that paid for the release; of size 0 if nothing was paid
@@ -140,7 +140,7 @@ class Payer(Protocol):
         """
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more releases the budget holds; None for any number.
+        """Return the number of further releases that the budget allows; None for any number.
 
         Args:
             guarantee: the guarantee of each release. They are paid for together.
@@ -230,7 +230,7 @@ class LedgerPayer:
         Args:
             ledger: a ledger that is open for writing, and that ``ledger_list.put_on_list`` listed.
             people: the people whom the releases are about.
-            run: as the attribute.
+            run: the value of the attribute ``run``.
 
         Raises:
             ConfigError: the ledger did not admit the table, or counts another relation or unit; or
@@ -333,9 +333,9 @@ class LedgerPayer:
         return self.ledger.answer(reservation.debit, answers)
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Account:
-        """Return what a claim states about the ledger, as of the reservation's debit.
+        """Return the statement about the ledger in a claim, as of the reservation's debit.
 
-        Without a debit it is about the newest entry.
+        Without a debit, it states the ledger at its newest entry.
         """
         counts: Counts
         if one_by_one:
@@ -348,7 +348,7 @@ class LedgerPayer:
         return replace(account, elsewhere=self.elsewhere or None)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int:
-        """Return how many more releases the ledger's budget holds, at most ``maximum``."""
+        """Return the number of further releases that the budget allows, up to ``maximum``."""
         return self.ledger.population.allowance.max_lot_size(
             self.ledger.book.spent, guarantee, maximum
         )

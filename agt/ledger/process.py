@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agt.data.arrays import ROWS
+from agt.data.arrays import ROWS, block_slices
 from agt.data.ids import distinct, rough_hash, rough_row_hash
 from agt.data.records import Records
 from agt.errors import PrivacySumError, PrivacySumWarning, counted, warn_user
@@ -68,8 +68,7 @@ class HashedPeople:
             records: the records; there are none if a model was read back from a file.
         """
         parts = [np.empty(0, dtype=np.uint64)]
-        for start in range(0, len(records), ROWS):
-            block = slice(start, start + ROWS)
+        for block in block_slices(len(records), ROWS):
             is_private = ~records.public[block]
             features = np.asarray(records.features[block])[is_private]
             with np.errstate(over="ignore", under="ignore"):
@@ -391,7 +390,7 @@ class _AccountingBlock:
     """The mode that one call of ``accounting`` set; the end of its ``with`` block removes it.
 
     Attributes:
-        mode: what happens at a second release about the same people.
+        mode: the reaction to a second release about the same people.
     """
 
     mode: Mode

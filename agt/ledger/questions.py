@@ -26,7 +26,7 @@ KEY_BYTES = 32  # the length of a question's key
 def question_terms(
     run: str, mechanism: "Mechanism | LaplaceMean", accounting: str, counting: str
 ) -> list[object]:
-    """Return what all questions to one run through one mechanism share, as JSON values.
+    """Return the terms that all questions to one run by one mechanism share, as JSON values.
 
     Args:
         run: the digest of the training run.
@@ -45,7 +45,7 @@ def keys_of(salt: bytes, terms: list[object], features: np.ndarray) -> list[byte
 
     Args:
         salt: the ledger's salt, at most 64 bytes.
-        terms: what all the questions share (``question_terms``).
+        terms: the terms that all the questions share (``question_terms``).
         features: [n, ...], the queries' features as the model takes them.
 
     Returns:
@@ -96,7 +96,7 @@ class Questions:
         return np.fromiter(first_row.values(), dtype=np.int64, count=len(first_row))
 
     def counts(self, labels: np.ndarray) -> dict[str, int]:
-        """Return how many queries are "answered", "stored" and "unanswered", by these names.
+        """Return the numbers of "answered", "stored" and "unanswered" queries, by these names.
 
         The stored ones, whose question was answered before, are among the answered ones.
 

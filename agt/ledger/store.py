@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from urllib.parse import quote
 
+from agt.data.arrays import block_slices
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
 from agt.ledger.file_checks import COMPANION_SUFFIXES, SQLITE_MAGIC, check_file, check_local
@@ -72,7 +73,7 @@ def copy_folder(seconds: float) -> Iterator[Path]:
     that no folder is removed between its creation and its locking.
 
     Args:
-        seconds: how long to wait for the lock of TMPDIR/agt-UID.
+        seconds: the number of seconds to wait for the lock of TMPDIR/agt-UID.
 
     Raises:
         AgtError: TMPDIR/agt-UID is another user's, or others can read it.
@@ -99,7 +100,7 @@ def copy_folder(seconds: float) -> Iterator[Path]:
 
 
 def other_program(path: Path) -> str:
-    """Return what a file is if it cannot be a ledger, and an empty text if it may be one.
+    """Return the kind of a file that cannot be a ledger, in words; empty if it may be one.
 
     Returns:
         "text": all of it is UTF-8 without control characters, and it does not begin like an SQLite
@@ -140,6 +141,19 @@ def identity_of(path: Path) -> dict[str, str]:
     return {"file": path.name, "identity": identity}
 
 
+def file_stamps(path: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Return (bytes, time of the last change in ns) of a ledger's file and of its log.
+
+    An item is None if that file does not exist.
+
+    Raises:
+        OSError: a file cannot be examined.
+    """
+    paths = [Path(f"{path}{suffix}") for suffix in _FILES]
+    states = [path.stat() if path.exists() else None for path in paths]
+    return tuple(state and (state.st_size, state.st_mtime_ns) for state in states)
+
+
 class LedgerFile:
     """The open SQLite file of one ledger.
 
@@ -147,7 +161,7 @@ class LedgerFile:
         path: the path of the file.
         writing: False to open a temporary copy of the file and its log, so that the file and its
             folder do not change.
-        seconds: how long to wait for other processes.
+        seconds: the number of seconds to wait for other processes.
 
     Attributes:
         path: the path as it was given.
@@ -160,6 +174,7 @@ class LedgerFile:
     """
 
     def __init__(self, path: Path, writing: bool = True, seconds: float = 60.0) -> None:
+        """Check the file's kind and header, and open it, or a temporary copy, with SQLite."""
         check_file(path)
         self.path = path
         self.real = path.resolve()
@@ -198,7 +213,7 @@ class LedgerFile:
         try:
             for _ in range(_ATTEMPTS):
                 with self._stopping_writers() as was_open:
-                    before = self._file_stamps()
+                    before = file_stamps(self.real)
                     size = sum(stamp[0] for stamp in before if stamp)
                     if size > shutil.disk_usage(folder).free:
                         raise Broken(
@@ -211,12 +226,12 @@ class LedgerFile:
                     except Broken:
                         # The last process that had the ledger open may have closed it, and so
                         # have removed the log.
-                        if before == self._file_stamps():
+                        if before == file_stamps(self.real):
                             raise
                         continue
                     # If another process opened the file meanwhile, it was not kept from writing.
                     is_open = Path(f"{self.real}-shm").exists()
-                    if before == self._file_stamps() and was_open == is_open:
+                    if before == file_stamps(self.real) and was_open == is_open:
                         return copies[0]
         except OSError as error:
             raise AgtError(
@@ -273,15 +288,6 @@ class LedgerFile:
             yield True
         finally:
             os.close(handle)
-
-    def _file_stamps(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return (bytes, time of the last change in ns) of the file and of its log, in this order.
-
-        An item is None if that file does not exist.
-        """
-        paths = [Path(f"{self.real}{suffix}") for suffix in _FILES]
-        stats = [path.stat() if path.exists() else None for path in paths]
-        return tuple(stat and (stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def close(self) -> None:
         """Close the file; calling it again has no effect.
@@ -363,11 +369,10 @@ class LedgerFile:
         rows = self._rows("SELECT text FROM entries WHERE number = ?", (number,))
         return str(rows[0][0]) if rows else None
 
-    def newest(self, kind: str, largest_number: float) -> Row | None:
-        """Return (number, hash, text) of the newest entry of a kind; None if there is none.
+    def newest_checkpoint(self, largest_number: float) -> Row | None:
+        """Return (number, hash, text) of the newest checkpoint; None if there is none.
 
         Args:
-            kind: the kind of the entry.
             largest_number: entries with a larger number are not considered.
         """
         # The text of an entry ends in its kind and its number, because its JSON has sorted keys.
@@ -375,7 +380,7 @@ class LedgerFile:
             "SELECT * FROM entries WHERE number <= ? AND text LIKE ? || number || '}' ORDER "
             "BY number DESC LIMIT 1"
         )
-        rows = self._rows(query, (largest_number, f'%,"kind":"{kind}","number":'))
+        rows = self._rows(query, (largest_number, '%,"kind":"checkpoint","number":'))
         return rows[0] if rows else None
 
     def append(self, entry: Entry) -> None:
@@ -391,8 +396,8 @@ class LedgerFile:
             keys: the keys of the questions. Those without an answer are left out of the result.
         """
         stored: dict[bytes, tuple[int, int]] = {}
-        for start in range(0, len(keys), _ROWS_AT_ONCE):
-            chunk = keys[start : start + _ROWS_AT_ONCE]
+        for rows_at_once in block_slices(len(keys), _ROWS_AT_ONCE):
+            chunk = keys[rows_at_once]
             marks = ",".join("?" * len(chunk))
             rows = self._rows(
                 f"SELECT key, number, label FROM answers WHERE key IN ({marks})", chunk
@@ -509,7 +514,7 @@ def _open_database(path: Path, seconds: float) -> sqlite3.Connection:
 
     Args:
         path: the file, or a copy of it.
-        seconds: how long SQLite waits for other processes.
+        seconds: the number of seconds that SQLite waits for other processes.
 
     Raises:
         Broken: the file system supports no write-ahead log.
@@ -550,7 +555,7 @@ def _read_schema(connection: sqlite3.Connection) -> list[tuple]:
 
 @cache
 def _expected_schema() -> list[tuple]:
-    """Return what ``_read_schema`` returns for a ledger that agt creates."""
+    """Return the result of ``_read_schema`` for a ledger that agt creates."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
         return _read_schema(connection)
@@ -629,7 +634,7 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
 
     Args:
         path: the ledger's file.
-        seconds: how long this process waits for others, for the message.
+        seconds: the number of seconds that this process waits for others, for the message.
 
     Raises:
         CheckError: instead of Broken, or if SQLite finds the file damaged.

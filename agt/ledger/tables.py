@@ -100,7 +100,7 @@ class AdmittedTable:
         return "file" if {*self.files} & {*other.files} else ""
 
     def shared_people(self, admitted: "AdmittedTable", salt: str) -> str:
-        """Return a phrase that says how many names this table shares with an admitted table.
+        """Return a phrase with the number of names that this table shares with an admitted table.
 
         The phrase is empty if the tables share too few names. Hashes of different names of two
         samples coincide with a probability below 2^-47. One shared name may be a placeholder
@@ -116,10 +116,11 @@ class AdmittedTable:
         return f"names of people ({common} of {compared} compared names occur in both tables)"
 
     def count_common_names(self, admitted: "AdmittedTable", salt: str) -> tuple[int, int]:
-        """Return how many names both samples share, and how many the smaller sample has.
+        """Return the number of names in both samples, and the size of the smaller sample.
 
         Args:
-            admitted, salt: as of ``shared_people``.
+            admitted: a table that the ledger admitted, whose sample of names is hashed.
+            salt: the ledger's salt, with which this table's names are hashed.
         """
         common = len({*hash_names(self.people, salt)} & {*admitted.people})
         return common, min(len(self.people), len(admitted.people))
@@ -161,7 +162,7 @@ def sample_names(names: np.ndarray) -> tuple[str, ...]:
 def hash_names(sample: Iterable[str], salt: str) -> tuple[str, ...]:
     """Return the sorted hashes with which a ledger stores a sample of names.
 
-    Somebody who does not have the ledger's salt cannot test a guess of a name with them.
+    A person who does not have the ledger's salt cannot test a guess of a name with them.
 
     Args:
         sample: the hashes of ``sample_names``.

@@ -23,7 +23,7 @@ class Unit:
     rows: int = 1
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if the column is not text, or the number of records is not possible."""
+        """Raise ConfigError if the column is not text, or the number of records is below 1."""
         if self.column is not None and type(self.column) is not str:
             raise ConfigError(
                 f"unit_column={self.column!r} is not text: give the name of the column that "

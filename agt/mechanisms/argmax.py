@@ -8,19 +8,20 @@ Two classes: labels are sampled from tables that are private by construction
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field
 from scipy.special import ndtr
 
+from agt.data.arrays import block_slices
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism, PureMechanism
 from agt.mechanisms.quantile import noisy_integers
 from agt.mechanisms.tables import ThresholdTable, rule_for_guarantee
 from agt.numeric import UNIT, Randomness, noisy
-from agt.release_settings import Mu, Need
+from agt.release_settings import Mu
 from agt.settings import keyword_schema
 
 _CHUNK_QUERIES = 256  # queries whose expected accuracy is computed at once, to bound the memory
@@ -55,8 +56,8 @@ class _NoisyVotes(Mechanism):
 
     moves: Annotated[int, Field(ge=1, le=2)] = 1
 
-    needs: ClassVar[Need] = "votes"
-    any_classes: ClassVar[bool] = True
+    needs = "votes"
+    any_classes = True
 
     def for_changed_votes(self, changed_votes: int) -> Self:
         """Return this mechanism with enough noise for one edit that changes several votes.
@@ -64,7 +65,8 @@ class _NoisyVotes(Mechanism):
         The guarantee stays the same; the noise grows with ``moves``, the number of votes covered.
 
         Args:
-            changed_votes: how many members' votes one edit of the training data may change, 1 or 2.
+            changed_votes: the number of members' votes that one edit of the training data may
+                change, 1 or 2.
         """
         return replace(self, moves=max(self.moves, changed_votes))
 
@@ -73,7 +75,7 @@ class _NoisyVotes(Mechanism):
 
         Args:
             counts: [n, C] integers, the votes of each class.
-            source: of uniform random integers.
+            source: the source of uniform random integers.
 
         Returns:
             [n, C] noisy counts, int64 or float64.
@@ -152,9 +154,9 @@ class _NoisyVotes(Mechanism):
         nodes, weights = self._noise_quadrature
         classes = np.arange(self.classes)
         total = 0.0
-        for start in range(0, len(counts), _CHUNK_QUERIES):
-            chunk = counts[start : start + _CHUNK_QUERIES]
-            right_class = labels[start : start + _CHUNK_QUERIES, None]
+        for queries in block_slices(len(counts), _CHUNK_QUERIES):
+            chunk = counts[queries]
+            right_class = labels[queries, None]
             # The right class beats another class if the other's noise is below lead + own noise.
             lead = np.take_along_axis(chunk, right_class, axis=1) - chunk
             # Smaller classes win ties, so the right class has to be strictly ahead of them.
@@ -183,7 +185,7 @@ class _NoisyVotes(Mechanism):
         return counts
 
     def _flip_threshold(self, evidence: int) -> int:
-        """Return how many of the 2^128 values of a uniform draw flip the label at a gap of votes.
+        """Return the number of 128-bit uniform draws that flip the label at a gap of votes.
 
         Args:
             evidence: |n1 - n0| of two classes, at least 0.
@@ -228,12 +230,12 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
     geometric (discrete Laplace), drawn exactly.
 
     Attributes:
-        eps: of one query.
+        eps: the eps of one query.
 
     Source: PATE; 001 equation 7.
     """
 
-    name: ClassVar[str] = "noisy_argmax"
+    name = "noisy_argmax"
 
     @property
     def _rate(self) -> float:
@@ -256,7 +258,7 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
 
         Args:
             counts: [..., C] integers, the votes of each class.
-            source: of uniform random integers.
+            source: the source of uniform random integers.
 
         Returns:
             int64 of the shape of counts.
@@ -320,13 +322,13 @@ class GaussianArgmax(_NoisyVotes):
     (``agt.numeric.noisy``).
 
     Attributes:
-        mu: of one query.
+        mu: the mu of one query.
     """
 
     mu: Mu
 
-    name: ClassVar[str] = "gaussian_argmax"
-    spends: ClassVar[type[GaussianDP]] = GaussianDP
+    name = "gaussian_argmax"
+    spends = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the noisy majority of two classes is not the majority.
@@ -352,7 +354,7 @@ class GaussianArgmax(_NoisyVotes):
 
         Args:
             counts: [n, C] integers, the votes of each class.
-            source: of uniform random integers.
+            source: the source of uniform random integers.
 
         Returns:
             [n, C] float64.

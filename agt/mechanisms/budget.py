@@ -76,8 +76,8 @@ class Lot:
     queries, say, or one release of weights.
 
     Attributes:
-        guarantee: of each release, whatever was released before it.
-        size: how many releases there are.
+        guarantee: the guarantee of each release, whatever was released before it.
+        size: the number of releases.
 
     Raises:
         ConfigError: the size is not a whole number from 1 to 10^12.
@@ -282,7 +282,7 @@ class Allowance(TotalBudget):
         """Return whether a lot may still be released within the budget.
 
         Args:
-            spent: what all earlier lots cost together; ``Cost()``: there was none.
+            spent: the total cost of all earlier lots; ``Cost()``: there was none.
             lot: the group of releases that is asked for.
         """
         if self.holds(spent.plus(lot.cost)):
@@ -293,11 +293,11 @@ class Allowance(TotalBudget):
         return spent == Cost() and self._admits_alone(lot)
 
     def max_lot_size(self, spent: Cost, guarantee: Guarantee, requested: int) -> int:
-        """Return how many releases with one guarantee the budget still admits, as one lot.
+        """Return the number of releases with one guarantee that the budget still admits together.
 
         Args:
-            spent: what all earlier lots (groups of releases charged at once) cost together.
-            guarantee: of each release.
+            spent: the total cost of all earlier lots (groups of releases charged at once).
+            guarantee: the guarantee of each release.
             requested: an upper limit for the answer, at least 0.
 
         Returns:
@@ -305,7 +305,7 @@ class Allowance(TotalBudget):
         """
 
         def fits(size: int) -> bool:
-            """Return whether the budget admits a lot of so many releases; 0 releases always fit."""
+            """Return whether the budget admits a lot of this size; 0 releases always fit."""
             return size == 0 or self.admits(spent, Lot(guarantee, size))
 
         if fits(requested):
@@ -364,7 +364,7 @@ class Allowance(TotalBudget):
 
 @lru_cache(maxsize=256)
 def eps_so_far(allowance: Allowance, spent: Cost) -> float:
-    """Return how much eps is used: the least eps of a budget that holds what was spent.
+    """Return the least eps of a budget with this delta that admits what was spent.
 
     It is for display, and not a privacy guarantee: only the whole budget is guaranteed.
 

@@ -51,7 +51,7 @@ class Total:
     Attributes:
         eps: all queries together are (eps, delta)-DP.
         delta: see ``eps``; 0: pure differential privacy.
-        bound: which composition bound gave eps.
+        bound: the composition bound that gave eps.
     """
 
     eps: NonNegative
@@ -71,8 +71,8 @@ def total(
     """Return the least eps, by any composition bound, for which Q queries are (eps, delta)-DP.
 
     Args:
-        guarantee: of each query, whatever the other queries answered.
-        queries: Q, how many queries there are, fixed beforehand.
+        guarantee: the guarantee of each query, whatever the other queries answered.
+        queries: Q, the number of queries, fixed beforehand.
         delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
         bounds: names of the bounds that may be used.
 
@@ -103,8 +103,8 @@ def eps_by_bound(
     """Return the least eps for which Q queries are (eps, delta)-DP, by each composition bound.
 
     Args:
-        guarantee: of each query, whatever the other queries answered.
-        queries: Q, how many queries there are, fixed beforehand.
+        guarantee: the guarantee of each query, whatever the other queries answered.
+        queries: Q, the number of queries, fixed beforehand.
         delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
         bounds: names of the bounds to compute (``PUBLISHED_BOUNDS``: those that the papers
             compare).
@@ -137,9 +137,9 @@ def per_query(
         kind: the type of the queries' guarantee. For ApproximateDP the queries' own deltas are
             fixed at delta / (2 Q) each, which is half of the total's delta; the rest is for
             composition.
-        eps: of all queries together.
-        delta: of all queries together.
-        queries: Q, how many queries there are, fixed beforehand.
+        eps: the eps of all queries together.
+        delta: the delta of all queries together.
+        queries: Q, the number of queries, fixed beforehand.
         bounds: names of the composition bounds that may be used.
 
     Raises:
@@ -179,8 +179,8 @@ def _check_total(kind: type[G], eps: float, delta: float) -> None:
 
     Args:
         kind: the type of the queries' guarantee.
-        eps: of all queries together.
-        delta: of all queries together.
+        eps: the eps of all queries together.
+        delta: the delta of all queries together.
     """
     if not MIN_BUDGET <= eps < math.inf:
         raise ConfigError(
@@ -206,9 +206,9 @@ def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
     """Return the delta for which Q releases together are (eps, delta)-DP, rounded up.
 
     Args:
-        guarantee: of each release, whatever the others released.
-        queries: Q, how many releases there are, fixed beforehand.
-        eps: of all releases together, at least 0.
+        guarantee: the guarantee of each release, whatever the others released.
+        queries: Q, the number of releases, fixed beforehand.
+        eps: the eps of all releases together, at least 0.
 
     Raises:
         ConfigError: eps is negative, or no finite number.
@@ -246,8 +246,8 @@ def pure_delta(query_eps: float, queries: int, eps: float) -> float:
     Args:
         query_eps: the eps of each query, which has no delta of its own.
         queries: Q, at least 1.
-        eps: of all queries together, at least 0. If it is at least Q times the query's eps, delta
-            is 0.
+        eps: the eps of all queries together, at least 0. If it is at least Q times the query's eps,
+            delta is 0.
     """
     if eps >= queries * query_eps * _ROUND_UP:
         return 0.0
@@ -271,9 +271,9 @@ def _binomial_tail(trials: int, rate: float, successes: int) -> float:
     """Return the probability of at least ``successes`` successes in independent trials.
 
     Args:
-        trials: how many trials there are.
+        trials: the number of trials.
         rate: the probability of success of each trial.
-        successes: from 1 to ``trials``.
+        successes: the least number of successes, from 1 to ``trials``.
     """
     return float(betainc(successes, trials - successes + 1, rate))
 
@@ -293,9 +293,9 @@ def _basic_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None
     """Return eps of all queries together by basic composition: the sum of the queries' eps.
 
     Args:
-        guarantee: of each query.
-        queries: how many queries there are.
-        delta: of all queries together.
+        guarantee: the guarantee of each query.
+        queries: the number of queries.
+        delta: the delta of all queries together.
 
     Returns:
         eps, rounded up; None: the queries are Gaussian-DP, or the sum of their own deltas, computed
@@ -310,9 +310,9 @@ def _advanced_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
     """Return eps of all queries together by advanced composition.
 
     Args:
-        guarantee: of each query.
-        queries: how many queries there are.
-        delta: of all queries together; the queries' own deltas are taken from it first.
+        guarantee: the guarantee of each query.
+        queries: the number of queries.
+        delta: the delta of all queries together; the queries' own deltas are taken from it first.
 
     Returns:
         eps, rounded up; None: the queries are Gaussian-DP, or no delta is left.
@@ -335,9 +335,10 @@ def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | No
     """Return eps of all queries together by the optimal composition bound for pure DP.
 
     Args:
-        guarantee: of each query.
-        queries: how many queries there are.
-        delta: of all queries together; what the queries' own deltas need is taken from it first.
+        guarantee: the guarantee of each query.
+        queries: the number of queries.
+        delta: the delta of all queries together; what the queries' own deltas need is taken from it
+            first.
 
     Returns:
         eps, rounded up; None: the queries are Gaussian-DP or too many, or no delta is left.
@@ -371,9 +372,9 @@ def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
     """Return eps of all queries together for Gaussian-DP queries: Q of them are mu sqrt(Q)-GDP.
 
     Args:
-        guarantee: of each query.
-        queries: Q, how many queries there are.
-        delta: of all queries together.
+        guarantee: the guarantee of each query.
+        queries: Q, the number of queries.
+        delta: the delta of all queries together.
 
     Returns:
         eps, rounded up; None: the queries are not Gaussian-DP, delta is 0, or mu sqrt(Q) is too
@@ -410,9 +411,9 @@ def _remaining_delta(guarantee: PureDP | ApproximateDP, queries: int, delta: flo
     A negative number: the queries' own deltas exceed delta.
 
     Args:
-        guarantee: of each query; a pure one has delta 0.
-        queries: how many queries there are.
-        delta: of all queries together.
+        guarantee: the guarantee of each query; a pure one has delta 0.
+        queries: the number of queries.
+        delta: the delta of all queries together.
     """
     # Lemma 3 of docs/proofs/composition.md: the queries' own deltas are spent first, and the rest
     # takes the place of delta. Fractions are exact, where a difference of floats would cancel.

@@ -92,7 +92,7 @@ def _bound_series(v: Decimal, square_low: Decimal, square_high: Decimal) -> tupl
     """Return (lower bound, upper bound) of the series S(v) = v + v^3/3 + v^5/(3*5) + ...
 
     Args:
-        v: at least 0.
+        v: a number of at least 0.
         square_low: a lower bound on v^2, at least 0.
         square_high: an upper bound on v^2.
     """

@@ -19,8 +19,8 @@ def squared_mu(eps: float, releases: int) -> float:
     """Return mu^2 for which a number of eps-DP releases together are mu-GDP, rounded up.
 
     Args:
-        eps: of each release, whatever the others released; in [1e-15, 100].
-        releases: Q, how many releases there are, at least 1.
+        eps: the eps of each release, whatever the others released; in [1e-15, 100].
+        releases: Q, the number of releases, at least 1.
 
     Formal guarantees
         - The result is never below the least such mu^2, and at most Q times that of one release.
@@ -45,7 +45,7 @@ def single_mu(eps: float) -> float:
     It is 2 Phi^-1(e^eps / (1 + e^eps)), where Phi is the standard normal distribution function.
 
     Args:
-        eps: of the release, in [1e-15, 100].
+        eps: the eps of the release, in [1e-15, 100].
     """
     if eps < 1:
         # Phi(x) = (1 + erf(x / sqrt 2)) / 2 gives x = sqrt(2) erfinv(tanh(eps / 2)), in which no
@@ -65,7 +65,7 @@ def _squared_mu_of_block(eps: float, releases: int) -> float:
     releases' mu^2.
 
     Args:
-        eps: of each release, in [1e-15, 100].
+        eps: the eps of each release, in [1e-15, 100].
         releases: from 1 to ``BLOCK_RELEASES``.
     """
     # Lemma 1 of docs/proofs/gaussian_equivalent.md: the releases are mu-GDP if mu is at least the
@@ -89,8 +89,8 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
     responses: P(J >= j) for J ~ Bin(Q, 1 / (1 + e^eps)).
 
     Args:
-        eps: of each randomized response.
-        releases: Q, how many there are.
+        eps: the eps of each randomized response.
+        releases: Q, the number of releases.
 
     Returns:
         ([Q] quantiles -Phi^-1(P(J >= j)) for j = 1..Q, the bound).

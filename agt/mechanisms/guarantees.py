@@ -60,7 +60,7 @@ class PureDP(_Parametrised):
     eps: float
     kind: Literal["pure"] = field(default="pure", repr=False, kw_only=True)
 
-    parameter_names: ClassVar[tuple[str, ...]] = ("eps",)
+    parameter_names = ("eps",)
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless eps is in [1e-15, 100]."""
@@ -81,7 +81,7 @@ class ApproximateDP(_Parametrised):
     delta: float
     kind: Literal["approximate"] = field(default="approximate", repr=False, kw_only=True)
 
-    parameter_names: ClassVar[tuple[str, ...]] = ("eps", "delta")
+    parameter_names = ("eps", "delta")
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless eps is in [1e-15, 100] and delta in (0, 1)."""
@@ -107,7 +107,7 @@ class GaussianDP(_Parametrised):
     mu: float
     kind: Literal["gaussian"] = field(default="gaussian", repr=False, kw_only=True)
 
-    parameter_names: ClassVar[tuple[str, ...]] = ("mu",)
+    parameter_names = ("mu",)
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless mu is in [1e-15, 100]."""

@@ -44,7 +44,7 @@ def judge_claim(
     Args:
         conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
             assessed for the model that is released from.
-        relation: which datasets are neighbours, and how many rows one unit may have.
+        relation: the neighbour relation, with the largest number of rows of one unit.
         mechanism: the mechanism that draws the release.
         accounting: "rigorous" refuses the release if a required condition does not hold; "paper"
             makes a claim that says that nothing is proved.
@@ -53,7 +53,7 @@ def judge_claim(
             certified.
         voting: how the evidence of an ensemble is computed from its members: "certified": with a
             proof; "published": as in the paper, without one; "none": there is no ensemble.
-        output: what is released.
+        output: the kind of release, such as labels or weights.
         noisy: the model was trained with noise.
 
     Returns:

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
-    """Return how many edits of the training data certainly leave the label of each query unchanged.
+    """Return the number of edits that certainly leave the label of each query unchanged.
 
     Args:
-        certificates: of n queries.
+        certificates: the certificates of n queries.
         counting: "distance": the largest certified number of edits of the training data; "index":
             how many values of the grid of such numbers are certified, for a sparse grid.
 
@@ -62,7 +62,7 @@ class AnyLabelling(ABC):
     Attributes:
         model: the model that answers.
         mechanism: draws an answer from what it reads of the model.
-        claim: what may be said about the privacy of each answer.
+        claim: the privacy claim for each answer.
 
     Formal guarantees
         - ``judged`` of a subclass reads only public values, such as settings and conditions.
@@ -174,7 +174,7 @@ class Labelling(AnyLabelling):
 
         Args:
             model: the model that answers.
-            mechanism: for as many classes as the model has.
+            mechanism: the mechanism, for as many classes as the model has.
             conditions: a to g, the assumptions of the proof (docs/reference.md, section 3), as
                 assessed; None: the model's own.
             accounting: "rigorous" refuses where a required condition does not hold; "paper" also
@@ -243,7 +243,7 @@ class Labelling(AnyLabelling):
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the mechanism reads of each query: a nominal label and evidence (private).
+        """Return the private input of the mechanism for each query: a nominal label and evidence.
 
         The evidence is how many edits of the training data certainly leave the label unchanged. For
         a mechanism that counts an ensemble's votes it is the votes.
@@ -270,13 +270,13 @@ class Labelling(AnyLabelling):
 def _voting(
     config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting, classes: int
 ) -> Voting:
-    """Return how the evidence of an ensemble is computed from its members.
+    """Return the way in which the evidence of an ensemble is computed from its members.
 
     Args:
-        config: how many members there are, and how they vote.
+        config: the number of members, and how they vote.
         mechanism: draws the labels.
         accounting: "paper" takes the published vote, if the mechanism reads distances.
-        classes: how many classes the model has.
+        classes: the number of classes of the model.
 
     Returns:
         "none": there is no ensemble; "published": as in the paper, without a proof; "certified".
@@ -303,10 +303,10 @@ def _shifted_progress(
 
     Args:
         on_progress: receives the progress among all queries.
-        start: how many queries come before the piece.
-        size: how many queries the piece has.
-        count: how many queries there are in all.
-        progress: how much of the piece is done.
+        start: the number of queries before the piece.
+        size: the number of queries that the piece has.
+        count: the number of all queries.
+        progress: the progress on the piece.
     """
     done = start + size * progress.done // max(progress.total, 1)
     on_progress(Progress.of_steps(done, count))

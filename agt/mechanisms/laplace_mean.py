@@ -37,7 +37,7 @@ class LaplaceMean:
     """Release the mean of an ensemble's numbers with discrete Laplace noise: eps-DP for each query.
 
     Attributes:
-        eps: of one query.
+        eps: the eps of one query.
 
     Formal guarantees
         - Each answer is eps-DP with delta = 0, if one edit changes at most ``touches`` members and
@@ -59,7 +59,7 @@ class LaplaceMean:
         """Return the mechanism that has a given guarantee per query.
 
         Args:
-            guarantee: of one query's answer.
+            guarantee: the guarantee of one query's answer.
             classes: not read, because numbers have none.
 
         Raises:
@@ -80,7 +80,7 @@ class LaplaceMean:
         Args:
             sums: [n] int64, the sums of the members' answers, from 0 to T N.
             members: T, the public number of members, whether or not they have records.
-            touches: m, how many members one edit can change.
+            touches: m, the number of members that one edit can change.
             source: SystemRandomness for a private release; any other source makes a simulation.
 
         Returns:
@@ -107,7 +107,7 @@ class LaplaceMean:
             means: [n] the means of the members' answers, from 0 to 1 (shares of the range).
             numbers: [n] what answers are compared with, from 0 to 1.
             members: T, the public number of members.
-            touches: m, how many members one edit can change.
+            touches: m, the number of members that one edit can change.
         """
         scale = touches / (members * self.eps)  # of the Laplace noise, as a share of the range
         below = means / scale

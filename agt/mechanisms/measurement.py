@@ -161,7 +161,10 @@ class Measurement:
         return rows + z * sigma + step_of(sigma)
 
     def draw(self, values: TableValues, source: Randomness) -> TableConstants:
-        """Return noisy ranges, lists of words and a size of a table. A call spends the budget once.
+        """Return the ranges, the word lists and the size of a table, all with noise.
+
+        The ranges are of the columns of numbers, the lists of the columns of text. One call spends
+        the budget once.
 
         Args:
             values: the private values of the table.
@@ -293,7 +296,7 @@ def _clear_buckets(noisy_counts: np.ndarray, sigma: float) -> np.ndarray:
     a window of 2, 4 or 8 neighbours are clear if their sum does and none is clear already.
 
     Args:
-        noisy_counts: [b] float64.
+        noisy_counts: [b] float64, the noisy count of each bucket.
         sigma: the standard deviation of the noise on each count.
 
     Returns:

@@ -76,8 +76,8 @@ class Mechanism:
     Attributes:
         classes: C, the number of labels.
         name: the mechanism's name in conf/groups/mechanism.yaml and in tables.
-        needs: what the evidence is: "distance", "votes", or "nothing".
-        output: what is released, which is labels.
+        needs: the kind of evidence: "distance", "votes", or "nothing".
+        output: the kind of release: labels.
         spends: the type of the guarantee of one query; a total budget is divided into such.
         any_classes: the mechanism supports more than two classes.
 
@@ -134,7 +134,7 @@ class Mechanism:
         override this method.
 
         Args:
-            changed_votes: how many members' votes one edit may change, at least 1.
+            changed_votes: the number of members' votes that one edit may change, at least 1.
         """
         return self
 
@@ -156,7 +156,7 @@ class Mechanism:
         """Return the mechanism of this class that has a given guarantee per query.
 
         Args:
-            guarantee: of one query's label.
+            guarantee: the guarantee of one query's label.
             classes: C, the number of labels.
 
         Raises:
@@ -255,7 +255,7 @@ class Mechanism:
             labels: [n] int64 in 0..C-1, the nominal labels.
             evidence: [n] int64 in 0..table_end.
             table_end: the largest evidence of the table that is looked up.
-            source: of uniform integers.
+            source: the source of uniform integers.
 
         Returns:
             [n] int64 labels.
@@ -339,7 +339,7 @@ class Mechanism:
         return cache[max_evidence]
 
     def _flip_threshold(self, evidence: int) -> int:
-        """Return how many of the 2^128 values of a uniform draw flip the label.
+        """Return the number of 128-bit uniform draws that flip the label.
 
         Args:
             evidence: a stable distance or gap between vote counts, an integer >= 0.
@@ -405,7 +405,7 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     Args:
         values: integers >= 0 of any shape: stable distances (how many edits of the training data
             certainly leave a label) or gaps between vote counts.
-        need: what the evidence is; for "nothing", all of it becomes 0.
+        need: the kind of evidence; for "nothing", all of it becomes 0.
         largest: at least 1.
 
     Raises:

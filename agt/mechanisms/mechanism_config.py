@@ -27,7 +27,7 @@ AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile | LaplaceMean
 
 
 def mechanism_facts(kind: type[AnyMechanism]) -> MechanismFacts:
-    """Return what settings are checked against: a mechanism's name, output and budget parameters.
+    """Return the facts of a mechanism that settings are checked against, such as its name.
 
     Args:
         kind: the mechanism's class, whose attributes are read.
@@ -127,8 +127,9 @@ class MechanismConfig:
         """Return the mechanism for a model; a total budget is divided among the queries.
 
         Args:
-            classes: how many classes the model has; None: its labels are numbers.
-            queries: how many queries the file holds; ``total.queries``, if given, takes its place.
+            classes: the number of classes of the model; None: its labels are numbers.
+            queries: the number of queries that the file holds; ``total.queries``, if given, takes
+                its place.
 
         Raises:
             ConfigError: the total leaves too little for each query, or the mechanism does not

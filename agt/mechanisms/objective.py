@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -78,7 +78,7 @@ class ProblemConstants:
         """Return the constants of a head's minimisation problem.
 
         Args:
-            head: a trained head.
+            head: a trained linear head.
             weight_decay: lambda of the release, whose strength is lambda times the public
                 normaliser; None: the head's own.
         """
@@ -153,10 +153,11 @@ class ObjectiveNoises:
 
     @property
     def by_name(self) -> dict[str, float]:
-        """The noise by name, as ``WeightsMechanism.noise`` returns it.
+        """The public scales of the noise, by name, in the form of ``WeightsMechanism.noise``.
 
-        ``tilt`` is the standard deviation of the linear term b. ``sigma`` is that of the noise at
-        the end, and ``step`` is the step of its lattice.
+        ``tilt`` is the standard deviation of the random linear term b of the loss. ``sigma`` is the
+        standard deviation of the noise on the final weights, which are rounded to multiples of
+        ``step``.
         """
         return {"sigma": self.scale, "step": step_of(self.scale), "tilt": self.tilt}
 
@@ -307,11 +308,11 @@ class ObjectivePerturbation(WeightsMechanism):
     delta: Delta
     weight_decay: Positive | None = None
 
-    name: ClassVar[str] = "objective_perturbation"
-    spends: ClassVar[type[ApproximateDP]] = ApproximateDP
-    reads_records: ClassVar[bool] = True
-    accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("first order")
-    noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
+    name = "objective_perturbation"
+    spends = ApproximateDP
+    reads_records = True
+    accuracy_method = AccuracyMethod("first order")
+    noise_law = NoiseLaw.LINEAR_TERM
 
     @classmethod
     def largest_guarantee(cls, eps: float, delta: float) -> ApproximateDP:
@@ -408,7 +409,7 @@ class ObjectivePerturbation(WeightsMechanism):
         """Release weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee.
 
@@ -434,7 +435,7 @@ class ObjectivePerturbation(WeightsMechanism):
         weight decay, however many mechanisms are evaluated.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -459,7 +460,7 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> ErmWithLine
     """Return the objective of a head's training records, with a linear term of 0.
 
     Args:
-        head: a head that ``ObjectivePerturbation.check_head`` accepts.
+        head: a linear head (the trained layer) that ``ObjectivePerturbation.check_head`` accepts.
         constants: the public constants, of which strength and clamp are used.
 
     Raises:
@@ -486,7 +487,7 @@ def expected_deviations(
     only.
 
     Args:
-        head: a trained head.
+        head: a trained linear head.
         phi: [n, d] the features of the queries.
         weight_decay: lambda of the release; None: the head's own.
 

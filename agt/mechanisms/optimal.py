@@ -6,7 +6,7 @@ from which labels are drawn, add a rounding error.
 """
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,8 +28,8 @@ class RandomizedResponse(Mechanism):
     % at distance 1 and 0.2 % at distance 5. Any number of classes.
 
     Attributes:
-        eps: of one query.
-        delta: of one query; 0: eps-DP, otherwise (eps, delta)-DP.
+        eps: the eps of one query.
+        delta: the delta of one query; 0: eps-DP, otherwise (eps, delta)-DP.
 
     Formal guarantees
         - Each label is eps-DP or (eps, delta)-DP (``Mechanism``).
@@ -40,8 +40,8 @@ class RandomizedResponse(Mechanism):
     eps: Epsilon
     delta: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
 
-    name: ClassVar[str] = "randomized_response"
-    any_classes: ClassVar[bool] = True
+    name = "randomized_response"
+    any_classes = True
 
     @property
     def guarantee(self) -> Guarantee:
@@ -142,12 +142,12 @@ class RandomizedResponse(Mechanism):
 class GaussianMargin(Mechanism):
     """The sign of the label's margin L + 1/2 plus Gaussian noise: mu-GDP, for two classes.
 
-    L is the stable distance of a query: how many edits of the training data certainly leave its
+    L is the stable distance of a query: the number of edits that certainly leave its predicted
     label unchanged. The flip probability is Phi(-mu (L + 1/2)): at mu = 1, 31 % at L = 0 and 7 % at
     L = 1. Q queries together are mu sqrt(Q)-GDP.
 
     Attributes:
-        mu: of one query.
+        mu: the mu of one query.
 
     Formal guarantees
         - Each label is mu-GDP (``Mechanism``).
@@ -157,8 +157,8 @@ class GaussianMargin(Mechanism):
 
     mu: Mu
 
-    name: ClassVar[str] = "gaussian_margin"
-    spends: ClassVar[type[GaussianDP]] = GaussianDP
+    name = "gaussian_margin"
+    spends = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return Phi(-mu (L + 1/2)), the probability that Gaussian noise changes the margin's sign.

@@ -79,7 +79,7 @@ class Budget:
     Attributes:
         eps: all queries together are (eps, delta)-DP.
         delta: see ``eps``.
-        queries: how many queries there are.
+        queries: the number of queries.
     """
 
     eps: float
@@ -156,7 +156,7 @@ class Evidence(ABC):
         """Return the expected score of the answers that a mechanism would release.
 
         Args:
-            mechanism: as ``mechanism_within`` returns it.
+            mechanism: a mechanism that ``mechanism_within`` returned.
 
         Raises:
             ConfigError: the mechanism does not support these queries.
@@ -176,7 +176,7 @@ class QueryEvidence(Evidence):
         tally: an ensemble's votes: [n] the gaps between two classes' counts, or [n, C] the counts
             of more classes; None: there is no ensemble.
         votes: [n] the label that most members of the ensemble give; None: there is no ensemble.
-        changed_votes: how many members' votes one edit of the training data can change.
+        changed_votes: the number of members' votes that one edit of the training data can change.
     """
 
     labels: np.ndarray
@@ -200,7 +200,7 @@ class QueryEvidence(Evidence):
         """Return the evidence of queries that were certified.
 
         Args:
-            certificates: of n queries.
+            certificates: the certificates of n queries.
             labels: [n] their true labels.
             classes: C, the number of labels.
             counting: what distances count: "distance": edits of the training data; "index": values
@@ -383,13 +383,13 @@ def collect_evidence(
     counting: Counting = "distance",
     on_progress: OnProgress = lambda progress: None,
 ) -> Evidence:
-    """Return what mechanisms read of queries that a model answers.
+    """Let a model answer queries, and return its answers with the evidence for mechanisms.
 
     Args:
         model: a fitted model.
         features: [n, ...] the queries, as the model takes them.
         labels: [n] their true labels.
-        counting: what distances count (``QueryEvidence``); not read for numbers.
+        counting: the unit of stable distances (``QueryEvidence``); not used if labels are numbers.
         on_progress: called while the model answers.
     """
     votes = model.number_votes
@@ -407,7 +407,8 @@ class PlannedRelease:
     Attributes:
         mechanism: the mechanism's name.
         budget: the total. Weights spend it in one release, whatever the number of queries.
-        guarantee: what the total leaves for one query, or for the one release of weights.
+        guarantee: the guarantee that the total leaves for one query, or for the one release of
+            weights.
         expected: the expected score (accuracy, or RMSE) of the released answers, or of answers from
             the weights.
     """
@@ -495,7 +496,7 @@ def afford(mechanism: type[M], budget: Budget, classes: int, bounds: Sequence[st
     Args:
         mechanism: the class, such as RandomizedResponse.
         budget: the total, and the number of queries among which it is divided.
-        classes: how many labels there are; not read by mechanisms of numbers.
+        classes: the number of labels; not read by mechanisms of numbers.
         bounds: names of the composition bounds that may be used.
 
     Raises:
@@ -515,7 +516,7 @@ def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRel
     """Return the guarantee and expected score of answers from one mechanism at a budget.
 
     Args:
-        evidence: what the mechanism reads of the queries.
+        evidence: the labels and the evidence that mechanisms read, for each query.
         name: the mechanism's name, one of ``evidence.supported_mechanisms``.
         budget: the total, and the number of queries among which it is divided.
 
@@ -558,16 +559,16 @@ MAX_PLANNED_QUERIES = 10**6
 
 
 def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta: float) -> int:
-    """Return how many queries a mechanism can answer about as well as the model does.
+    """Return the number of queries that a mechanism can answer about as well as the model.
 
     More queries leave less budget, and so a worse score, for each. The number is searched for by
     doubling, and then by bisection.
 
     Args:
-        evidence: what the mechanism reads of the queries.
+        evidence: the labels and the evidence that mechanisms read, for each query.
         name: the mechanism's name.
-        eps: of all queries together.
-        delta: of all queries together.
+        eps: the eps of all queries together.
+        delta: the delta of all queries together.
 
     Returns:
         A number from 0 (one query is already answered worse) to ``MAX_PLANNED_QUERIES``.
@@ -605,9 +606,9 @@ class Plan(Generic[E]):
     """The expected scores of private answers to queries with known labels; itself private.
 
     Attributes:
-        evidence: what mechanisms read of the queries.
+        evidence: the labels and the evidence that mechanisms read, for each query.
         names: the label mechanisms that were compared.
-        delta: of every total budget.
+        delta: the delta of every total budget.
         releases: for every mechanism and every budget that is large enough for it, the guarantee
             and the expected score.
         weights: the best release of weights for each total eps that is large enough for one; None:
@@ -654,7 +655,7 @@ def plan(
         features: [n, ...] queries, as the model takes them.
         labels: [n] their true labels.
         eps: the total budgets to compare, each for all queries together.
-        delta: of every total.
+        delta: the delta of every total.
         queries: the numbers of queries to compare, among which a total is divided.
         names: the label mechanisms to compare; None: all that the model supports.
         published: compare those of agt/mechanisms/published.py, too; only if ``names`` is None.
@@ -704,7 +705,7 @@ def _best_weights(
         evidence: the queries, which decide how scores are compared.
         options: the mechanisms that can release weights, by name.
         eps: the total budgets; one that no release fits has no entry in the result.
-        delta: of every total.
+        delta: the delta of every total.
         on_weights: called with how many of how many releases were planned.
     """
     total = len(options) * len(eps)
@@ -729,11 +730,11 @@ def mechanism_for_most_queries(
     """Return the mechanism that can answer most queries almost as well as the model does.
 
     Args:
-        evidence: what the mechanisms read of the queries; ``is_almost_nominal`` says what "almost"
-            means.
+        evidence: the labels and the evidence that mechanisms read, for each query;
+            ``is_almost_nominal`` says what "almost" means.
         names: the mechanisms to choose from.
-        eps: of all queries together.
-        delta: of all queries together.
+        eps: the eps of all queries together.
+        delta: the delta of all queries together.
 
     Returns:
         The mechanism with the number of queries; of several with the same number, the first of

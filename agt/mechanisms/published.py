@@ -7,7 +7,7 @@ docs/proofs/published.md proves the formulas here.
 """
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.mechanism import Delta, Mechanism, PureMechanism
 from agt.messages import Message
-from agt.release_settings import Epsilon, Need
+from agt.release_settings import Epsilon
 from agt.settings import keyword_schema
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class _ApproximateMechanism(Mechanism):
     eps: Epsilon
     delta: Delta
 
-    spends: ClassVar[type[ApproximateDP]] = ApproximateDP
+    spends = ApproximateDP
 
 
 @keyword_schema
@@ -58,7 +58,7 @@ class SmoothCauchy(PureMechanism):
     Source: 001 Corollary 5.2; Nissim, Raskhodnikova and Smith (2007).
     """
 
-    name: ClassVar[str] = "smooth_cauchy"
+    name = "smooth_cauchy"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the other label is released: atan(12 S / eps) / pi.
@@ -95,7 +95,7 @@ class SmoothLaplace(_ApproximateMechanism):
     Source: Nissim, Raskhodnikova and Smith (2007).
     """
 
-    name: ClassVar[str] = "smooth_laplace"
+    name = "smooth_laplace"
 
     def __post_init__(self) -> None:
         """Raise ConfigError if eps is so large that the guarantee is not proved."""
@@ -148,7 +148,7 @@ class ProposeTestRelease(_ApproximateMechanism):
     Source: Dwork and Lei (2009).
     """
 
-    name: ClassVar[str] = "propose_test_release"
+    name = "propose_test_release"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the other label is released.
@@ -183,8 +183,8 @@ class GlobalSensitivity(PureMechanism):
     Source: 001 section 3.2.
     """
 
-    name: ClassVar[str] = "global_sensitivity"
-    needs: ClassVar[Need] = "nothing"
+    name = "global_sensitivity"
+    needs = "nothing"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the other label is released: exp(-eps / 2) / 2.
@@ -210,9 +210,9 @@ class ExponentialMechanism(PureMechanism):
         eps: the epsilon of one query.
     """
 
-    name: ClassVar[str] = "exponential_mechanism"
-    needs: ClassVar[Need] = "nothing"
-    any_classes: ClassVar[bool] = True
+    name = "exponential_mechanism"
+    needs = "nothing"
+    any_classes = True
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that another label is released: (C - 1) / (C - 1 + exp(eps / 2)).
@@ -240,8 +240,8 @@ class InverseSensitivity(PureMechanism):
         eps: the epsilon of one query.
     """
 
-    name: ClassVar[str] = "inverse_sensitivity"
-    any_classes: ClassVar[bool] = True
+    name = "inverse_sensitivity"
+    any_classes = True
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability of another label, (C - 1) / (C - 1 + exp(eps (L + 1) / 2)).

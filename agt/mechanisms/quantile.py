@@ -27,7 +27,7 @@ from agt.settings import schema, validate
 
 @schema
 class CertifiedQuantile:
-    """Settings for releasing how many edits of the dataset a fraction of the queries withstands.
+    """Settings for a release of the number of edits that a fraction of the queries withstands.
 
     Attributes:
         eps: the epsilon of differential privacy for the one released number.

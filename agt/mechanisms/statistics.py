@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field
@@ -88,8 +88,8 @@ class SumNoiseScales:
         The sums are M of the features, G of their second moments, and S of features for each class.
 
         Args:
-            sensitivities: how far one edit of the dataset moves M, G and S in Frobenius norm
-                (``sum_sensitivities``).
+            sensitivities: the largest moves of M, G and S by one edit of the dataset, in Frobenius
+                norm (``sum_sensitivities``).
             mu: parameter of Gaussian differential privacy of the whole release, above 0.
         """
         # Lemma 4 of docs/proofs/statistics.md: the release is mu-GDP if the squared ratios of
@@ -118,16 +118,17 @@ class ReleasedCentre:
     def from_total_and_square(
         cls, total: np.ndarray, noise: float, size: float
     ) -> "ReleasedCentre":
-        """Estimate the centre and scale from a noisy sum that has the features' squared lengths.
+        """Estimate the centre and the scale of features from noisy sums over the records.
 
         Args:
-            total: [w + 1] the sum M of ``with_square`` of the features, with noise.
+            total: [w + 1] the sum over the records of ``with_square`` of their features, with
+                noise: the scaled features, and their scaled squared length as the last number.
             noise: the standard deviation of the noise on each number of ``total``.
             size: a public estimate of the number of records, above 0.
         """
         square_noise = noise / math.sqrt(SQUARE_SHARE)
-        # A mean square that the noise hides is taken to be as large as the noise. Then the scale is
-        # too small rather than too large, and no row is scaled down for it.
+        # A mean square below the noise is replaced by the noise. So the scale is rather too small
+        # than too large: a scale that is too large makes rows longer than 1, which are shortened.
         mean_square = max(float(total[-1]) / math.sqrt(SQUARE_SHARE), square_noise) / size
         root_share = math.sqrt(1 - SQUARE_SHARE)
         length = math.sqrt(min(mean_square, 1.0))
@@ -289,7 +290,7 @@ class RecordSums:
             fewer dimensions if there are many.
         phi: [n, d] the records' features.
         labels: [n] the records' labels, values of ``target``.
-        target: what labels are: classes, or numbers in a public range.
+        target: the kind of labels: classes, or numbers in a public range.
     """
 
     project: Callable[[np.ndarray], np.ndarray]
@@ -363,7 +364,7 @@ def label_rows(target: Target, labels: np.ndarray, rows: np.ndarray) -> np.ndarr
     """Return the labels y of records as rows of length at most 1, for the sum S of u y^T.
 
     Args:
-        target: what labels are.
+        target: the kind of labels: classes, or numbers in a public range.
         labels: [b] the records' labels.
         rows: [b, w + 1] the records' features u (``ReleasedCentre.shifted_rows``).
 
@@ -409,13 +410,13 @@ def round_towards_zero(features: np.ndarray) -> np.ndarray:
 
 
 def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
-    """Return how far one edit of the dataset moves the sums M, G and S, in Frobenius norm.
+    """Return the largest moves of the sums M, G and S by one edit, in Frobenius norm.
 
     M is the sum of the records' features, G their second moments, and S the sums of features for
     each class. Every record's features have length at most 1.
 
     Args:
-        relation: which datasets are neighbours, and the largest number of records of one unit.
+        relation: the neighbour relation, with the largest number of records of one unit.
 
     Raises:
         ConfigError: nothing is proved for the relation.
@@ -448,7 +449,7 @@ class NoisyStatistics(GaussianWeights):
         mu: parameter of Gaussian differential privacy of the one release.
         width: wider features are projected to this number of dimensions by public random
             directions; None: to 400 if there are more than 800 features.
-        seed: of the random directions; public.
+        seed: the seed of the random directions; public.
 
     Formal guarantees:
         - The release is mu-GDP under add_remove and substitute (docs/proofs/statistics.md). Other
@@ -459,10 +460,10 @@ class NoisyStatistics(GaussianWeights):
     width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
-    name: ClassVar[str] = "noisy_statistics"
-    reads_records: ClassVar[bool] = True
-    releases_numbers: ClassVar[bool] = True
-    accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("simulated", draws=8)
+    name = "noisy_statistics"
+    reads_records = True
+    releases_numbers = True
+    accuracy_method = AccuracyMethod("simulated", draws=8)
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
@@ -538,7 +539,7 @@ class NoisyStatistics(GaussianWeights):
         from the features of random inputs; for numbers from ``total``.
 
         Args:
-            head: the head whose features are summed.
+            head: the linear head whose features are summed.
             total: the sum M of the features (``RecordSums.total``), with noise.
         """
         size = head.plan.normalizer * head.plan.count  # the public size of a batch, times batches
@@ -557,7 +558,7 @@ class NoisyStatistics(GaussianWeights):
         """Release weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee.
 
@@ -608,7 +609,7 @@ class NoisyStatistics(GaussianWeights):
         for numbers it is the root of their mean squared error.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -638,7 +639,7 @@ class NoisyStatistics(GaussianWeights):
         """Yield the weights of simulated releases, whose noise comes from a fixed seed.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             records: its training records.
         """
         noises = self.noise_scales(head)
@@ -658,7 +659,7 @@ class NoisyStatistics(GaussianWeights):
         u are the projected, shifted and scaled features with a constant that the sums are taken of.
 
         Args:
-            head: the head whose features are meant.
+            head: the linear head that the returned weights are for.
             centre: the centre and scale of the projected features.
             weight: [C, w + 1] weights on u.
 
@@ -678,7 +679,7 @@ class NoisyStatistics(GaussianWeights):
         They lose their bias, the last one, and are projected to fewer dimensions if there are many.
 
         Args:
-            head: the head whose features are meant.
+            head: the linear head whose features are projected.
         """
         directions = self._directions(head)
         if directions is None:

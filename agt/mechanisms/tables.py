@@ -29,12 +29,12 @@ class RatioRule:
     An entry is how many of the ``DRAW_VALUES`` values of a draw release one given wrong label.
 
     Args:
-        eps: of one release. The double and the decimal that it prints as differ by a rounding; the
-            smaller of them is used.
-        delta: of one release, read in the same way; 0 for pure differential privacy.
+        eps: the eps of one release. The double and the decimal that it prints as differ by a
+            rounding; the smaller of them is used.
+        delta: the delta of one release, read in the same way; 0 for pure differential privacy.
         classes: C, at least 2.
-        steps: by how many entries the evidence of neighbouring datasets may differ. Above 1, delta
-            has to be 0.
+        steps: the number of entries by which the evidence of neighbouring datasets may differ.
+            Above 1, delta has to be 0.
 
     Formal guarantees
         A table made of ``first_entry`` and ``next_entry`` is (eps, delta)-DP whatever entries are
@@ -75,9 +75,9 @@ class RatioRule:
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
 
-        An entry is how many of the N = 2^128 values of a uniform draw release one given wrong
-        label. From one entry to the next, privacy limits how much less likely the wrong labels may
-        become, and how much likelier the nominal label.
+        An entry is the number of values, of the N = 2^128 values of a uniform draw, that release
+        one given wrong label. Privacy limits the fall of the probability of wrong labels from one
+        entry to the next, and the rise of the probability of the nominal label.
 
         Args:
             entry: the entry before.
@@ -108,9 +108,9 @@ class GaussianRule:
     ``next_entry`` once for each further entry, in order.
 
     Args:
-        mu: of one release. The double and the decimal that it prints as differ by a rounding; the
-            smaller of them is used.
-        steps: by how many entries the evidence of neighbouring datasets may differ.
+        mu: the mu of one release. The double and the decimal that it prints as differ by a
+            rounding; the smaller of them is used.
+        steps: the number of entries by which the evidence of neighbouring datasets may differ.
 
     Formal guarantees
         The table is mu-GDP whatever entries are requested (Lemma 4 of docs/proofs/tables.md; of
@@ -125,8 +125,9 @@ class GaussianRule:
     def first_entry(self, requested: int) -> int:
         """Return entry 0 of a table: ``requested``, or the nearest number that privacy allows.
 
-        Entry 0 is how many of the N = 2^128 values of a uniform draw release the wrong label where
-        no edit of the training data is known to leave the nominal label.
+        Entry 0 counts, among the N = 2^128 values of a uniform draw, those that release the wrong
+        label at evidence 0: no number of edits is known to leave the nominal label unchanged. The
+        rule remembers the normal quantile of the result, from which ``next_entry`` continues.
 
         Args:
             requested: the entry that the mechanism's formula asks for.
@@ -143,9 +144,9 @@ class GaussianRule:
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
 
-        An entry s is how many of the N = 2^128 values of a uniform draw release the wrong label.
-        From one entry to the next, privacy lets its normal quantile Phi^-1(s / N) fall by at most
-        mu.
+        An entry s is the number of values, of the N = 2^128 values of a uniform draw, that release
+        the wrong label. From one entry to the next, privacy lets its normal quantile Phi^-1(s / N)
+        fall by at most mu.
 
         Args:
             entry: the entry before, which this rule returned last.
@@ -169,10 +170,10 @@ def rule_for_guarantee(guarantee: Guarantee, classes: int, steps: int = 1) -> Ta
     """Return a new rule that makes tables with a privacy guarantee.
 
     Args:
-        guarantee: of one release.
-        classes: how many labels there are.
-        steps: by how many entries of the table the evidence of neighbouring datasets may differ.
-            Above 1, the guarantee may not have a delta.
+        guarantee: the guarantee of one release.
+        classes: the number of labels.
+        steps: the number of entries of the table by which the evidence of neighbouring datasets may
+            differ. Above 1, the guarantee may not have a delta.
 
     Raises:
         ValueError: Gaussian-DP of more than two classes, which is not proved.

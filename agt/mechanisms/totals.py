@@ -13,8 +13,8 @@ def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
     """Return a copy of a claim that covers a number of labels, with their total privacy loss.
 
     Args:
-        claim: of one label.
-        queries: how many labels are released, at least 1.
+        claim: the claim of one label.
+        queries: the number of released labels, at least 1.
         delta: the delta of the total; 0: the user gave none, and one is chosen.
 
     Raises:
@@ -28,8 +28,8 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
     """Return the total privacy loss of a number of labels, at one or two values of delta.
 
     Args:
-        guarantee: of each label.
-        queries: how many labels are released, at least 1.
+        guarantee: the guarantee of each label.
+        queries: the number of released labels, at least 1.
         delta: the delta of the total; 0: the user gave none, and one is chosen.
 
     Returns:
@@ -69,7 +69,7 @@ def total_of_weights(guarantee: Guarantee, delta: float) -> Total:
     """Return the privacy loss of weights, which are released once, as (eps, delta)-DP.
 
     Args:
-        guarantee: of the release.
+        guarantee: the guarantee of the release.
         delta: the delta of the total; 0: the user gave none. Then it is 0 for a pure-DP release,
             the guarantee's own delta if it has one, and otherwise ``SHOWN_DELTA``.
     """

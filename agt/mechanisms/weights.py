@@ -8,7 +8,7 @@ Source: output perturbation (Chaudhuri, Monteleoni, Sarwate 2011; 002 in docs/bi
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from scipy.special import ndtr
@@ -36,7 +36,7 @@ class GaussianWeights(WeightsMechanism):
 
     mu: Mu
 
-    spends: ClassVar[type[GaussianDP]] = GaussianDP
+    spends = GaussianDP
 
     @classmethod
     def largest_guarantee(cls, eps: float, delta: float) -> GaussianDP:
@@ -64,8 +64,8 @@ class ReleaseWeights(GaussianWeights):
 
     _earlier = accepting_removed(shrink=False)
 
-    name: ClassVar[str] = "release_weights"
-    noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
+    name = "release_weights"
+    noise_law = NoiseLaw.ADDED_GAUSSIAN
 
     def noise(self, head: LinearModel) -> dict[str, float]:
         """Return the noise's standard deviation ``sigma`` and its lattice's ``step``.
@@ -79,7 +79,7 @@ class ReleaseWeights(GaussianWeights):
         """Release the head's weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee.
 
@@ -100,7 +100,7 @@ class ReleaseWeights(GaussianWeights):
         """Return a function that computes a mechanism's exact expected accuracy on these queries.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """

@@ -47,7 +47,7 @@ class ReleasedWeights:
 
     Attributes:
         weight: [J, d] float64, multiples of ``noise["step"]``.
-        guarantee: of the release, and of everything that is computed from it.
+        guarantee: the guarantee of the release, and of everything that is computed from it.
         noise: the public scales of the noise by name (``WeightsMechanism.noise``).
         simulated: True: the noise comes from a seeded generator, so the guarantee does not hold.
         mechanism: the name of the mechanism.
@@ -117,9 +117,9 @@ class WeightsMechanism:
 
     Attributes:
         name: its name in conf/groups/mechanism.yaml and in tables.
-        needs: which conditions a release requires; all of them, because weights depend on all of
+        needs: the conditions that a release requires; all of them, because weights depend on all of
             training.
-        output: what is released, which is weights.
+        output: the kind of release: weights.
         spends: the kind of guarantee that an (eps, delta) total is turned into.
         reads_records: True: weights are solved again from the training records, so the linear head
             of an ensemble of votes can be released, too. False: a trained head's own weights
@@ -232,7 +232,7 @@ class WeightsMechanism:
         """Release the head's weights, which spends ``guarantee`` once.
 
         Args:
-            head: a head that ``check`` accepts.
+            head: a linear head (the trained layer) that ``check`` accepts.
             source: SystemRandomness for a release. Anything else is a simulation, without a
                 guarantee. Every draw whose distribution depends on private data must go through
                 ``agt.numeric.draw_observably``, so that an audit can replay it. ``noisy`` and
@@ -254,7 +254,7 @@ class WeightsMechanism:
         It depends on the records, so it is for the data owner only.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -269,12 +269,12 @@ class WeightsMechanism:
     ) -> Callable[[Self], float]:
         """Return a function that gives a mechanism's ``expected_accuracy`` on fixed queries.
 
-        For labels that are numbers it gives the expected RMSE. What does not depend on the budget
-        is computed once, however many mechanisms are evaluated.
-        Simulated releases draw from a fixed seed, so the same budget gives the same number.
+        For labels that are numbers it gives the expected RMSE. Values that do not depend on the
+        budget are computed once for all calls of the function. Simulated releases draw from a fixed
+        seed, so the same budget gives the same number.
 
         Args:
-            head: a head that ``check_head`` accepts.
+            head: a linear head (the trained layer) that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
@@ -285,7 +285,7 @@ class WeightsMechanism:
         """Return the row numbers of the records that weights are solved from, batch after batch.
 
         Args:
-            head: the head whose training records are meant.
+            head: a linear head; the rows are those of its training records.
             unit_rows: the largest number of records of one unit (for example one person).
 
         Raises:

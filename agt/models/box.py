@@ -55,7 +55,7 @@ class BoxModel(Model):
         head: the layers; the parameters stored in them are not used.
         box: the nominal parameters (the result of training on the data itself), and for each k a
             lower and an upper bound on every parameter.
-        batch_plan: which records were in which batch of training.
+        batch_plan: the assignment of records to batches in the training.
     """
 
     head: nn.Sequential
@@ -283,7 +283,7 @@ def assess_boxes(
     Args:
         dataset: the data, with the evidence about its selection and preprocessing.
         setup: loss, steps, clip level, neighbour relation and grid of k.
-        plan: which records are in which batch of training.
+        plan: the assignment of records to batches of the training.
         choices: the fact that says what data the settings were chosen on.
 
     Returns:
@@ -339,8 +339,8 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
 
     Args:
         problem: the data and the settings.
-        plan: which records are in which batch; None: as the problem's settings say. A member of an
-            ensemble needs a plan of its own, for its part of the records.
+        plan: the assignment of records to batches; None: the one that the problem's settings give.
+            A member of an ensemble needs a plan of its own, for its part of the records.
 
     Returns:
         Conditions a to g in this order, each with the facts for or against it.
@@ -408,7 +408,7 @@ def _build_head(problem: Problem) -> nn.Sequential:
 
 
 def _plan_step_noise(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
-    """Return how much Gaussian noise each training step has to add (DP-SGD).
+    """Return the amount of Gaussian noise that each training step adds (DP-SGD).
 
     Args:
         settings: the privacy that the noise has to guarantee (epsilon, delta), the neighbour
@@ -549,7 +549,8 @@ class BoxKind(BoxConfig, CertificateKind):
         """Read back a trained network with the bounds on its parameters.
 
         Args:
-            problem: what the model was trained on; its records may be missing.
+            problem: the settings and data that the model was trained with; its records may be
+                missing.
             reader: the files that ``BoxModel.save`` wrote.
 
         Raises:

@@ -16,19 +16,18 @@ from agt.certificates.settings import no_hidden_layers
 from agt.certificates.stability import ClosedFormCertificates
 from agt.data.arrays import ROWS, aligned_empty, gathered
 from agt.data.dataset import Dataset
-from agt.distributed import group
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
-from agt.models.model import Model
+from agt.models.model import Model, map_queries
 from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, FileReader, read_tensors
 from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
-from agt.training.loop import OnProgress, row_reporter
+from agt.training.loop import OnProgress
 from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
@@ -47,8 +46,8 @@ class ClosedFormKind(CertificateKind):
         **dict.fromkeys(("lr", "epochs", "weight_decay"), RECIPE),
     }
     bounded: ClassVar[BoundedQuantity] = "norm"
-    covers_every_k: ClassVar[bool] = True
-    draws_start: ClassVar[bool] = False
+    covers_every_k = True
+    draws_start = False
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
@@ -174,7 +173,7 @@ class ClosedFormModel(Model):
     """
 
     features: FeatureMap
-    instant: ClassVar[bool] = True
+    instant = True
 
     @property
     def training(self) -> TrainingConfig:
@@ -278,23 +277,12 @@ class ClosedFormModel(Model):
         Returns:
             [n, J] float64, as ``logits`` returns them.
         """
-
-        def block_logits(rows: slice) -> np.ndarray:
-            """Return the logits of a block of the queries."""
-            return self.logits(self.phi(features[rows]))
-
-        # The processes of a distributed job share the blocks.
-        blocks = group().map_blocks(len(features), ROWS, block_logits)
+        blocks = map_queries(features, lambda queries: self.logits(self.phi(queries)))
         return gathered(blocks, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Return the predicted class index of each query, [n] int64."""
-
-        def block_labels(rows: slice) -> np.ndarray:
-            return self._block_labels(features[rows])
-
-        blocks = group().map_blocks(len(features), ROWS, block_labels)
-        return gathered(blocks, len(features))
+        return gathered(map_queries(features, self._block_labels), len(features))
 
     def _block_labels(self, features: np.ndarray) -> np.ndarray:
         """Return the labels of a block of queries, [n] int64.
@@ -328,7 +316,7 @@ class ClosedFormModel(Model):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return for each query how many edits of the training data its label withstands.
+        """Return for each query the number of edits of the training data that its label withstands.
 
         Args:
             features: [n, ...] the queries.
@@ -349,14 +337,11 @@ class ClosedFormModel(Model):
         # long as all the rest.
         memory = aligned_empty((min(count, ROWS), self.features.outputs), dtype)
 
-        def certify_block(rows: slice) -> ClosedFormCertificates:
+        def certify_block(queries: np.ndarray) -> ClosedFormCertificates:
             """Return the certificates of a block of the queries."""
-            queries = features[rows]
             return self.certify_phi(self.features(queries, dtype, memory[: len(queries)]), grid)
 
-        # The processes of a distributed job share the blocks.
-        report = row_reporter(on_progress, count)
-        blocks = group().map_blocks(count, ROWS, certify_block, report)
+        blocks = map_queries(features, certify_block, on_progress, ROWS)
         certificates = ClosedFormCertificates.concatenate(blocks, count)
         if ks is None:
             return certificates
@@ -371,8 +356,8 @@ def read_features(problem: Problem, reader: FileReader) -> FeatureMap:
     """Read back the public feature map of a saved model.
 
     Args:
-        problem: what the model was trained on; only the settings of the map and the shape of a
-            record are used.
+        problem: the settings and data that the model was trained with; only the settings of the map
+            and the shape of a record are used.
         reader: the model's files, which hold the map's matrices.
 
     Raises:

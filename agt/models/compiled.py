@@ -104,7 +104,7 @@ def convolve_modulus(image, wave, stride):  # type: ignore[no-untyped-def]
     """Return the modulus of an image convolved with a complex wavelet, at every stride-th pixel.
 
     Args:
-        image: [s, s] float64.
+        image: [s, s] float64, a square image.
         wave: [2, k, k] the wavelet's real part and imaginary part; k is odd and at most 2 s - 1.
         stride: pixels between two results on each axis; it divides s.
 
@@ -127,7 +127,7 @@ def convolve(image, kernel, stride):  # type: ignore[no-untyped-def]
     is mirrored at its edges without repeating the edge pixels.
 
     Args:
-        image: [s, s] float64.
+        image: [s, s] float64, a square image.
         kernel: [k, k] float64; k is odd and at most 2 s - 1.
         stride: pixels between two results on each axis; it divides s.
 

@@ -119,7 +119,7 @@ def mean_cosine(features: np.ndarray) -> float:
 def one_sided_warning(features: np.ndarray) -> Message | None:
     """Return the warning that records point in nearly one direction, and the remedy; None: not.
 
-    A linear head scales each record to norm 1, and then hardly tells such records apart. The remedy
+    A linear head scales each record to norm 1, and then hardly separates such records. The remedy
     names no number that was computed from the records: a public range is the user's own knowledge.
 
     Args:
@@ -155,7 +155,7 @@ def constant_answer_remedy(settings: "Settings", *, is_one_sided: bool) -> Messa
     """Return the remedy for a model that gives (nearly) the same answer to every query.
 
     Args:
-        settings: of the training.
+        settings: the settings of the training.
         is_one_sided: whether ``one_sided_warning`` has a remedy of its own, which comes first.
     """
     if not settings.certificate.covers_every_k:

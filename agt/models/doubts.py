@@ -24,8 +24,9 @@ class CertifiedCounts:
 
     Attributes:
         count: the number of answers.
-        uncertified: how many are not certified even at k = 0; 0 where the grid has no k = 0.
-        stable: how many have a stable distance of at least 1.
+        uncertified: the number of answers that are not certified even at k = 0; 0 where the grid
+            has no k = 0.
+        stable: the number of answers that have a stable distance of at least 1.
         settings: the settings of the training.
     """
 

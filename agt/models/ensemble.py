@@ -17,16 +17,16 @@ from agt.certificates.envelopes import MAX_MARGIN_EDITS
 from agt.certificates.margin_votes import margin_labels, margin_vote
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
-from agt.data.arrays import ROWS
+from agt.data.arrays import rows_in
 from agt.data.dataset import Dataset
 from agt.data.digests import fingerprint
 from agt.data.records import Records
-from agt.distributed import group
 from agt.facts import Fact, proved
-from agt.models.model import Model
+from agt.models.model import Model, map_queries
 from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
+from agt.numeric import signed_margins
 from agt.problem import Problem
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
@@ -69,7 +69,7 @@ class EnsembleModel(Model):
             checkpoints: where an interrupted training resumes from, and where it saves its state.
 
         Raises:
-            ConfigError, UnsoundError: as the training of one member raises.
+            ConfigError, UnsoundError: the training of a member raised it.
         """
         all_members = range(problem.settings.ensemble.members)
         trained = fit_members(problem, all_members, on_progress, checkpoints)
@@ -81,7 +81,8 @@ class EnsembleModel(Model):
         """Read all members of a saved ensemble back.
 
         Args:
-            problem: what the ensemble was trained on; its records may be missing.
+            problem: the settings and data that the ensemble was trained with; its records may be
+                missing.
             reader: the files of the ensemble, with a subfolder for each member.
 
         Raises:
@@ -223,11 +224,7 @@ class EnsembleModel(Model):
         shares = self._vote_shares(features)
         if len(shares) == 2:
             return shares[1:] - 0.5
-        largest_others = []
-        for label in range(len(shares)):
-            other_shares = np.delete(shares, label, axis=0)
-            largest_others.append(other_shares.max(axis=0))
-        return shares - np.stack(largest_others)
+        return signed_margins(shares.T)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return each class's share of the members' votes, [n, C]; each row sums to 1.
@@ -268,13 +265,12 @@ class EnsembleModel(Model):
         # they are computed for only one number of edits.
         first_k = self.settings.kgrid.ks[:1]
 
-        def labels_and_means(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-            """Return labels and mean clipped margins of some rows of the queries."""
-            margins = [member.envelope(features[rows], first_k).margin for member in self.members]
+        def labels_and_means(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return labels and mean clipped margins of a block of the queries."""
+            margins = [member.envelope(queries, first_k).margin for member in self.members]
             return margin_labels(margins, clip)
 
-        parts = group().map_blocks(len(features), ROWS, labels_and_means)
-        labels, means = zip(*parts, strict=True)
+        labels, means = zip(*map_queries(features, labels_and_means), strict=True)
         return np.concatenate(labels), np.concatenate(means)
 
     def certify(
@@ -283,7 +279,7 @@ class EnsembleModel(Model):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return for each query the vote's label and how many edits of the data it withstands.
+        """Return the vote's label of each query, and the number of edits of the data it withstands.
 
         Args:
             features: [n, ...] the queries.
@@ -355,26 +351,23 @@ class EnsembleModel(Model):
             clip: the absolute value at which each member's margin is clipped.
             in_steps: True: a stable distance counts steps of ``ks``; False: it counts edits.
         """
-        # As many queries at once as fit into the memory that the settings allow.
-        memory_bytes = self.settings.compute.memory_mb * 2**20
         query_bytes = _MARGIN_BYTES * len(self.members) * MAX_MARGIN_EDITS
-        queries_at_once = max(1, memory_bytes // query_bytes)
+        queries_at_once = rows_in(self.settings.compute.memory_bytes, query_bytes)
 
-        def vote_on(rows: slice) -> Vote:
-            """Return the vote on some rows of the queries."""
+        def vote_on(queries: np.ndarray) -> Vote:
+            """Return the vote on a block of the queries."""
             envelopes = []
             for member in self.members:
                 if in_steps:
-                    envelope = member.envelope(features[rows], ks)
+                    envelope = member.envelope(queries, ks)
                 else:
                     # Bounds at every number of edits, between the values of k as well.
-                    single_edits = member.counting_single_edits.envelope(features[rows], ks)
+                    single_edits = member.counting_single_edits.envelope(queries, ks)
                     envelope = single_edits.at_every_k(MAX_MARGIN_EDITS)
                 envelopes.append(envelope)
             return margin_vote(envelopes, clip, touches=self.members_per_edit)
 
-        # The processes of a distributed job share the blocks.
-        votes = group().map_blocks(len(features), queries_at_once, vote_on)
+        votes = map_queries(features, vote_on, block_rows=queries_at_once)
         return Vote.concatenate(list(votes))
 
 

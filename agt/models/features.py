@@ -19,7 +19,7 @@ from hashlib import blake2b
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.arrays import Mapped, aligned_empty, as_array, rows_in
+from agt.data.arrays import Mapped, aligned_empty, as_array, block_slices, rows_in
 from agt.data.coded import CodedFeatures
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
@@ -42,6 +42,7 @@ MAX_PUBLIC_ROWS = 2**26  # sums of products over more public rows could overflow
 CENTERED_RADIUS = 0.5
 
 _SINGULAR = 2.0**-43  # an eigenvalue below this share of the largest one may be rounding error
+MATRICES = ("whitening", "projection", "root", "center")
 _CHUNK_ROWS = 4096  # rows transformed at once; sums over one chunk are exact in float64
 _CHUNK_BYTES = 2**18  # of rows that are only normalised, so that a chunk stays in the cache
 
@@ -63,7 +64,7 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
     | with a NaN or infinity             | not finite                     |
 
     Args:
-        rows: [n, w] float64.
+        rows: [n, w] float64, the rows to scale.
         radius: the norm from which on a row is scaled to the full ``length``; 0: every row is.
         length: the norm of the results of all other rows.
 
@@ -140,7 +141,7 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
         matrix: [n, n] symmetric and positive semidefinite, up to rounding.
         power: 1 for the inverse square root, which whitens by a covariance matrix.
         ridge: the number added to each eigenvalue, as a share of the mean eigenvalue.
-        fault: what the error's message says if the matrix is singular.
+        fault: the message of the error that is raised for a singular matrix.
 
     Returns:
         [n, n] integers as float64, every column of norm below 2^29.
@@ -378,8 +379,8 @@ class FeatureMap:
         """
         config = self.config
         chunks = []
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            chunk = rows[start : start + _CHUNK_ROWS].astype(np.float64)
+        for block in block_slices(len(rows), _CHUNK_ROWS):
+            chunk = rows[block].astype(np.float64)
             chunks.append(to_integers(self._unit_rows(chunk)))
         unit_rows = np.concatenate(chunks)
         landmarks = choose_landmarks(unit_rows, self._direction_count, config.seed)
@@ -403,8 +404,8 @@ class FeatureMap:
         """
         _check_sums_are_exact(len(rows))
         total = np.zeros((1, self.outputs - 1), dtype=np.int64)
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            chunk = rows[start : start + _CHUNK_ROWS].astype(np.float64)
+        for block in block_slices(len(rows), _CHUNK_ROWS):
+            chunk = rows[block].astype(np.float64)
             outputs = to_integers(self._scattering_features(chunk))
             _check_finite(outputs)
             total += outputs.astype(np.int64).sum(axis=0, keepdims=True)
@@ -432,12 +433,7 @@ class FeatureMap:
     @property
     def matrices(self) -> dict[str, np.ndarray]:
         """The public matrices that the map has: name -> matrix; a run stores them."""
-        matrices = {
-            "whitening": self.whitening,
-            "projection": self.projection,
-            "root": self.root,
-            "center": self.center,
-        }
+        matrices = {name: getattr(self, name) for name in MATRICES}
         return {name: matrix for name, matrix in matrices.items() if matrix is not None}
 
     def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "FeatureMap":
@@ -449,14 +445,7 @@ class FeatureMap:
         Raises:
             UnsoundError: a matrix entry is no integer, or a column is too long for exact products.
         """
-        return FeatureMap(
-            self.config,
-            self.width,
-            whitening=matrices.get("whitening"),
-            projection=matrices.get("projection"),
-            root=matrices.get("root"),
-            center=matrices.get("center"),
-        )
+        return FeatureMap(self.config, self.width, **matrices)
 
     @property
     def outputs(self) -> int:
@@ -528,8 +517,7 @@ class FeatureMap:
         chunk_rows = _CHUNK_ROWS
         if self.only_normalises:
             chunk_rows = rows_in(_CHUNK_BYTES, 8 * self.width)
-        for start in range(0, len(x), chunk_rows):
-            rows = slice(start, start + chunk_rows)
+        for rows in block_slices(len(x), chunk_rows):
             chunk = np.asarray(x[rows])
             # The number of rows is written out, as NumPy cannot infer it for rows of no numbers.
             flat = chunk.reshape(len(chunk), self.width)
@@ -610,7 +598,7 @@ class FeatureMap:
         """Return phi of flattened records, computed in float64.
 
         Args:
-            rows: [n, width] float64.
+            rows: [n, width] float64, the features of records before the map.
             dtype: the precision to which the caller converts the result.
 
         Returns:
@@ -631,7 +619,7 @@ class FeatureMap:
         """Return phi of flattened records without the bias coordinate.
 
         Args:
-            rows: [n, width] float64.
+            rows: [n, width] float64, the features of records before the map.
             length: the l2 norm to which the result is scaled; a zero row stays 0, and for the map
                 "none" a row within the radius of the settings is scaled to less.
 
@@ -682,7 +670,7 @@ class FeatureMap:
         """Return whitened rows, with the radius by which they have to be normalised.
 
         Args:
-            rows: [n, width] float64.
+            rows: [n, width] float64, the features of records before the map.
 
         Returns:
             The rows times the whitening matrix, or unchanged if the map does not whiten; and the
@@ -818,8 +806,8 @@ def _whitening_matrix(
         rows: [n, width] public rows.
         config: ``whiten``, the power of whitening from 0 (none) to 1 (full); and ``ridge``, the
             number added to each variance, as a share of the mean variance.
-        chunk_rows: how many rows are read at once, at most ``_CHUNK_ROWS``. It affects the memory,
-            but not the result.
+        chunk_rows: the number of rows that are read at once, at most ``_CHUNK_ROWS``. It affects
+            the memory, but not the result.
 
     Returns:
         [width, width] integers as float64, every column of norm below 2^29.
@@ -846,8 +834,8 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
 
     Args:
         rows: [n, width] public rows.
-        chunk_rows: how many rows are read at once, at most ``_CHUNK_ROWS``, so that sums of
-            products over one chunk are exact in float64.
+        chunk_rows: the number of rows that are read at once, at most ``_CHUNK_ROWS``, so that sums
+            of products over one chunk are exact in float64.
 
     Returns:
         [width, width] float64.
@@ -860,8 +848,8 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
     _check_sums_are_exact(count)
     total = np.zeros(width, dtype=np.int64)
     products = np.zeros((width, width), dtype=np.int64)
-    for start in range(0, count, chunk_rows):
-        chunk = rows[start : start + chunk_rows].astype(np.float64)
+    for block in block_slices(count, chunk_rows):
+        chunk = rows[block].astype(np.float64)
         unit_rows = normalise_rows(chunk, radius=0.0, length=1.0)
         integers = np.rint(np.ldexp(unit_rows, PUBLIC_ROW_FRACTION_BITS))
         _check_finite(integers)

@@ -43,7 +43,7 @@ class HeadBuilder(Protocol):
         """Whether the head is known to be one linear layer, which closed-form certificates need."""
 
     def facts(self, choices: Fact) -> tuple[Fact, ...]:
-        """Return why the initial parameters are public; no fact if agt draws them from the seed.
+        """Return the facts that initial parameters are public; none if the seed determines them.
 
         They are evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
         settings use public data only.
@@ -207,7 +207,7 @@ class CustomNetwork:
     Attributes:
         make: returns a new network. If it draws initial parameters from PyTorch's generator, that
             is seeded by ``training.seed``.
-        origin: where the network comes from, for messages and facts.
+        origin: the place that the network comes from, for messages and facts.
         public_start: whether the user declares that the initial parameters are public constants
             (``agt.Declared.network``). None: the declaration of the settings says so, too, as
             ``training.chosen_on=public`` does.
@@ -223,7 +223,7 @@ class CustomNetwork:
 
         Args:
             network: the network. It is copied, so later changes do not affect the result.
-            public_start: as the attribute.
+            public_start: the value of the attribute ``public_start``.
 
         Raises:
             ConfigError: a layer has no bound rule (the code that propagates interval bounds through
@@ -349,7 +349,7 @@ class CustomNetwork:
 
 
 def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
-    """Return which layer of a network does not take the output of the layer before it, or None.
+    """Return a clause about the first layer that cannot take the output before it, or None.
 
     One made-up record of zeros goes through the layers, up to the first one without a bound rule.
 
@@ -383,7 +383,7 @@ def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
 
 
 def _misfit_of_layer(layer: nn.Module, values: torch.Tensor, is_record: bool, reason: str) -> str:
-    """Return why a layer does not take some values, and what to write, as a clause without subject.
+    """Return a clause that says why a layer does not take some values, and what to write.
 
     Args:
         layer: the layer.
@@ -534,8 +534,8 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
 
     Args:
         network: the object that the user gave as a network.
-        origin: where it comes from, for messages.
-        needed: what else the network must be; empty: it is not known.
+        origin: the place that the network comes from, for messages.
+        needed: the other requirements on the network; empty: they are not known.
     """
     kind = f"an nn.Sequential {needed}".rstrip()
     type_name = type(network).__name__
@@ -588,7 +588,7 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
 
     Args:
         network: the object that the user gave as a network.
-        origin: where the network comes from, for messages.
+        origin: the place that the network comes from, for messages.
 
     Raises:
         ConfigError: it is no ``nn.Sequential``, has a layer without a bound rule (the code that

@@ -93,8 +93,8 @@ class CertificateKind(CertificateConfig):
         features: the settings of the public feature map in front of the head; the default is no
             map, and a kind that supports maps makes it a field.
         training_defaults: training setting -> the value that ``agt.fit`` uses by default.
-        bounded: what is bounded for each k: "each parameter", the "norm" of the change of all
-            parameters, or "vote counts".
+        bounded: the quantity that is bounded for each k: "each parameter", the "norm" of the change
+            of all parameters, or "vote counts".
         covers_every_k: True if stable distances (the edits that a label withstands) are known for
             every integer k; False if only for the k of a grid, each of which takes time in
             training.
@@ -231,7 +231,7 @@ class CertificateKind(CertificateConfig):
     def normalises_records(self) -> bool:
         """Whether a model sees the directions of records only, because each is scaled to norm 1.
 
-        Then records that all point in nearly the same direction are hard to tell apart.
+        Then records that all point in nearly the same direction are hard to separate.
         """
         return False
 
@@ -254,7 +254,7 @@ class CertificateKind(CertificateConfig):
         The default supports any number of classes, and refuses labels that are numbers.
 
         Args:
-            target: what the labels are.
+            target: the kind of labels: classes, or numbers in a public range.
             settings: all settings of the training.
         """
         if target.numeric is not None:
@@ -314,7 +314,7 @@ class CertificateKind(CertificateConfig):
         raise NotImplementedError
 
     def load(self, problem: "Problem", reader: "FileReader") -> "Model":
-        """Read back a saved model; every kind implements it.
+        """Return a saved model, read from its folder; every kind implements it.
 
         Args:
             problem: the settings that the model was trained with, and its dataset, which need not
@@ -503,7 +503,7 @@ class CertificateKind(CertificateConfig):
         Args:
             model: the current model, whose problem holds only the remaining records.
             erased: the records to remove, as far as the data still has them.
-            count: how many records are removed.
+            count: the number of removed records.
 
         Returns:
             The new model; and a report of what was done and what is promised of the new model.
@@ -515,7 +515,7 @@ class CertificateKind(CertificateConfig):
         raise CannotRemove(Remark("nothing_to_start_from", {"certificate": self.name}))
 
     def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
-        """Return bounds on how far a run's model is from training without the removed records.
+        """Return bounds on the distance of a run's model from training without the removed records.
 
         They are computed from the run's settings. The default raises, for kinds without a method of
         removing records.
@@ -532,7 +532,7 @@ class CertificateKind(CertificateConfig):
         )
 
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
-        """Return what may be promised about a run's model after removals of records.
+        """Return the promise that a run makes about its model after removals of records.
 
         The promise compares the model with one that was trained without these records. The default
         raises, for kinds without a method of removing records.

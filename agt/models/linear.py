@@ -267,7 +267,7 @@ class LinearModel(ClosedFormModel):
         return super()._block_labels(features) if labels is None else labels
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Return the labels of queries, and how many edits of the records cannot change them.
+        """Return the labels of queries, and the numbers of edits that cannot change them.
 
         For a member of an ensemble with more than two classes, the certificates also hold the
         number of edits that each other class needs to win, because the ensemble's vote needs it.
@@ -295,7 +295,8 @@ class LinearModel(ClosedFormModel):
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         if not isinstance(certificates, ClosedFormCertificates) or certificates.logits is None:
             return self.margins(features)
@@ -432,7 +433,8 @@ class LinearKind(ClosedFormKind):
         """Read a saved head back, and check its constants against those that its settings imply.
 
         Args:
-            problem: what the head was trained on; only settings and public rows are read.
+            problem: the settings and data that the head was trained with; only settings and public
+                rows are read.
             reader: the folder that ``LinearModel.save`` wrote.
 
         Raises:

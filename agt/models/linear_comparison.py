@@ -31,9 +31,10 @@ class LinearComparison:
 
     Attributes:
         records: the number of records.
-        network_correct: how many of them the network labels correctly.
-        linear_correct: how many of them the linear classifier labels correctly.
-        p_value: of the exact two-sided sign test on the records where only one of the two is right.
+        network_correct: the number of records that the network labels correctly.
+        linear_correct: the number of records that the linear classifier labels correctly.
+        p_value: the p-value of the exact two-sided sign test on the records where only one of the
+            two is right.
     """
 
     records: int

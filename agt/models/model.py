@@ -1,24 +1,26 @@
 """The interface of trained models, the same for every kind of certificate."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.certificates.envelopes import Envelope
+from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import Records
+from agt.distributed import group
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, row_reporter
 from agt.training.noise import NoisePlan
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from agt.models.linear import LinearModel
     from agt.models.number_votes import NumberVotes
     from agt.models.voting import Votes
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -117,10 +121,10 @@ class Model(ABC):
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """The model itself if it is a single network with bounds on each parameter.
+        """This model if it is a single network with bounds on each parameter; None (default): not.
 
-        None, the default, for every other model. The bounds hold after edits of the training
-        records. Training may add noise to its steps.
+        The bounds contain the parameters of every training within k edits of the training records.
+        Training may add noise to its steps.
         """
         return None
 
@@ -205,7 +209,8 @@ class Model(ABC):
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         return self.margins(features)
 
@@ -226,7 +231,7 @@ class Model(ABC):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the labels of queries, and how many edits of the records cannot change them.
+        """Return the labels of queries, and the numbers of edits that cannot change them.
 
         Args:
             features: [n, ...] the queries.
@@ -348,3 +353,26 @@ def accuracy(model: Model, records: Records) -> float:
     """
     is_right = model.predict(records.features) == records.labels
     return float(is_right.mean())
+
+
+def map_queries(
+    queries: np.ndarray,
+    work: Callable[[np.ndarray], T],
+    on_progress: OnProgress = lambda progress: None,
+    block_rows: int | None = None,
+) -> Iterable[T]:
+    """Apply a function to queries in blocks, which the processes of a distributed job share.
+
+    Args:
+        queries: [n, ...], which may be larger than the memory.
+        work: a block of the queries -> a result.
+        on_progress: called with the number of queries that are done.
+        block_rows: the number of queries of a block; None: ``ROWS``.
+
+    Returns:
+        The results in the order of the blocks, to be iterated over once. There is at least one,
+        because without queries there is one empty block.
+    """
+    report = row_reporter(on_progress, len(queries))
+    size = ROWS if block_rows is None else block_rows
+    return group().map_blocks(len(queries), size, lambda rows: work(queries[rows]), report)

@@ -10,7 +10,6 @@ docs/proofs/statistics.md proves the guarantee of the release.
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -62,7 +61,7 @@ class NumberHeadKind(ErmConfig, LinearKind):
     it for a release of weights.
     """
 
-    trains_in_steps: ClassVar[bool] = False
+    trains_in_steps = False
 
     def check_target(self, target: Target, settings: Settings) -> None:
         """Raise ConfigError unless labels are numbers."""
@@ -92,10 +91,10 @@ class NumberHeadKind(ErmConfig, LinearKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
-        """Return the head as it is: only a release computes weights, from its problem's records.
+        """Return the head unchanged: only a release computes weights, from its problem's records.
 
         Args:
-            head: the head.
+            head: a linear head.
             records: not read.
             on_progress: not called.
             checkpoints: not used.
@@ -112,7 +111,7 @@ class NumberHead(LinearModel):
         """Return the untrained head on the records and the feature map of another model.
 
         Args:
-            problem: of the other model; its certificate is not read.
+            problem: the problem of the other model; its certificate is not read.
             features: the other model's public feature map.
         """
         kind = NumberHeadKind(features=features.config)

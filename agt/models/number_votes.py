@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from agt.certificates.intervals import OrderedAnswers
-from agt.data.arrays import ROWS, gathered
+from agt.data.arrays import gathered
 from agt.data.target import NumericTarget
-from agt.distributed import group
 from agt.errors import ConfigError
 from agt.models.linear import LinearModel
+from agt.models.model import map_queries
 from agt.models.number_head import NumberHead
 from agt.models.voting import Votes
 from agt.settings import RelationName
 from agt.training.lattice import LATTICE_STEPS
-from agt.training.loop import OnProgress, row_reporter
+from agt.training.loop import OnProgress
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class NumberCertificates:
         return self.ordered.max_k
 
     def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ends of the interval that k edits cannot leave, for each query.
+        """Return the ends of the interval in which each query's answer stays after any k edits.
 
         Args:
             k: the number of edits, at least 0.
@@ -97,7 +97,7 @@ class NumberCertificates:
         return self._numbers(lower), self._numbers(upper)
 
     def width(self, k: int) -> np.ndarray:
-        """Return the width of the interval that k edits cannot leave, [n] float64."""
+        """Return the width of the interval in which an answer stays after k edits, [n] float64."""
         lower, upper = self.bounds(k)
         return upper - lower
 
@@ -191,26 +191,21 @@ class NumberVotes(Votes):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> NumberCertificates:
-        """Return the answers to queries, with the interval that k edits cannot leave, for every k.
+        """Return the answers to queries, and intervals that contain the answers after k edits.
 
         Args:
             features: [n, ...] the queries.
-            ks: not read: every k is covered.
+            ks: not used, because the result has intervals for every k.
             on_progress: called with the number of finished queries.
         """
 
-        def ordered_answers(rows: slice) -> OrderedAnswers:
+        def ordered_answers(queries: np.ndarray) -> OrderedAnswers:
             """Return the sorted answers to a block of the queries."""
-            return OrderedAnswers.from_members(
-                self.labels(self.phi(features[rows])), self.members_per_edit
-            )
+            answers = self.labels(self.phi(queries))
+            return OrderedAnswers.from_members(answers, self.members_per_edit)
 
-        report = row_reporter(on_progress, len(features))
-        parts = [*group().map_blocks(len(features), ROWS, ordered_answers, report)]
-        if not parts:
-            no_answers = np.empty((self.settings.ensemble.members, 0), dtype=np.int32)
-            parts = [OrderedAnswers.from_members(no_answers, self.members_per_edit)]
-        ordered = OrderedAnswers.concatenate(parts)
+        parts = map_queries(features, ordered_answers, on_progress)
+        ordered = OrderedAnswers.concatenate(list(parts))
         return NumberCertificates(self.settings.relation.name, self.target, ordered)
 
     def sums(
@@ -226,13 +221,11 @@ class NumberVotes(Votes):
             on_progress: called with the number of finished queries.
         """
 
-        def block_sums(rows: slice) -> np.ndarray:
+        def block_sums(queries: np.ndarray) -> np.ndarray:
             """Return the sums of a block of the queries."""
-            return self.labels(self.phi(features[rows])).sum(axis=0, dtype=np.int64)
+            return self.labels(self.phi(queries)).sum(axis=0, dtype=np.int64)
 
-        report = row_reporter(on_progress, len(features))
-        parts = group().map_blocks(len(features), ROWS, block_sums, report)
-        return gathered(parts, len(features))
+        return gathered(map_queries(features, block_sums, on_progress), len(features))
 
     def mean_of(self, sums: np.ndarray) -> np.ndarray:
         """Return the numbers that sums of the members' answers stand for, [n] float64.

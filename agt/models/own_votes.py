@@ -263,8 +263,8 @@ class OwnVotesModel(Votes):
         """The learner that trains members.
 
         Raises:
-            ConfigError: the model was read back, and only the learner's name is known. Code that a
-                record names is not imported.
+            ConfigError: the model was loaded from files, which have only the learner's name. Code
+                is not imported because a file names it.
         """
         if self.settings.learner is None:
             raise ConfigError(
@@ -480,7 +480,7 @@ class OwnVotesModel(Votes):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics of every vote; and ``raised``, on how many shards the learner failed."""
+        """The metrics of every vote, and ``raised``, the number of shards whose training failed."""
         return {**super().metrics, "raised": int(self.raised.sum())}
 
 
@@ -491,7 +491,7 @@ class OwnNumberVotesModel(NumberVotes, OwnVotesModel):
     Votes are points of the lattice of the declared range.
     """
 
-    vote_type: ClassVar[type[np.signedinteger]] = np.int32
+    vote_type = np.int32
 
     @property
     def _largest_vote(self) -> int:

@@ -109,7 +109,7 @@ class Portable:
 
     Attributes:
         name: the name of the dataset, as tables show it.
-        target: what answers are: classes, or numbers in a public range.
+        target: the kind of answers: classes, or numbers in a public range.
         source: the configuration of the dataset, with the constants that make a query's features;
             empty if the model was trained on arrays.
         features: the public feature map in front of the head.
@@ -651,7 +651,7 @@ def _check_noise(node: Mapping[str, Any]) -> None:
 
 
 def _read_target(node: Mapping[str, Any], rows: int) -> Target:
-    """Return what the answers of a release are, from the fields of release.json.
+    """Return the target of a release (classes or numbers), from the fields of release.json.
 
     Args:
         node: the content of release.json, of unknown origin.
@@ -697,7 +697,7 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
 
     Args:
         portable: the release as it was read.
-        folder: where it was read from, for the message.
+        folder: the folder of the release, for the message.
     """
     for name in portable.classes:
         # NFKC turns characters that look like = or + into these, as some programs do.

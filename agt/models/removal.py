@@ -286,7 +286,7 @@ class RemovalModel(LinearModel):
         return (*sentences, SEEDED.format(seed=self.config.seed))
 
     def _sentences_without_noise(self) -> tuple[str, ...]:
-        """Return what a report says about removals with ``masking=none`` (least squares only)."""
+        """Return a report's sentences on removals with ``masking=none`` (least squares only)."""
         strength = self.removal_problem.objective.strength
         # The weights after a removal, and those of a new training, are each within
         # tolerance / strength of the minimiser. Rounded up, because it is an upper bound.
@@ -298,7 +298,7 @@ class RemovalModel(LinearModel):
         )
 
     def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
-        """Return what a report says about removals with ``masking=loss`` (a random linear term).
+        """Return a report's sentences on removals with ``masking=loss`` (a random linear term).
 
         The paper's guarantee is reported as its claim, because its proof has a gap.
         """
@@ -311,7 +311,7 @@ class RemovalModel(LinearModel):
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
-        """Return what a report says about removals with ``masking=output`` (noise on weights).
+        """Return a report's sentences on removals with ``masking=output`` (noise on weights).
 
         Noise from a seed is a simulation, so then the guarantee is reported as not proved.
         """
@@ -585,7 +585,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         Args:
             model: the model before the removal, with a problem that holds the records that remain.
             erased: the removed records that the data still has; there may be fewer than ``count``.
-            count: how many records are removed.
+            count: the number of removed records.
 
         Returns:
             The model after the removal; and what was done, with what is promised of the new model.
@@ -637,7 +637,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         )
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
-        """Return the residual that removals have left so far, and the limits on it.
+        """Return the bound on the model's error after the removals so far, and the limits on it.
 
         The residual is a bound on the l2 norm of the objective's gradient at the weights.
 
@@ -654,7 +654,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         )
 
     def removal_promise(self, reader: FileReader, spent: float) -> Promise:
-        """Return what is promised of a model after removals by Newton steps.
+        """Return the promise about a model after removals by Newton steps.
 
         Args:
             reader: the folder of the saved model.
@@ -726,7 +726,7 @@ def _remove_from_head(
     Args:
         model: the model before the removal.
         erased: the removed records that the data still has.
-        count: how many records are removed.
+        count: the number of removed records.
         head: the weights and the matrices; changed in place.
         phi: [n, d] public features of the records that remain.
         targets: [n, J] the regression targets of these records.
@@ -802,12 +802,12 @@ def _take_newton_step(
 def _describe_steps(
     count: int, methods: Sequence[str], model: RemovalModel, distance: float
 ) -> tuple[Remark, ...]:
-    """Return what was done in a removal, one remark for each step, in order.
+    """Return remarks on the steps of a removal, in order.
 
     A remark is a code with values, from which ``agt.unlearning.sentences`` makes a sentence.
 
     Args:
-        count: how many records were removed.
+        count: the number of removed records.
         methods: the codes of the methods that were used.
         model: the model after the removal.
         distance: a bound on the l2 distance of its weights from the minimiser.

@@ -82,7 +82,7 @@ def _morlet(sigma: float, frequency: float, angle: float, radius: int) -> np.nda
         sigma: the standard deviation of the envelope along the wave, in pixels.
         frequency: the frequency of the wave, in radians per pixel.
         angle: the direction of the wave, in radians.
-        radius: how many pixels the wavelet has on each side of its centre.
+        radius: the number of pixels on each side of the wavelet's centre.
     """
     along, across = _rotated_grid(angle, radius)
     envelope = np.exp(-(along**2 + (_SLANT * across) ** 2) / (2 * sigma**2))
@@ -98,7 +98,7 @@ def _rotated_grid(angle: float, radius: int) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         angle: the direction, in radians.
-        radius: how many pixels the square has on each side of its centre.
+        radius: the number of pixels on each side of the square's centre.
 
     Returns:
         Two arrays [2 radius + 1, 2 radius + 1], in pixels.
@@ -114,7 +114,7 @@ def _gauss(sigma: float, radius: int) -> np.ndarray:
 
     Args:
         sigma: the standard deviation, in pixels.
-        radius: how many pixels the filter has on each side of its centre.
+        radius: the number of pixels on each side of the filter's centre.
     """
     along, across = _rotated_grid(0.0, radius)
     envelope = np.exp(-(along**2 + across**2) / (2 * sigma**2))

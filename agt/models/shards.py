@@ -26,8 +26,8 @@ class ShardRecord:
 
     Attributes:
         digest: a hash of the member's training records (``agt.data.records.fingerprint``).
-        environment: what a model's bits depend on beside settings and records, such as software
-            versions (``training_environment``).
+        environment: everything else that determines a model's bits, besides settings and records,
+            such as software versions (``training_environment``).
         records: the number of the member's training records; None: not recorded.
     """
 

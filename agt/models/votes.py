@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -32,12 +32,10 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, add_facts
 from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.certificates.settings import VotesConfig
-from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
-from agt.data.arrays import ROWS
+from agt.data.arrays import ROWS, block_slices, rows_in
 from agt.data.digests import fingerprint
 from agt.data.records import Records
-from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, proved
 from agt.messages import Message
@@ -46,6 +44,7 @@ from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
+from agt.models.model import map_queries
 from agt.models.number_votes import NumberVotes
 from agt.models.own_votes import OwnVotesKind
 from agt.models.shards import ShardRecord, write_shards
@@ -67,7 +66,7 @@ from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
 from agt.training.learners import Learner
-from agt.training.loop import OnProgress, Progress, row_reporter
+from agt.training.loop import OnProgress, Progress
 from agt.training.ridge import (
     INFLUENCE_BITS,
     LEARNERS,
@@ -100,7 +99,7 @@ class VotesModel(Votes):
         weight: [T, J, width] int32, the members' weights; J is 1 for two classes, else their
             number.
         config: the settings of the certificate.
-        shards: what each member was trained on; empty for a model that was not trained by ``fit``.
+        shards: the shard record of each member; empty for a model that was not trained by ``fit``.
     """
 
     weight: Tensor
@@ -174,7 +173,7 @@ class VotesModel(Votes):
         return replace(self, **tensors)
 
     def shard_records(self, records: Records) -> tuple[ShardRecord, ...]:
-        """Return what each of the T members is trained on if ``records`` are the training records.
+        """Return the shard record of each of the T members, for the given training records.
 
         Args:
             records: the records of all members, on the scale of the model's own dataset.
@@ -221,7 +220,7 @@ class VotesModel(Votes):
         """Return the model with one member for each shard.
 
         Args:
-            shards: the shards, at least one.
+            shards: each member's part of the training records; at least one.
             count: the number of shards.
             on_progress: called after every member.
         """
@@ -359,23 +358,21 @@ class VotesModel(Votes):
 
         Args:
             queries: [n, width] integer features of the queries.
-            members: consecutive members.
+            members: a slice of consecutive members.
         """
         return predict_labels(queries, self.weight[members].numpy())
 
-    def _member_chunks(self, queries: int) -> Iterator[slice]:
-        """Yield consecutive members, as many as are asked at once within ``compute.memory_mb``.
+    def _member_chunks(self, queries: int) -> list[slice]:
+        """Return slices of the members, each as large as ``compute.memory_mb`` allows.
 
         Args:
-            queries: the number of queries that they are asked.
+            queries: the number of queries whose scores by these members must fit into the memory.
         """
         members, outputs, width = self.weight.shape
         # The memory that one member takes: its weights and its scores, as float64.
         member_bytes = 8 * outputs * (width + queries)
-        memory_bytes = self.settings.compute.memory_mb * 2**20
-        members_at_once = max(1, memory_bytes // member_bytes)
-        for start in range(0, members, members_at_once):
-            yield slice(start, start + members_at_once)
+        members_at_once = rows_in(self.settings.compute.memory_bytes, member_bytes)
+        return block_slices(members, members_at_once)
 
 
 @dataclass(frozen=True)
@@ -419,7 +416,7 @@ class NumberVotesModel(NumberVotes, VotesModel):
 
         Args:
             queries: [n, width] integer features of the queries.
-            members: consecutive members.
+            members: a slice of consecutive members.
         """
         weight = self.weight[members, 0].numpy()
         return to_lattice(predict_numbers(queries, weight, self.exponents[members].numpy()))
@@ -455,7 +452,7 @@ class FlipModel(VotesModel):
     """
 
     members: tuple[MemberInfluence, ...] = ()
-    instant: ClassVar[bool] = False
+    instant = False
 
     def _trained_on(
         self,
@@ -466,7 +463,7 @@ class FlipModel(VotesModel):
         """Return the model with one member for each shard.
 
         Args:
-            shards: the shards, at least one.
+            shards: each member's part of the training records; at least one.
             count: the number of shards.
             on_progress: called after every member.
         """
@@ -603,11 +600,12 @@ class FlipModel(VotesModel):
     def certified_margins(self, features: np.ndarray, certificates: Certificates) -> np.ndarray:
         """Return ``margins`` of queries that were certified, to the same bits.
 
-        Those of a single member are made of its scores, which certificates do not have.
+        The margins of a single member are computed from its scores, which certificates do not have.
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         if len(self.weight) == 1:
             return self.margins(features)
@@ -645,7 +643,7 @@ class FlipModel(VotesModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the labels of queries, and how many flipped training labels cannot change them.
+        """Return the labels of queries, and the numbers of flipped training labels that keep them.
 
         Args:
             features: [n, ...] the queries.
@@ -654,33 +652,20 @@ class FlipModel(VotesModel):
                 label, so that no stable distance exceeds the last of them.
             on_progress: called with the number of finished queries.
         """
-        relation = self.settings.relation.name
-        count = len(features)
         largest_shard = max(len(member.labels) for member in self.members)
-        # A block of queries is as large as the memory allows that the settings grant.
         query_bytes = _FLIP_BYTES * (largest_shard + 1)
-        memory_bytes = self.settings.compute.memory_mb * 2**20
-        queries_at_once = min(ROWS, max(1, memory_bytes // query_bytes))
-
-        def vote_on(rows: slice) -> tuple[np.ndarray, np.ndarray, Vote]:
-            """Return the labels, the distances and the vote for a block of the queries."""
-            return self._vote(features[rows])
-
-        report = row_reporter(on_progress, count)
-        parts = group().map_blocks(count, queries_at_once, vote_on, report)
+        queries_at_once = min(ROWS, rows_in(self.settings.compute.memory_bytes, query_bytes))
+        parts = map_queries(features, self._vote, on_progress, queries_at_once)
         labels, distances, votes = zip(*parts, strict=True)
-        vote = Vote.concatenate(votes)
-        if ks is not None:
-            certified = np.array([vote.distance >= k for k in ks])
-            return Certificates(ks, relation, vote.prediction, certified)
-        member_labels = np.concatenate(labels, axis=1)
-        member_distances = np.concatenate(distances, axis=1)
-        return VoteCertificates.from_members(
-            relation, vote, vote, member_labels, member_distances, self.problem.classes
+        return self._certificates_of_vote(
+            Vote.concatenate(votes),
+            np.concatenate(labels, axis=1),
+            np.concatenate(distances, axis=1),
+            ks,
         )
 
     def _vote(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:
-        """Count the votes on queries, and bound how many flipped labels cannot change the winner.
+        """Count the votes on queries, and bound the number of flipped labels that keep the winner.
 
         Args:
             features: [n, ...] the queries.

@@ -8,7 +8,7 @@ touches, and the margin of the vote gives the certificate.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -16,16 +16,15 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, conditions_from, shards_fact, symmetric_fact
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.vote_costs import count_votes
-from agt.certificates.votes import plain_vote
-from agt.data.arrays import ROWS
+from agt.certificates.votes import Vote, plain_vote
 from agt.data.records import Records
 from agt.data.target import Target
-from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact, declared, evidence, proved
 from agt.messages import Message
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
-from agt.models.kind import BoundedQuantity, UnreadReason
+from agt.models.kind import UnreadReason
+from agt.models.model import map_queries
 from agt.models.shares import shares_of_leads
 from agt.models.votes_recipe import VotesRecipe
 from agt.numeric import signed_margins
@@ -34,7 +33,7 @@ from agt.relations import RELATIONS
 from agt.settings import RECIPE, BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
-from agt.training.loop import OnProgress, row_reporter
+from agt.training.loop import OnProgress
 from agt.training.settings import EnsembleConfig
 
 CONSTANTS = "votes.json"
@@ -52,7 +51,7 @@ class VotingKind(ClosedFormKind):
     """
 
     strength: float | Literal["recipe"]
-    bounded: ClassVar[BoundedQuantity] = "vote counts"
+    bounded = "vote counts"
     covers_retraining = True
 
     @property
@@ -88,7 +87,7 @@ class VotingKind(ClosedFormKind):
             relation: the name of the neighbour relation. Under ``flip`` (labels change) the
                 default is 1, because the edits that change a single member's label can be counted
                 exactly.
-            recipe: how many records and people there are for each member.
+            recipe: the number of records and people for each member.
         """
         if RELATIONS[relation].counts_label_flips:
             return 1
@@ -135,7 +134,7 @@ class VotingKind(ClosedFormKind):
         changed labels, which is done for classes only.
 
         Args:
-            target: what the labels are.
+            target: the kind of labels: classes, or numbers in a public range.
             settings: all settings of the training.
         """
         if target.numeric is not None:
@@ -390,7 +389,8 @@ class Votes(ClosedFormModel):
 
         Args:
             features: [n, ...] the queries.
-            certificates: of these queries, as ``certify`` of this model returned them.
+            certificates: the certificates of these queries, as ``certify`` of this model returned
+                them.
         """
         if not isinstance(certificates, VoteCertificates):
             return self.margins(features)
@@ -410,7 +410,7 @@ class Votes(ClosedFormModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the labels of queries, and how many edits of the records cannot change them.
+        """Return the labels of queries, and the numbers of edits that cannot change them.
 
         Args:
             features: [n, ...] the queries.
@@ -419,25 +419,35 @@ class Votes(ClosedFormModel):
                 label, so that no stable distance exceeds the last of them.
             on_progress: called with the number of finished queries.
         """
-        relation = self.settings.relation.name
-        classes = self.problem.classes
-        count = len(features)
-
-        def labels_of_rows(rows: slice) -> np.ndarray:
-            """Return the members' labels [T, rows] of a block of the queries."""
-            return self.labels(self.phi(features[rows]))
-
-        # The processes of a distributed job share the blocks.
-        report = row_reporter(on_progress, count)
-        blocks = group().map_blocks(count, ROWS, labels_of_rows, report)
+        blocks = map_queries(features, lambda queries: self.labels(self.phi(queries)), on_progress)
         labels = np.concatenate(list(blocks), axis=1)
-        vote = plain_vote(count_votes(labels, classes), touches=self.members_per_edit)
-        if ks is not None:
-            certified = np.array([vote.distance >= k for k in ks])
-            return Certificates(ks, relation, vote.prediction, certified)
+        counts = count_votes(labels, self.problem.classes)
+        vote = plain_vote(counts, touches=self.members_per_edit)
         # A member's own stable distance is 0: any change of its shard may change its label. All
         # entries are a view of one number.
         member_distances = np.broadcast_to(np.int64(0), labels.shape)
+        return self._certificates_of_vote(vote, labels, member_distances, ks)
+
+    def _certificates_of_vote(
+        self,
+        vote: Vote,
+        labels: np.ndarray,
+        distances: np.ndarray,
+        ks: tuple[int, ...] | None,
+    ) -> Certificates:
+        """Return the certificates of queries on which the members voted.
+
+        Args:
+            vote: the winners [n] and their stable distances.
+            labels: [T, n] each member's label of each query.
+            distances: [T, n] the members' own stable distances.
+            ks: None: the result has the exact stable distances and the votes; else only whether
+                each winner is certified at these k.
+        """
+        relation = self.settings.relation.name
+        if ks is not None:
+            certified = np.array([vote.distance >= k for k in ks])
+            return Certificates(ks, relation, vote.prediction, certified)
         return VoteCertificates.from_members(
-            relation, vote, vote, labels, member_distances, classes
+            relation, vote, vote, labels, distances, self.problem.classes
         )

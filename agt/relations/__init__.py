@@ -39,7 +39,7 @@ class RelationRegistry(Mapping[str, "Relation"]):
         return iter(ENTRIES)
 
     def __len__(self) -> int:
-        """Return how many relations there are."""
+        """Return the number of relations."""
         return len(ENTRIES)
 
 

@@ -110,12 +110,12 @@ class Flip(Relation):
     def gradients_changed_per_edit(
         self, unit_rows: int, derivative_bound: float | None = None
     ) -> int:
-        """Return as how many whole records one changed label counts in a sum of gradients: 1 or 2.
+        """Return the number of whole records that bound a changed label's effect: 1 or 2.
 
         A removed or added record moves the sum of the loss's derivatives by at most C. Between two
         labels the derivatives of a record differ by at most C if C is at least 1, so a changed
-        label counts as one record. Derivatives that are clipped to a smaller C differ by at most
-        2 C, so it counts as one record removed and one added (Lemma 3 of
+        label counts as one record. Derivatives that are clipped to a smaller C differ by at most 2
+        C, so it counts as two records, one removed and one added (Lemma 3 of
         docs/proofs/sensitivity.md).
 
         Args:

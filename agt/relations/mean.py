@@ -32,10 +32,11 @@ class MeanRelation(Relation):
 
     @abstractmethod
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return by how many records the bounds on a sum are divided to give bounds on the mean.
+        """Return the numbers by which bounds on a sum are divided to give bounds on the mean.
 
         Args:
-            rows: [K, 1, ...] int64, r for each k: how many records of the batch k edits can remove.
+            rows: [K, 1, ...] int64, r for each k: the number of records of the batch that k edits
+                can remove.
             batch: b, the number of records of the batch.
 
         Returns:
@@ -100,13 +101,13 @@ class MeanRelation(Relation):
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return how many records of a batch are selected for each parameter.
+        """Return the number of records of a batch that are selected for each parameter.
 
         To bound a mean after r records are removed, training selects for each scalar parameter the
         r records with the greatest lower bounds, and the r with the least upper ones.
 
         Args:
-            rows: r, how many records of the batch k edits can remove.
+            rows: r, the number of records of the batch that k edits can remove.
             batch: b, the number of records of the batch.
             eligible: not used, because every record of the batch may be removed.
 
@@ -127,7 +128,8 @@ class MeanRelation(Relation):
 
         Args:
             sums: the sums of bounds over the batch as it is, in quanta of gamma / 2^30.
-            rows: [K] int64, r for each k: how many records of the batch k edits can remove.
+            rows: [K] int64, r for each k: the number of records of the batch that k edits can
+                remove.
             batch: b, the number of records of the batch.
             normalizer: not used, because the mean divides by the actual number of records.
             clip: gamma, the elementwise clip level of a record's gradient.

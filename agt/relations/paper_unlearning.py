@@ -36,7 +36,7 @@ class PaperUnlearning(MeanRelation):
     )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return b - r, how many records remain when r are removed.
+        """Return b - r, the number of records that remain when r are removed.
 
         Args:
             rows: [K, 1, ...] int64, r for each k.

@@ -124,8 +124,8 @@ class Perturb(Relation):
             bounds_of: a function from features [n, ...], or bounds on them, to bounds on the
                 records' gradients, one parameter after another.
             features: [n, ...], the features of the records as they are.
-            ks: K, how many distances k bounds are computed for at once.
-            radius: by how much each feature may move.
+            ks: K, the number of distances k for which bounds are computed at once.
+            radius: the largest change of each feature.
             product: the name of the interval product, as in ``TrainingConfig.product``.
 
         Yields:
@@ -149,7 +149,7 @@ class Perturb(Relation):
         Args:
             greatest_lower: [K, ...] int64, the sums of the selected encoded lower deviations.
             least_upper: [K, ...] int64, the sums of the selected encoded upper deviations.
-            counts: [K] int64, how many deviations were selected for each k.
+            counts: [K] int64, the number of deviations that were selected for each k.
 
         Returns:
             What ``decode_deviations`` returns.
@@ -162,7 +162,7 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
 
     Args:
         features: [n, ...] features, finite, in the precision of the run.
-        radius: by how much each stored feature may move, at least 0.
+        radius: the largest change of each stored feature, at least 0.
         ks: K, for how many distances k the same intervals are repeated.
 
     Returns:
@@ -240,7 +240,7 @@ def decode_deviations(
     Args:
         greatest_lower: [K, ...] int64, the sums of the selected encoded lower deviations.
         least_upper: [K, ...] int64, the sums of the selected encoded upper deviations.
-        counts: [K] int64, how many deviations were selected for each k.
+        counts: [K] int64, the number of deviations that were selected for each k.
 
     Returns:
         (the sum of the lower deviations, minus the sum of the upper deviations), each [K, ...] in

@@ -25,7 +25,7 @@ BoundsOfRecords = Callable[["Tensor | Interval"], Iterator["Gradient"]]
 
 
 class Edit(NamedTuple):
-    """One kind of single edit: how many units it removes from a dataset and how many it adds.
+    """One kind of single edit: the numbers of units that it removes from a dataset and adds to it.
 
     A unit is whose data a record is, for example a person; by default each record is its own unit.
 
@@ -84,7 +84,7 @@ class Relation:
             unit.
         edits: every kind of single edit, also those that do a part of another one; empty if edits
             change labels or features and neither remove nor add records.
-        changes: what an edit changes, as a text: "records", "labels" or "features".
+        changes: the word for what an edit changes: "records", "labels" or "features".
         selects: True if the bounds need ``BoundSums.greatest_lower`` and ``least_upper``.
         private_only: True if edits only remove or change records that are not declared public, so
             that only these are selected.
@@ -141,7 +141,7 @@ class Relation:
 
     @property
     def units_changed_per_edit(self) -> int:
-        """Return how many units one edit of a dataset removes and adds at most, counted together.
+        """Return the largest number of units that one edit removes and adds, counted together.
 
         A unit is all records of one person, or a single record. The number is 0 if edits change
         labels or features and leave all records in the dataset.
@@ -150,7 +150,7 @@ class Relation:
 
     @property
     def members_changed_per_edit(self) -> int:
-        """Return how many members of an ensemble one edit of the training data changes at most.
+        """Return the largest number of ensemble members that one edit of the training data changes.
 
         It is also how many batches of an epoch one edit changes at most. Each unit (all records of
         one person) that is removed or added lies in one batch and in one member's shard (its part
@@ -169,13 +169,8 @@ class Relation:
         """
         return set(self.edits) == {Edit(removed=1, added=0), Edit(removed=0, added=1)}
 
-    @property
-    def includes_one_removal(self) -> bool:
-        """Return whether removing one unit, without adding any, is one of the relation's edits."""
-        return Edit(removed=1, added=0) in self.edits
-
     def rows_at_stake(self, ks: Sequence[int], unit_rows: int) -> list[int]:
-        """Return for each k how many records of one batch k edits can remove at most.
+        """Return for each k the largest number of records of one batch that k edits can remove.
 
         It is also how many records k edits can add to one batch, or change in it, at most. The
         number is called r in docs/proofs/relations.md. Removed and added records are counted
@@ -222,8 +217,8 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: how far features may move, for a relation that moves them; None: the text says
-                "a public radius".
+            radius: the distance by which features may move, for a relation that moves them; None:
+                the text says "a public radius".
             k: the number of edits; None: the text says "k".
         """
         k_text = "k"
@@ -238,7 +233,7 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: as of ``describe_neighbours``.
+            radius: the same as for ``describe_neighbours``.
         """
         return self.counted_template.format(
             units=_units_text(unit_rows), radius=_radius_text(radius)
@@ -257,7 +252,7 @@ class Relation:
 
     @property
     def reason_not_releasable(self) -> str:
-        """Return why no private release may use the relation's certificates, as a clause.
+        """Return a clause why no private release may use the relation's certificates.
 
         The text is empty if a release may use them.
         """
@@ -271,7 +266,7 @@ class Relation:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return sentences for a report that warn of what the relation does not cover."""
+        """Return a report's warnings of edits that the relation does not cover, as sentences."""
         if self.symmetric:
             return ()
         return (
@@ -359,7 +354,7 @@ class Relation:
             )
 
     def check_batches_and_shards(self, batches: int, members: int) -> None:
-        """Raise ConfigError if it is not proved how many batches or shards one edit changes.
+        """Raise ConfigError if the number of batches or shards that one edit changes is not proved.
 
         A shard is one ensemble member's part of the training records. Lemma 1 of
         docs/proofs/relations.md counts the members that change for edits that remove at most one
@@ -410,7 +405,7 @@ class Relation:
     def gradients_changed_per_edit(
         self, unit_rows: int, derivative_bound: float | None = None
     ) -> int:
-        """Return how many records' gradients one edit removes from or adds to a sum, at most.
+        """Return the largest number of gradients that one edit removes from or adds to a sum.
 
         Removed and added records are counted together. One edit therefore moves the sum by at most
         this number times the bound on the norm of one record's gradient.
@@ -453,7 +448,7 @@ class Relation:
     # -- bounds on the descent direction of a batch --
 
     def count_selectable(self, public: "np.ndarray") -> int:
-        """Return how many records of a batch edits may remove or change.
+        """Return the number of records of a batch that edits may remove or change.
 
         These are all records, or only those that are not public. Callers order a batch so that its
         private records come first, so the result is the length of the prefix from which training
@@ -468,15 +463,16 @@ class Relation:
         return len(public)
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return how many records of a batch are selected for each parameter.
+        """Return the number of records of a batch that are selected for each parameter.
 
         To bound a sum of gradients after r records are removed, training selects for each scalar
         parameter the r records with the greatest lower bounds, and the r with the least upper ones.
 
         Args:
-            rows: r, how many records of the batch k edits can remove or change.
+            rows: r, the number of records of the batch that k edits can remove or change.
             batch: b, the number of records of the batch.
-            eligible: how many of these records edits may remove or change (``count_selectable``).
+            eligible: the number of these records that edits may remove or change
+                (``count_selectable``).
 
         Returns:
             The smaller of r and ``eligible``; 0 if the relation's bounds need no selection.
@@ -514,8 +510,8 @@ class Relation:
             bounds_of: a function from features [n, ...], or bounds on them, to bounds on the
                 records' gradients, one parameter after another.
             features: [n, ...], the features of the records.
-            ks: K, how many distances k bounds are computed for at once.
-            radius: how far each feature may move; None unless edits change features.
+            ks: K, the number of distances k for which bounds are computed at once.
+            radius: the largest change of each feature; None unless edits change features.
             product: the name of the interval product, as in ``TrainingConfig.product``.
 
         Yields:
@@ -528,7 +524,7 @@ class Relation:
     def decode_selected_sums(
         self, greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
     ) -> tuple["Tensor", "Tensor"]:
-        """Return what edits can take from a batch's sum of gradients, given the selected values.
+        """Return the sums of selected gradient bounds, decoded from the sums of selected values.
 
         For each scalar parameter, the r greatest lower and the r least upper values among the
         records were selected and summed. The base class selects gradient bounds themselves, so it
@@ -538,7 +534,7 @@ class Relation:
         Args:
             greatest_lower: [K, ...] int64, the sums of the selected lower values.
             least_upper: [K, ...] int64, the sums of the selected upper values.
-            counts: [K] int64, how many values were selected for each k.
+            counts: [K] int64, the number of values that were selected for each k.
 
         Returns:
             (``BoundSums.greatest_lower``, ``BoundSums.least_upper``), each [K, ...] int64.
@@ -555,7 +551,8 @@ class Relation:
 
         Args:
             sums: the sums of bounds over the batch as it is.
-            rows: [K, 1, ...] int64, r for each k: how many records k edits can remove, or add.
+            rows: [K, 1, ...] int64, r for each k: the number of records that k edits can remove, or
+                add.
 
         Returns:
             (lower, upper), each [K, ...] int64, in quanta.
@@ -584,7 +581,7 @@ class Relation:
 
         Args:
             sums: the sums of bounds over the batch as it is.
-            rows: [K] int64, r for each k: how many records k edits can remove, or add.
+            rows: [K] int64, r for each k: the number of records that k edits can remove, or add.
             batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
             clip: gamma, the elementwise clip level of a record's gradient.
@@ -625,7 +622,7 @@ def add_parameter_axes(values: "Tensor", like: "Tensor") -> "Tensor":
     """Return one value for each k in a shape that broadcasts with a parameter's bounds.
 
     Args:
-        values: [K].
+        values: [K], one value for each k.
         like: a tensor [K, *parameter shape].
 
     Returns:
@@ -654,7 +651,7 @@ def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
 
 
 def _units_text(unit_rows: int) -> str:
-    """Return what several units are called.
+    """Return the word for several units.
 
     Args:
         unit_rows: the public cap on how many records one unit has.
@@ -663,5 +660,5 @@ def _units_text(unit_rows: int) -> str:
 
 
 def _radius_text(radius: float | None) -> str:
-    """Return how far features may move, in words if it is not known (None)."""
+    """Return the distance by which features may move; words if it is not known (None)."""
     return "a public radius" if radius is None else f"{radius:g}"

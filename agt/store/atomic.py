@@ -37,8 +37,8 @@ def write_atomic(path: Path, content: bytes) -> None:
 class Pending:
     """A file that is about to be written, for which space on the disk can be reserved.
 
-    The content goes into a partial file beside ``path`` first, which takes the name ``path`` when
-    it is whole.
+    The content is first written to a partial file in the same folder, which takes the name ``path``
+    when it is whole.
 
     Args:
         path: the file.
@@ -46,10 +46,11 @@ class Pending:
             now. A file system that copies on writing may still run full later.
 
     Raises:
-        OSError: as ``write_atomic``.
+        OSError: the file cannot be written (see ``write_atomic``).
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
+        """Create the folder of the file, and reserve the space; an error frees it again."""
         self.path = path
         # The process and the thread are in the name, so that two writers never share a file.
         self._partial_path = path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
@@ -73,7 +74,7 @@ class Pending:
         """Write the whole file, durably.
 
         Raises:
-            OSError: as ``write_atomic``.
+            OSError: the file cannot be written (see ``write_atomic``).
         """
         with self.opened() as file:
             file.write(content)
@@ -85,7 +86,7 @@ class Pending:
         It appears, durably, at the end of the block. If the block fails, nothing of it remains.
 
         Raises:
-            OSError: as ``write_atomic``.
+            OSError: the file cannot be written (see ``write_atomic``).
         """
         with self._discarding_on_error():
             mode = "r+b" if self._partial_path.exists() else "wb"  # r+b keeps what was reserved

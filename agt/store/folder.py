@@ -24,11 +24,11 @@ class FolderWriter:
     It is an ``agt.models.store.FileWriter``.
 
     Args:
-        folder: where the files go.
+        folder: the folder that the files are written to.
         command: the command that writes them, for the manifest.
 
     Attributes:
-        folder: where the files go; of a ``part``, the subfolder.
+        folder: the folder of the files; for a ``part``, the subfolder.
         command: the command that writes them.
         digest: the digest of the folder once it is finished; None before.
     """
@@ -208,7 +208,7 @@ class Folder:
         """Return the JSON object in a file.
 
         Raises:
-            ConfigError: as ``read``; or the file holds no JSON object.
+            ConfigError: the file cannot be read (see ``read``), or holds no JSON object.
         """
         with broken_as_config_error(self.home, self.key):
             return parse_object(self.read(name, MAX_TEXT_BYTES), name)
@@ -217,7 +217,7 @@ class Folder:
         """Return the mapping in a YAML file.
 
         Raises:
-            ConfigError: as ``read``; or the file holds no mapping in YAML.
+            ConfigError: the file cannot be read (see ``read``), or holds no mapping in YAML.
         """
         with broken_as_config_error(self.home, self.key):
             return parse_yaml(self.read(name, MAX_TEXT_BYTES), name)
@@ -234,7 +234,7 @@ class Folder:
         return self._listed_name(name) in self.manifest.files
 
     def _listed_name(self, name: str) -> str:
-        """Return what the manifest calls a file of this folder: its path in the whole folder."""
+        """Return the name of a file in the manifest: its path in the whole folder."""
         return (self.folder / name).relative_to(self.home).as_posix()
 
 

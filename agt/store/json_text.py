@@ -25,7 +25,7 @@ def parse_json(content: bytes, name: str) -> Any:
 
     Args:
         content: the text.
-        name: what messages call the file.
+        name: the name of the file in messages.
 
     Raises:
         Broken: it is not JSON, has a key twice, a number that is NaN, infinite or very long, or is
@@ -52,10 +52,10 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
 
     Args:
         content: the text.
-        name: what messages call the file.
+        name: the name of the file in messages.
 
     Raises:
-        Broken: as ``parse_json``; or it is another value than an object.
+        Broken: it is not valid JSON (see ``parse_json``), or another value than an object.
     """
     value = parse_json(content, name)
     if not isinstance(value, dict):

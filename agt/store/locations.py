@@ -22,22 +22,22 @@ def expand_home(path: Path) -> Path:
 
 
 def resolve(path: Path, data_dir: Path) -> Path:
-    """Return where something is to be written: ``path``, relative to ``data_dir`` unless absolute.
+    """Return the path to write to: ``path``, relative to ``data_dir`` unless it is absolute.
 
     Args:
-        path: as the user gave it, perhaps with ``~``.
+        path: the path that the user gave, perhaps with ``~``.
         data_dir: the folder of the data, perhaps with ``~``.
     """
     return expand_home(data_dir) / expand_home(path)
 
 
 def possible_paths(path: Path, data_dir: Path) -> tuple[Path, ...]:
-    """Return where a user's file may lie: in the working directory first, then in ``data_dir``.
+    """Return the possible paths of a user's file: in the working directory, then in ``data_dir``.
 
     For an absolute path that is one place.
 
     Args:
-        path: as the user gave it, perhaps with ``~``.
+        path: the path that the user gave, perhaps with ``~``.
         data_dir: the folder of the data, perhaps with ``~``.
     """
     return tuple(dict.fromkeys((expand_home(path), resolve(path, data_dir))))
@@ -47,7 +47,7 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
     """Return the first of the ``possible_paths`` where a file or folder exists.
 
     Args:
-        path: as the user gave it, perhaps with ``~``.
+        path: the path that the user gave, perhaps with ``~``.
         data_dir: the folder of the data, perhaps with ``~``.
         setting: the setting that named the path, for the message.
 

@@ -97,7 +97,8 @@ def _try_to_lock(handle: int, shared: bool = False) -> bool | None:
 
     Args:
         handle: the open file.
-        shared: take a lock that others may share, which tells only whether one exists.
+        shared: whether to take a lock that other processes can share, to find out whether an
+            exclusive lock exists.
 
     Returns:
         True if the lock was taken, False if another process holds it, None if there are no locks

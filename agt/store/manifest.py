@@ -55,6 +55,7 @@ class Manifest:
     files: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        """Raise Broken for a path that leads out of the folder, or a hash that is no sha256."""
         for name, digest in self.files.items():
             if not _is_file_name(name):
                 raise Broken(
@@ -88,7 +89,7 @@ class Manifest:
         """Return the manifest of a folder.
 
         Raises:
-            Broken: as ``read``; or there is no manifest.
+            Broken: the manifest cannot be read (see ``read``), or does not exist.
         """
         return cls.read(read_file(folder / MANIFEST_FILE))
 
@@ -118,7 +119,7 @@ class Manifest:
         """Return the bytes of one file, checked: what the caller parses is what was hashed.
 
         Args:
-            folder: where the files lie.
+            folder: the folder that has the files.
             name: the file's path in the folder.
             limit: the largest number of bytes that it may have.
 
@@ -135,11 +136,11 @@ class Manifest:
         """Read one listed file in pieces, and compare it with its hash.
 
         Args:
-            folder: where the files lie.
+            folder: the folder that has the files.
             name: the file's path in the folder.
 
         Raises:
-            Broken: as ``load``.
+            Broken: the file is not the one that is listed (see ``load``).
         """
         with open_plain(_path_inside(folder, name), name=name) as file:
             digest = file_digest(file, "sha256").hexdigest()
@@ -149,10 +150,11 @@ class Manifest:
         """Read every listed file once, and compare it with its hash.
 
         Args:
-            folder: where the files lie.
+            folder: the folder that has the files.
 
         Raises:
-            Broken: as ``load``, for the first file that is wrong.
+            Broken: a file is not the one that is listed (see ``load``); the message is about the
+                first.
         """
         for name in self.files:
             self.check_file(folder, name)
@@ -228,7 +230,7 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
 
     Args:
         content: the bytes of the file.
-        name: what messages call the file.
+        name: the name of the file in messages.
 
     Raises:
         Broken: these are not the bytes that ``seal_manifest`` makes of the content, or have another

@@ -40,12 +40,13 @@ def file_sha256(path: Path) -> str:
 def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Iterator[BufferedReader]:
     """Open a regular file for reading.
 
-    What it is, is asked of the open handle, so that nothing can be put in its place in between.
+    Its kind and size are read from the open handle, so that no other file can take its place after
+    the check.
 
     Args:
         path: the file.
         limit: the largest number of bytes that it may have.
-        name: what messages call it; empty: its own name.
+        name: the name of the file in messages; empty: its own name.
 
     Raises:
         Broken: the file is gone, is not a regular file, is larger than ``limit``, or cannot be
@@ -81,10 +82,10 @@ def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
     Args:
         path: the file.
         limit: the largest number of bytes that it may have.
-        name: what messages call it; empty: its own name.
+        name: the name of the file in messages; empty: its own name.
 
     Raises:
-        Broken: as ``open_plain``; or the file grew while it was read.
+        Broken: the file cannot be opened (see ``open_plain``), or it grew while it was read.
     """
     with open_plain(path, limit, name) as file:
         size = os.fstat(file.fileno()).st_size

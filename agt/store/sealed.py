@@ -19,7 +19,7 @@ def seal(content: Mapping[str, Any], canonical: bool = False) -> bytes:
     There are two forms. Users have files of both, so neither may change.
 
     Args:
-        content: the object. What JSON has no form for becomes text.
+        content: the object. Values that JSON does not have become text.
         canonical: keys are sorted, and ``seal`` is the checksum of the lines without it. False:
             keys keep their own order, and ``sha256``, the last one, is the checksum of one line of
             JSON.

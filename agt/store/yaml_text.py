@@ -22,7 +22,7 @@ def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
 
     Args:
         content: the text.
-        name: what messages call the file.
+        name: the name of the file in messages.
 
     Raises:
         Broken: it is not a mapping in YAML; or has what agt never writes: an alias, a tag, a very

@@ -194,7 +194,7 @@ class BatchPlan:
 
 
 def _largest_batch(batch_numbers: np.ndarray, count: int) -> int:
-    """Return how many records the largest batch has.
+    """Return the number of records of the largest batch.
 
     Args:
         batch_numbers: [n] int64 from 0 to count - 1, the batch of each record.

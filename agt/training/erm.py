@@ -155,8 +155,8 @@ def train_erm(
     gradient provably meets the tolerance.
 
     Args:
-        setup: how to train. Of its training settings, the loss, the clip level, weight_decay and
-            the batch's public sizes are read.
+        setup: the settings of the training. Of its training settings, the loss, the clip level,
+            weight_decay and the batch's public sizes are read.
         records: labels, and public features [n, w] whose rows have norm at most 1.
         tolerance: bound on the gradient's norm at the result, rounding included. For ``one_vs_all``
             it bounds the norm of each class's gradient.
@@ -221,7 +221,7 @@ def _tolerance_not_reached(tolerance: float, iterations: int, norm: float) -> Un
 
     Args:
         tolerance: the norm to reach.
-        iterations: how many iterations were made.
+        iterations: the number of iterations that were made.
         norm: the norm of the last gradient.
     """
     return UnsoundError(
@@ -237,7 +237,7 @@ def _tolerance_not_reached(tolerance: float, iterations: int, norm: float) -> Un
 
 
 def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
-    """Return how many iterations of Nesterov's method meet a tolerance on any dataset.
+    """Return a number of iterations of Nesterov's method that meets a tolerance on any dataset.
 
     The method starts from weights 0, and the count holds in exact arithmetic.
 

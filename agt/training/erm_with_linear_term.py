@@ -15,10 +15,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
+from agt.data.arrays import block_slices
 from agt.errors import AgtError, ConfigError
 from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
-from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
+from agt.training.row_sums import float64_rows, sum_over_rows
 
 # A record's norm may exceed 1 by this much, because normalising a row rounds. Bounds on the
 # sensitivity include it.
@@ -310,7 +311,7 @@ def smallest_tolerance(
 def nesterov_iterations(
     records: int, clamp: float, strength: float, tilt_norm: float, tolerance: float
 ) -> int:
-    """Return how many steps of Nesterov's method from 0 meet a tolerance on any data.
+    """Return a number of steps of Nesterov's method from 0 that meets a tolerance on any data.
 
     The count holds in exact arithmetic.
 
@@ -374,7 +375,7 @@ def _max_row_norm(features: np.ndarray) -> float:
     It is 0 if there are no rows, and NaN if any entry is NaN.
     """
     max_squares = []
-    for rows in row_blocks(len(features), ERM_BLOCK_ROWS):
+    for rows in block_slices(len(features), ERM_BLOCK_ROWS):
         block = features[rows].astype(np.float64, copy=False)
         squared_norms = np.einsum("ij,ij->i", block, block)
         max_squares.append(float(squared_norms.max()))

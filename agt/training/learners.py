@@ -117,7 +117,7 @@ class NumberMember:
     raised: bool = False
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Return the member's answer to each query, whatever the learner's model does.
+        """Return the member's answer to each query, also if the learner's model fails.
 
         An answer that is no finite number becomes the middle of the range; so do all answers if the
         model raises an error or returns the wrong number of answers.
@@ -247,7 +247,7 @@ class Learner:
             A function rows [n, w] -> indices [n] into the sorted classes of the shard.
 
         Raises:
-            Exception: whatever the user's learner raises.
+            Exception: the user's learner raised it.
         """
         targets = shard.labels
         if shard.numbers is None:
@@ -286,7 +286,7 @@ class Learner:
         | any other                      | the learner's prediction                 |
 
         If labels are numbers, a shard of one label is no special case, and the middle of the range
-        stands in place of 0.
+        takes the place of 0.
 
         Call this within ``single_threaded()``, so that the result does not depend on the process.
 
@@ -504,7 +504,7 @@ def _not_sendable(error: Exception) -> ConfigError:
     """Return the ConfigError for a learner that could not be trained in a fresh process.
 
     Args:
-        error: what was raised when the learner was sent there or trained there.
+        error: the exception of sending the learner to the process, or of training it there.
     """
     return ConfigError(
         Message(

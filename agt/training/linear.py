@@ -82,8 +82,8 @@ def train_linear(
     """Train a linear head by plain SGD from weights 0.
 
     Args:
-        setup: how to train: loss, learning rates, batches, relation. Its grid of k (numbers of
-            edits that are certified) is not read.
+        setup: the settings of the training: loss, learning rates, batches, relation. Its grid of k
+            (numbers of edits that are certified) is not read.
         records: labels, and public features [n, w] whose rows have norm at most 1.
         average: the trained weights are the mean of the last ``average`` iterates. 1 takes the last
             iterate.

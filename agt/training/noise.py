@@ -52,7 +52,7 @@ class NoisePlan:
         """Return the delta for which the whole training is (epsilon, delta)-DP.
 
         Args:
-            epsilon: at least 0.
+            epsilon: a number of at least 0.
         """
         return gaussian_delta(epsilon, self.mu)
 
@@ -76,7 +76,7 @@ def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePla
 def noise_seed(config: NoiseConfig) -> int:
     """Return the seed of a training's noise: the configured one, or a secret random integer.
 
-    A random seed has 128 bits from the operating system. Somebody who learns it can subtract the
+    A random seed has 128 bits from the operating system. A person who learns it can subtract the
     noise, so the caller must protect it like the private data.
     """
     if config.seed is not None:

@@ -17,8 +17,9 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
+from agt.data.arrays import block_slices
 from agt.numeric import COVER, UNIT, gamma_up
-from agt.training.row_sums import BLOCK_ROWS, float64_rows, row_blocks, sum_over_rows
+from agt.training.row_sums import BLOCK_ROWS, float64_rows, sum_over_rows
 
 ConvexLossName = Literal["logistic", "least_squares"]
 
@@ -109,7 +110,7 @@ class Objective:
         """Return the derivative of the loss at each logit.
 
         Args:
-            logits: [n, J].
+            logits: [n, J], one logit for each record and output.
             targets: [n, J] as ``targets`` returns them.
 
         Returns:
@@ -188,7 +189,7 @@ class Objective:
             """Return loss gradients [J, d] and absolute derivatives [J], summed over rows."""
             gradients = np.zeros_like(weight)
             derivative_sums = np.zeros(len(weight))
-            for piece in row_blocks(rows.stop - rows.start, GRADIENT_PIECE_ROWS, rows.start):
+            for piece in block_slices(rows.stop - rows.start, GRADIENT_PIECE_ROWS, rows.start):
                 piece_features = float64_rows(features, piece)
                 logits = chunked_logits(piece_features, weight)
                 derivatives = self.first_derivatives(logits, targets[piece])
@@ -212,7 +213,7 @@ class Objective:
         """Compute the sum of the records' loss gradients: no regulariser and no linear term.
 
         Args:
-            weight: [J, d] float64.
+            weight: [J, d] float64, the weights, a row for each output.
             features: [n, d] as for ``gradient``.
             targets: [n, J] as ``targets`` returns them.
         """
@@ -262,7 +263,7 @@ class Objective:
         ``hessian_rounding`` bounds the rounding error.
 
         Args:
-            weight: [J, d] float64.
+            weight: [J, d] float64, the weights, a row for each output.
             features: [n, d] as for ``gradient``.
 
         Returns:
@@ -371,20 +372,20 @@ def chunked_logits(features: np.ndarray, weight: np.ndarray) -> np.ndarray:
     Its rounding error is smaller than that of one product over all features.
 
     Args:
-        features: [n, d] float64.
-        weight: [J, d] float64.
+        features: [n, d] float64, the features of the records.
+        weight: [J, d] float64, the weights, a row for each output.
 
     Returns:
         [n, J] float64.
     """
     total = np.zeros((len(features), len(weight)))
-    for chunk in row_blocks(features.shape[1], LOGIT_CHUNK_COORDINATES):
+    for chunk in block_slices(features.shape[1], LOGIT_CHUNK_COORDINATES):
         total += features[:, chunk] @ weight[:, chunk].T
     return total
 
 
 def _logit_roundings(width: int) -> int:
-    """Return how many roundings one product of a logit goes through in ``chunked_logits``.
+    """Return the number of roundings of one product of a logit in ``chunked_logits``.
 
     They are the additions of its own chunk, and those of the chunks' sums.
 
@@ -400,7 +401,7 @@ def lower_gram(rows: np.ndarray) -> np.ndarray:
     It takes half the time of a full product.
 
     Args:
-        rows: [n, d] float64.
+        rows: [n, d] float64, the rows whose outer products are summed.
 
     Returns:
         [d, d] float64, newly made. (BLAS could also add the product to an existing total, but would

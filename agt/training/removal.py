@@ -138,7 +138,7 @@ class RemovalProblem:
     Attributes:
         config: the certificate's settings.
         plan: the single batch of all records, with its public normaliser and largest size.
-        relation: which datasets are neighbours, that is, what one edit of a dataset is.
+        relation: the neighbour relation, which says what one edit of a dataset is.
         objective: the loss and the regulariser.
         tilt: [J, d] the linear term b; zeros unless ``masking=loss``.
     """
@@ -165,7 +165,7 @@ class RemovalProblem:
         Args:
             config: the certificate's settings.
             plan: the single batch of all records.
-            relation: which datasets are neighbours.
+            relation: the neighbour relation.
             weight_decay: the setting ``training.weight_decay``; above 0.
             tilt: [J, d] the linear term b of the loss, for J outputs and d features.
 
@@ -598,7 +598,7 @@ def solve_newton_step(factors: list[CholeskyFactor], gradient: np.ndarray) -> np
 
     Args:
         factors: Cholesky factors of the Hessians, one for each output or one for all.
-        gradient: [J, d].
+        gradient: [J, d], the gradient of the objective.
     """
     if len(factors) == 1:
         return cho_solve(factors[0], gradient.T).T

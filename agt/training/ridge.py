@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from agt.data.arrays import rows_in
+from agt.data.arrays import block_slices, rows_in
 
 # Rows over which products of two features add up exactly: each product is at most 2^45, and
 # float64 holds sums up to 2^8 2^45 = 2^53.
@@ -185,7 +185,7 @@ def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.n
 
 
 def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
-    """Return how much each record's target adds to the weights of ``fit_ridge``, as integers.
+    """Return the addend of each record's target to the weights of ``fit_ridge``, as integers.
 
     The ridge weights are W = Y^T P for targets Y, and the result is P times one positive factor.
     Row i is what a target of 1 at record i adds to the weights. No label enters P.
@@ -213,8 +213,8 @@ def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
     else:
         # The product is taken over a block of rows at a time, because a block stays in the cache.
         parts = []
-        for start in range(0, count, EXACT_SUM_ROWS):
-            block = rows[start : start + EXACT_SUM_ROWS]
+        for block_rows in block_slices(count, EXACT_SUM_ROWS):
+            block = rows[block_rows]
             parts.append(combine_rows(inverse, np.ascontiguousarray(block.T)))
         influence = np.concatenate(parts)
     influence = np.nan_to_num(influence, nan=0.0, posinf=0.0, neginf=0.0)
@@ -232,7 +232,7 @@ def sum_of_row_lengths(influence: np.ndarray) -> float:
     differently.
 
     Args:
-        influence: [n, w].
+        influence: [n, w], a matrix, as ``label_influence`` returns it.
     """
     largest_entries = np.abs(influence).max(axis=1, initial=0.0)
     return math.fsum(largest_entries) * math.sqrt(influence.shape[1])
@@ -273,8 +273,7 @@ def _blocked_product(rows: np.ndarray, right: np.ndarray) -> np.ndarray:
         [w, m] float64.
     """
     total = np.zeros((rows.shape[1], right.shape[1]))
-    for start in range(0, len(rows), EXACT_SUM_ROWS):
-        block = slice(start, start + EXACT_SUM_ROWS)
+    for block in block_slices(len(rows), EXACT_SUM_ROWS):
         total += rows[block].T @ right[block]
     return total
 
@@ -324,8 +323,7 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
     all_rows = weight.reshape(-1, width).astype(np.float64)
     labels = np.empty((members, len(queries)), dtype=np.int16)
     block_rows = rows_in(SCORES_BLOCK_BYTES, 8 * len(all_rows))
-    for start in range(0, len(queries), block_rows):
-        block = slice(start, start + block_rows)
+    for block in block_slices(len(queries), block_rows):
         scores = queries[block] @ all_rows.T  # [block_rows, T J]
         if outputs == 1:
             labels[:, block] = (scores > 0).T

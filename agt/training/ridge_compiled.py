@@ -20,7 +20,7 @@ def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped
 
     Args:
         matrix: [m, m] positive semidefinite; it is overwritten.
-        right: [m, p].
+        right: [m, p], the right sides, as columns.
         strength: added to the diagonal.
 
     Returns:
@@ -67,8 +67,8 @@ def combine_rows(rows, coefficients):  # type: ignore[no-untyped-def]
     The fixed order gives the same bits on every machine, which a BLAS product would not.
 
     Args:
-        rows: [n, w].
-        coefficients: [n, J].
+        rows: [n, w], the rows to combine.
+        coefficients: [n, J], for each row its factor in each of J sums.
     """
     combined = np.zeros((coefficients.shape[1], rows.shape[1]))
     for i in range(len(rows)):

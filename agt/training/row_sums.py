@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from agt.data.arrays import block_slices
 from agt.distributed import group, spans
 
 # Rows of a block, which takes a few MB in float64 for some hundred features.
@@ -40,7 +41,7 @@ def sum_over_rows(
     def sum_of_span(span: slice) -> tuple[torch.Tensor, ...]:
         """Return the sums over the rows of ``span``, added in the order of the blocks."""
         length = span.stop - span.start
-        blocks = row_blocks(length, block_rows, span.start)
+        blocks = block_slices(length, block_rows, span.start)
         if not blocks:
             blocks = [span]  # an empty slice, from which the shapes of the totals follow
         totals = sum_of_block(blocks[0])
@@ -54,18 +55,6 @@ def sum_over_rows(
     row_spans = spans(count, block_rows)
     totals = group().sum_spans(row_spans, sum_of_span)
     return tuple(total.numpy() for total in totals)
-
-
-def row_blocks(count: int, block_rows: int = BLOCK_ROWS, start: int = 0) -> list[slice]:
-    """Return slices that cover ``count`` consecutive rows (or columns) in blocks.
-
-    Args:
-        count: the number of rows; 0 returns no slices.
-        block_rows: the number of rows of a block. The last block may be shorter.
-        start: the number of the first row.
-    """
-    stop = start + count
-    return [slice(first, min(first + block_rows, stop)) for first in range(start, stop, block_rows)]
 
 
 def float64_rows(features: np.ndarray, rows: slice) -> np.ndarray:

@@ -48,7 +48,7 @@ def _sum_of_smallest(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
         collected: int32 [K, *shape, c], for each k and scalar parameter up to c numbers that this
             process collected, in any order. Unused places contain ``EMPTY_SLOT``, which is greater
             than any of the numbers.
-        counts: [K] int64, how many of the least numbers are summed at each k, at most c.
+        counts: [K] int64, the number of least values that are summed at each k, at most c.
 
     Returns:
         int64 [K, *shape], with 0 for parameters outside of this process's share.
@@ -81,7 +81,7 @@ def _sum_of_smallest(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
 
 
 def _share_size(processes: int, ks: int, parameters: int, slots: int) -> int:
-    """Return how many scalar parameters each process selects for in one exchange, at least 1.
+    """Return the number of scalar parameters that each process selects for in one exchange.
 
     The exchange is limited to about ``_EXCHANGED_NUMBERS`` numbers per process.
 

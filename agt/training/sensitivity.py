@@ -145,7 +145,7 @@ class LinearSetting:
         training: the training settings, of which learning rates and weight decay are read.
         plan: the batches: how many, their public normaliser B, and n_max, the largest number of
             records in one batch.
-        relation: which datasets are neighbours, that is, what one edit of a dataset is.
+        relation: the neighbour relation, which says what one edit of a dataset is.
     """
 
     loss: LinearLoss
@@ -159,7 +159,8 @@ class LinearSetting:
         """Return the public settings of a linear head that is trained as ``setup`` says.
 
         Args:
-            setup: how to train: loss, steps, clip level, batches, relation, grid of k.
+            setup: the settings of the training: loss, steps, clip level, batches, relation, grid of
+                k.
             records: the number of training records, which is read only if no public size was
                 declared.
             width: the number of public features of a record.
@@ -198,8 +199,8 @@ class Sensitivity:
         radius: bound on the norm of the computed weights.
         rate_limit: the largest learning rate that is allowed; None: the bounds hold for any step
             size.
-        records_per_edit: how many records one edit changes. What one edit is depends on the
-            relation.
+        records_per_edit: the number of records that one edit changes. What one edit is depends on
+            the relation.
     """
 
     rho: float
@@ -267,14 +268,14 @@ class StepCoefficients:
 
 
 def records_per_edit(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
-    """Return how many records one edit of a dataset changes, for the bound on training's movement.
+    """Return the number of records that one edit changes, for the bound on training's movement.
 
     An edit that only changes a label counts as one or two records, depending on the loss, because
     it can move the weights as far as one or two added records (Lemma 3 of
     docs/proofs/sensitivity.md).
 
     Args:
-        relation: which datasets are neighbours, that is, what one edit is.
+        relation: the neighbour relation, which says what one edit is.
         loss: the loss of the linear head, which edits of labels need. None: edits of labels are
             refused.
 

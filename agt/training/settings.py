@@ -139,8 +139,8 @@ class RemovalConfig:
         sigma: standard deviation of the noise in each coordinate: of a served weight with
             ``masking=output``; of b with ``masking=loss``, in units of one record's gradient, where
             1 is a common choice.
-        eps, delta: how close the model after a removal is, in distribution, to one that was trained
-            without the removed records. Not read with ``masking=none``.
+        eps, delta: the closeness of the model after a removal, in distribution, to one that was
+            trained without the removed records. Not read with ``masking=none``.
         bound: how the residual after a removal is bounded. ``data``: from the data, without another
             pass over them. ``worst``: by the worst case over all data. ``measured``: by one pass
             over the data.
@@ -149,7 +149,7 @@ class RemovalConfig:
         tolerance: public bound on the residual that training leaves (a norm of a sum of gradients,
             not of their mean). Training fails if it is not met.
         features: the public feature map.
-        seed: of the noise, for a simulation; None: the operating system's generator.
+        seed: the seed of the noise, for a simulation; None: the operating system's generator.
 
     Raises:
         ValueError: settings exclude one another, for example noise of sigma = 0.

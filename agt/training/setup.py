@@ -37,8 +37,8 @@ class TrainingSetup:
     def __post_init__(self) -> None:
         """Raise UnsoundError if a training setting still has the value ``recipe``.
 
-        The value stands for a default that is computed from public constants. The caller replaces
-        it by a number first (training/strength.py).
+        That value means a default that is computed from public constants. The caller replaces it by
+        a number first (training/strength.py).
         """
         if self.training.by_recipe:
             setting = self.training.by_recipe[0]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.data.arrays import ALIGNMENT_BYTES
+from agt.data.arrays import ALIGNMENT_BYTES, block_slices
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
@@ -141,7 +141,8 @@ class Stream:
         bounds on the records' gradients. Each slice takes a pass of its own over every batch.
 
         Args:
-            rows_at_stake: for each k of the grid, how many bounds are selected of each parameter.
+            rows_at_stake: for each k of the grid, the number of bounds that are selected of each
+                parameter.
             selection_bytes: returns the bytes in which the kernel stores a given number of selected
                 bounds of one scalar parameter.
 
@@ -194,8 +195,7 @@ class Stream:
         """
         fragment_bytes = self._record_bytes * self.fragment_records  # of all tensors for one k
         k_count = max(1, self._memory_bytes // fragment_bytes)
-        starts = range(k_group.start, k_group.stop, k_count)
-        return [slice(start, min(start + k_count, k_group.stop)) for start in starts]
+        return block_slices(k_group.stop - k_group.start, k_count, k_group.start)
 
     @property
     def _memory_bytes(self) -> int:
@@ -203,7 +203,7 @@ class Stream:
         available = sys.maxsize  # on a CPU the setting is taken as it is
         if self.compute.device == "cuda":
             available = device_memory("cuda") // 4
-        return min(self.compute.memory_mb * 2**20, available)
+        return min(self.compute.memory_bytes, available)
 
     @property
     def _record_bytes(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.data.arrays import ALIGNMENT_BYTES
+from agt.data.arrays import ALIGNMENT_BYTES, block_slices
 
 # The share of a GPU's free memory that records may take: boxes, selections and fragments need the
 # rest.
@@ -200,8 +200,7 @@ def _copy_all(accelerator: Accelerator, read: ReadPart, rows: int, first: Pair) 
     all_features, all_labels = (
         accelerator.copy(tensor).new_empty((rows, *tensor.shape[1:])) for tensor in first
     )
-    for start in range(0, rows, _COPY_RECORDS):
-        chunk = slice(start, min(start + _COPY_RECORDS, rows))
+    for chunk in block_slices(rows, _COPY_RECORDS):
         features, labels = read(chunk)
         all_features[chunk] = accelerator.copy(features)
         all_labels[chunk] = accelerator.copy(labels)

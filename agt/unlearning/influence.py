@@ -67,8 +67,9 @@ class Influence:
         outcomes: [n] int64, an ``Outcome`` for each query.
         labels: [n] int64, the labels without the records; ``UNANSWERED`` if the outcome is
             NOT_SHOWN.
-        method: how the labels were found.
-        retrained: how many models, or members of an ensemble, were trained without the records.
+        method: the method that found the labels.
+        retrained: the number of models, or members of an ensemble, that were trained without the
+            records.
     """
 
     outcomes: np.ndarray
@@ -77,7 +78,7 @@ class Influence:
     retrained: int = 0
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many queries have an outcome."""
+        """Return the number of queries with an outcome."""
         return int((self.outcomes == outcome).sum())
 
 
@@ -154,7 +155,7 @@ class AnsweredModel:
             make_neighbour: returns the dataset without the records of some row numbers.
             constants_are_public: whether no constant of the data (such as a scale) is read off the
                 training records, so that ``same_features`` holds for every neighbour.
-            on_person: called with (how many people are done, how many there are).
+            on_person: called with (the number of people that are done, the number of all people).
 
         Returns:
             The influence of each person, in the order of ``people``.
@@ -162,7 +163,7 @@ class AnsweredModel:
         Raises:
             CheckError: training again with everybody's records does not give this model's answers,
                 so that a comparison would not be of the person's records alone.
-            ConfigError, DataError, UnsoundError: as training raises.
+            ConfigError, DataError, UnsoundError: training raised it.
         """
         by_newton: dict[int, Influence] = {}  # person -> what one Newton step shows
         if constants_are_public:
@@ -186,7 +187,7 @@ class AnsweredModel:
         return influences
 
     def _influences_by_newton(self, people: Sequence[np.ndarray]) -> dict[int, Influence]:
-        """Return the influence of each person with training records, as one Newton step shows it.
+        """Return the influence of each person with training records, computed by one Newton step.
 
         Args:
             people: for each person the row numbers of the person's training records.
@@ -303,8 +304,8 @@ class AnsweredModel:
 
         Args:
             labels: [n] int64, the labels without the person's records.
-            method: how these labels were found.
-            retrained: how many models or members were trained for them.
+            method: the method that found these labels.
+            retrained: the number of models or members that were trained for them.
             is_shown: [n] bool, whether each of the labels is known to be right; None: all are.
         """
         if is_shown is None:
@@ -320,7 +321,7 @@ def _not_repeated(subject: str) -> CheckError:
     Without it, a difference of answers would not show what the person's records change.
 
     Args:
-        subject: what was trained again, for the message: "the model" or "members".
+        subject: the name of what was trained again, for the message: "the model" or "members".
     """
     return CheckError(
         f"training {subject} again with everybody's records does not give this run's answers, so "

@@ -16,6 +16,7 @@ import torch
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
+from agt.data.arrays import block_slices
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, UNIT, gamma_up, labels_of
 from agt.training.linear import loss_derivative
@@ -26,7 +27,7 @@ from agt.training.objective import (
     lower_gram,
     sum_rounding,
 )
-from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
+from agt.training.row_sums import BLOCK_ROWS, float64_rows, sum_over_rows
 from agt.training.sensitivity import LinearLoss
 
 # How often the solution of a linear system is refined. Each time its error is multiplied by the
@@ -123,8 +124,7 @@ class MinimisersWithout:
         trained_logits = queries @ self.weight.T  # [n, J]
         norms = np.linalg.norm(queries, axis=1) * COVER
         error_bounds = self._logit_error_bounds()
-        for start in range(0, people, PEOPLE_AT_ONCE):
-            chunk = slice(start, start + PEOPLE_AT_ONCE)
+        for chunk in block_slices(people, PEOPLE_AT_ONCE):
             changes = np.einsum("nd,pjd->pnj", queries, self.steps[chunk], optimize=True)
             logits = trained_logits + changes
             errors = norms[:, None] * error_bounds[chunk][:, None, :]
@@ -154,7 +154,7 @@ def _labels_within_errors(logits: np.ndarray, errors: np.ndarray) -> tuple[np.nd
     """Return the labels of logits, and whether all logits within some errors have the same label.
 
     Args:
-        logits: [P, n, J].
+        logits: [P, n, J], for each person the logits of the queries.
         errors: [P, n, J] bounds on how far the exact logits may be from these.
 
     Returns:
@@ -180,7 +180,7 @@ class _RemovedRows:
         slopes: [m] the first derivatives of their losses in the logit, at the trained weights.
         curvatures: [m] the second derivatives.
         owners: [m] the index of the person that each record belongs to.
-        counts: [P] how many records each person has.
+        counts: [P], the numbers of records of the people.
     """
 
     features: np.ndarray
@@ -354,13 +354,13 @@ class _OutputProblem:
         remainders: np.ndarray,
         counts: np.ndarray,
     ) -> np.ndarray:
-        """Return the bound [P] of Lemma 3 on the distance from each step to training again.
+        """Return bounds [P] on the distances from the steps to training without each person.
 
         Args:
-            steps: [P, d].
+            steps: [P, d], a step of the weights for each person.
             gradients: [P, d], minus the gradients that the steps should undo, as computed.
             remainders: [P], the norms of g - H D that the steps leave, as computed.
-            counts: [P] how many records each person has.
+            counts: [P], the numbers of records of the people.
         """
         lengths = np.linalg.norm(steps, axis=1) * COVER
         # Lemma 2 of docs/proofs/influence.md: the Hessian changes along the step by at most the
@@ -387,13 +387,13 @@ def _logits_and_squares(features: np.ndarray, weight: np.ndarray) -> tuple[np.nd
     """Return the logits [n, J] of records, and the squared lengths [n] of their features.
 
     Args:
-        features: [n, d].
+        features: [n, d], the features of the records.
         weight: [J, d], one row for each logit.
     """
     count = len(features)
     logits = np.zeros((count, len(weight)))
     squares = np.zeros(count)
-    for rows in row_blocks(count):
+    for rows in block_slices(count, BLOCK_ROWS):
         block = float64_rows(features, rows)
         logits[rows] = block @ weight.T
         squares[rows] = np.einsum("nd,nd->n", block, block)
@@ -447,7 +447,7 @@ def _weighted_sum(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Args:
         features: [n, d] float32 or float64; may be memory-mapped.
-        weights: [n].
+        weights: [n], a factor for each record.
     """
 
     def sum_of_rows(rows: slice) -> tuple[np.ndarray]:
@@ -467,7 +467,7 @@ def _kink_distances(
 
     Args:
         logits: [n] of one output.
-        labels: [n] int64.
+        labels: [n] int64, the labels of the records.
         bound: C, at which the derivative sigmoid(f) - t is clamped.
         output: the index of the output, which is its class if there are more than two.
         classes: the number of classes.

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from agt.data.arrays import block_slices
 from agt.errors import UnsoundError
 from agt.facts import Fact, not_held, proved
 from agt.numeric import (
@@ -41,7 +42,7 @@ from agt.training.objective import (
     gram_rounding,
 )
 from agt.training.removal import RemovalState, spectral_norm_bound
-from agt.training.row_sums import row_blocks
+from agt.training.row_sums import BLOCK_ROWS
 from agt.training.settings import RemovalConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
@@ -82,13 +83,13 @@ class BoundedMatrix:
         """Subtract the sum of the outer products r r' over rows r, and update all attributes.
 
         Args:
-            rows: [m, d] float64.
-            sum_error: bound on the Frobenius norm of the error of the computed sum, if it is
+            rows: [m, d] float64, the rows to remove.
+            sum_error: a bound on the Frobenius norm of the error of the computed sum, if it is
                 computed in the blocks that ``training.objective.gram_rounding`` describes.
         """
         # Lemma 9 of docs/proofs/removal.md: the error grows by that of the subtracted sum and by
         # the rounding of the subtraction.
-        blocks = [rows[block] for block in row_blocks(len(rows))]
+        blocks = [rows[block] for block in block_slices(len(rows), BLOCK_ROWS)]
         self.matrix = self.matrix - sum(block.T @ block for block in blocks)
         # COVER (slightly above 1) covers the roundings of this bound itself.
         self.error = (self.error + sum_error + UNIT * self.size) * COVER
@@ -100,7 +101,7 @@ class BoundedMatrix:
         """Return the computed product of the matrix with a vector, and a bound on its error.
 
         Args:
-            vector: [d].
+            vector: [d], the vector to multiply.
 
         Returns:
             (the product [d], a bound on its l2 distance from the exact matrix's product).
@@ -115,7 +116,7 @@ class BoundedMatrix:
         """Return an upper bound on sqrt(v' K v) for the exact matrix K and a vector v.
 
         Args:
-            vector: [d] v.
+            vector: [d], the vector v.
         """
         product, product_error = self.multiply(vector)
         quadratic_form = float(vector @ product)
@@ -133,7 +134,7 @@ class Factor:
         hessian: the Hessian H, with its error bounds.
         inverse: [d, d] an approximate inverse. Error bounds hold however far it is from the exact
             inverse. None: it is computed when it is needed.
-        inversions: how often the inverse was computed from the matrix.
+        inversions: the number of times that the inverse was computed from the matrix.
     """
 
     hessian: BoundedMatrix
@@ -146,8 +147,8 @@ class Factor:
         The inverse is set to None if an update would cost as much as a new inverse, or fails.
 
         Args:
-            rows: [m, d] float64.
-            sum_error: bound on the Frobenius norm of the error of the computed sum, as for
+            rows: [m, d] float64, the rows to remove.
+            sum_error: a bound on the Frobenius norm of the error of the computed sum, as for
                 ``BoundedMatrix.remove``.
         """
         self.hessian.remove(rows, sum_error)
@@ -172,7 +173,7 @@ class Factor:
         inaccurate for that, after many updates, it is computed again and stored.
 
         Args:
-            right_side: [d].
+            right_side: [d], the right side of the linear system.
 
         Returns:
             (v [d], a bound on |H v - right_side| for the exact H).
@@ -194,7 +195,7 @@ class Factor:
         The inverse is computed and stored first if it is None.
 
         Args:
-            right_side: [d].
+            right_side: [d], the right side of the linear system.
 
         Returns:
             (v [d], the norm of H v - right_side as computed, a bound on what rounding and the error
@@ -362,7 +363,7 @@ class RemovableHead:
 
     @classmethod
     def from_state(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
-        """Return the head of a stored state, without reading any record.
+        """Return a head that can continue to remove records, from the state that was stored for it.
 
         Args:
             objective: the loss and the strength that the state was made with.

@@ -40,8 +40,8 @@ class Retrained:
     Attributes:
         model: the ensemble on the remaining records.
         trained: the indices of the members that were trained again, in ascending order.
-        removed: how many records the members lost, computed from the recorded numbers of records;
-            None: these numbers were not recorded.
+        removed: the number of records that the members lost, computed from the recorded numbers of
+            records; None: these numbers were not recorded.
     """
 
     model: EnsembleModel | VotesModel
@@ -109,7 +109,7 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
 
     The other members are loaded.
 
-    Args and Raises: as of ``retrain_affected``.
+    The arguments and the errors are those of ``retrain_affected``.
     """
     ensemble = problem.settings.ensemble
     indices = range(ensemble.members)
@@ -136,7 +136,7 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
 def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
     """Train again the affected members of a model that has all its members in one file.
 
-    Args and Raises: as of ``retrain_affected``.
+    The arguments and the errors are those of ``retrain_affected``.
     """
     with _naming_missing_shards():
         recorded = read_shards(reader, problem.settings.ensemble.members)
@@ -162,7 +162,7 @@ def _count_lost_records(
     affected: Collection[int],
     reader: FileReader,
 ) -> int:
-    """Return how many records the members lost in total since they were trained.
+    """Return the total number of records that the members lost since they were trained.
 
     Args:
         recorded: each member's shard when it was trained, as the model's file records it.
@@ -295,7 +295,7 @@ def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
 def answerable(
     distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int = 2
 ) -> np.ndarray:
-    """Return which queries have a certain label although removals are pending.
+    """Return whether the label of each query is certain although removals are pending.
 
     Formal guarantees:
         - An answerable query has the label that the ensemble will give it after the removals,
@@ -305,11 +305,12 @@ def answerable(
           may be answerable, too.
 
     Args:
-        distances: [T, n] the stable distances of the T members' labels: how many removed units (for
-            example people) leave a member's label unchanged. The relation must cover removals.
-            Zeros if there are no certificates: then a member with a pending removal is not counted.
+        distances: [T, n] the stable distances of the T members' labels: the number of removed units
+            (for example people) that leave a member's label unchanged. The relation must cover
+            removals. Zeros if there are no certificates: then a member with a pending removal is
+            not counted.
         labels: [T, n] the members' labels, from 0 to classes - 1 (``VoteCertificates.members``).
-        pending: [T] how many units of each member's shard are to be removed, at least 0.
+        pending: [T] the number of units of each member's shard that are to be removed, at least 0.
         classes: C, the number of classes.
 
     Returns:

@@ -29,6 +29,7 @@ def test_margins_of_certified_queries_have_the_bits_of_margins(
     assert isinstance(model, LinearModel)
     queries = RNG.normal(size=(30, 5))
     monkeypatch.setattr("agt.models.closed_form.ROWS", 7)
+    monkeypatch.setattr("agt.models.model.ROWS", 7)
     margins = model.margins(queries)
     certificates = model.certify(queries)
     of_some_k = model.certify(queries, (1, 2))

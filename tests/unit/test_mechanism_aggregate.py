@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from releasing import judged_number
+from releasing import judged_number, reserve_and_draw
 
 import agt
 from agt.errors import ConfigError
@@ -15,7 +15,6 @@ from agt.mechanisms.quantile import (
 )
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
-from agt.release import reserve_and_draw
 
 
 def test_definition() -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from releasing import drawn_weights, judged_weights
+from releasing import drawn_weights, judged_weights, reserve_and_draw
 from scipy.special import expit
 from synthetic import ball
 
@@ -37,7 +37,6 @@ from agt.models.model import Model
 from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, gaussian_delta
-from agt.release import reserve_and_draw
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 
 Data = tuple[np.ndarray, np.ndarray]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from releasing import drawn_weights, judged_weights
+from releasing import drawn_weights, judged_weights, reserve_and_draw
 from synthetic import ball
 
 from agt.api import fit
@@ -31,7 +31,6 @@ from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import SeededRandomness
-from agt.release import reserve_and_draw
 from agt.settings import RelationConfig
 
 MECHANISM = NoisyStatistics.within(2.0, 1e-5)

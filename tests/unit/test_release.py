@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from releasing import drawn_labels, judged_labels, judged_number, judged_weights
+from releasing import drawn_labels, judged_labels, judged_number, judged_weights, reserve_and_draw
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
@@ -39,7 +39,7 @@ from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.totals import totals_of_labels
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import SeededRandomness
-from agt.release import LabelRelease, reserve_and_draw
+from agt.release import LabelRelease
 from agt.settings import RelationConfig
 
 HELD = tuple(
