@@ -29,24 +29,14 @@ from agt.relations import RELATIONS
 from agt.settings import MAX_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
+from agt_audit.edited_records import EditedRecords
+from agt_audit.editor import AttackSettings, Editor, TargetQuery
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.lines import bisected, on_line
 from agt_audit.model_bounds import Deviations, bounds_of, uphill
-from agt_audit.neighbours import (
-    AttackSettings,
-    EditedRecords,
-    EditKind,
-    Editor,
-    TargetQuery,
-    bisected,
-    edits_of,
-    kinds_of,
-    neighbour_of,
-    neighbouring,
-    neighbours_of,
-    on_line,
-    retrained,
-)
+from agt_audit.neighbours import neighbour_of, neighbouring, neighbours_of, retrained
+from agt_audit.relation_edits import EditKind, edits_of, kinds_of
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, exact_finding
 from agt_cli.report.finished import Run

@@ -58,6 +58,7 @@ from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
 from agt_audit.added_noise import noise_size
+from agt_audit.edited_records import attack_records, with_added
 from agt_audit.estimates import (
     Claimed,
     Mistakes,
@@ -69,7 +70,7 @@ from agt_audit.estimates import (
     verdict_words,
 )
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import NOMINAL, attack_records, neighbouring, replaces, with_added
+from agt_audit.neighbours import NOMINAL, neighbouring
 from agt_audit.one_run import (
     BOUNDS,
     epsilon_of_mu,
@@ -77,6 +78,7 @@ from agt_audit.one_run import (
     planned_guesses,
     right_guesses,
 )
+from agt_audit.relation_edits import replaces
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format_lower_bound
 from agt_cli.report.record import RunRecord

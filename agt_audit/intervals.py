@@ -15,16 +15,10 @@ from agt.data.records import Records
 from agt.errors import AgtError
 from agt.models.model import Model
 from agt.models.number_votes import NumberCertificates, NumberVotes
-from agt_audit.neighbours import (
-    EditKind,
-    attack_records,
-    kinds_of,
-    neighbour_of,
-    tried_label,
-    with_added,
-    without,
-)
+from agt_audit.edited_records import attack_records, tried_label, with_added, without
+from agt_audit.neighbours import neighbour_of
 from agt_audit.pairs import influences, strongest_units
+from agt_audit.relation_edits import EditKind, kinds_of
 from agt_cli.report.findings import Finding, exact_finding
 
 INTERVALS = "certified intervals"

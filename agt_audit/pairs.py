@@ -24,19 +24,11 @@ from agt.models.model import Model
 from agt.numeric import logits_of
 from agt.relations import RELATIONS
 from agt.training.lattice import LATTICE_STEPS
+from agt_audit.edited_records import attack_records, tried_label, with_added, without
 from agt_audit.estimates import Event, tail_event
 from agt_audit.events import MOVED_NUMBER, AnswerEvent, event_of
-from agt_audit.neighbours import (
-    Read,
-    attack_records,
-    bisected,
-    margins_of_labels,
-    neighbour_of,
-    on_line,
-    tried_label,
-    with_added,
-    without,
-)
+from agt_audit.lines import Read, bisected, on_line
+from agt_audit.neighbours import neighbour_of
 
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
 PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
@@ -410,3 +402,16 @@ def _head_influences(head: LinearModel, records: Records, queries: np.ndarray) -
         parts.append(residuals * np.abs(query_features @ features.T))
         start += len(piece)
     return np.concatenate(parts, axis=1)
+
+
+def margins_of_labels(margins: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the margin of each record's own label, [n]; below 0 where it is not the model's.
+
+    Args:
+        margins: [1, n] for two classes, where class 1 has margins above 0; otherwise
+            [classes, n].
+        labels: [n] the records' labels, as indices of classes.
+    """
+    if len(margins) == 1:
+        return np.asarray(margins[0] * (2 * labels - 1))
+    return np.asarray(margins[labels, np.arange(len(labels))])

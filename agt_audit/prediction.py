@@ -55,6 +55,7 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
 from agt.models.model import Model
+from agt.numeric import labels_of
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.release import ReleaseTerms, judge_labelling
@@ -62,10 +63,10 @@ from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import Accounting, ComputeConfig, Counting, TotalConfig, schema, validate
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
+from agt_audit.edited_records import attack_records, other_label, with_added, without
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
-from agt_audit.neighbours import attack_records, labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
 from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.releasing.file import release_file
@@ -317,7 +318,7 @@ def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
             [T, classes, n].
         classes: how many classes there are.
     """
-    labels = labels_of(margins)
+    labels = np.stack([labels_of(of_member.T) for of_member in margins])
     second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
     counts = count_votes(labels, classes)
     winner = counts.argmax(axis=0)

@@ -73,6 +73,7 @@ from agt_audit.dpsgd import (
     audit_training,
     judge_training,
 )
+from agt_audit.edited_records import without
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
@@ -84,7 +85,7 @@ from agt_audit.mechanism import (
     exact_loss,
     table_finding,
 )
-from agt_audit.neighbours import retrained, without
+from agt_audit.neighbours import retrained
 from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
 from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found

@@ -52,8 +52,8 @@ from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of
 from agt.store.atomic import write_atomic
 from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
+from agt_audit.edited_records import with_added
 from agt_audit.job import AuditInputs, counted_progress
-from agt_audit.neighbours import with_added
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.console import Console
 from agt_cli.runs.queries import OpenedRun

@@ -46,7 +46,7 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
 from agt.models.fitting import fit, load
 from agt.models.model import Model
-from agt.numeric import SystemRandomness, noisy
+from agt.numeric import SystemRandomness, labels_of, noisy
 from agt.settings import schema
 from agt.training.ensemble import assign_shards
 from agt.unlearning.promise import MethodName, Promise
@@ -54,7 +54,7 @@ from agt.unlearning.sentences import Remark
 from agt_audit.added_noise import noise_size
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
-from agt_audit.neighbours import labels_of, margins_of_labels
+from agt_audit.pairs import margins_of_labels
 from agt_audit.trials import TrialPlan
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, exact_finding
@@ -912,7 +912,9 @@ class ForgetSets:
         remaining = self.erasable[~np.isin(self.erasable, first)]
         queries = self.train.features[self.erasable[:MAX_CANDIDATES]]
         vote = model.predict(queries)
-        share_overruled = (labels_of(model.member_margins(queries)) != vote).mean(axis=1)
+        margins = model.member_margins(queries)
+        labels = np.stack([labels_of(of_member.T) for of_member in margins])
+        share_overruled = (labels != vote).mean(axis=1)
         shard = assign_shards(self.train.units[remaining], model.settings.ensemble)
         return remaining[shard == int(np.argmax(share_overruled))][:count]
 

@@ -18,17 +18,10 @@ from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt_audit import neighbours
 from agt_audit.certificate import Auditor, Certificate, share_of_bound_text
+from agt_audit.edited_records import EditedRecords, with_added, without
+from agt_audit.editor import AttackSettings, Editor, TargetQuery
 from agt_audit.model_bounds import bounds_of, flips_to_rival, scores_of
-from agt_audit.neighbours import (
-    AttackSettings,
-    EditedRecords,
-    Editor,
-    TargetQuery,
-    neighbours_of,
-    retrained,
-    with_added,
-    without,
-)
+from agt_audit.neighbours import neighbours_of, retrained
 from agt_audit.selftest import one_more_edit
 from agt_cli.report.findings import Finding, Outcome
 

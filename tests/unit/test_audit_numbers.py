@@ -13,9 +13,9 @@ from agt.models.number_votes import NumberCertificates
 from agt.models.votes import NumberVotesModel
 from agt.numeric import SeededRandomness
 from agt.training.lattice import LATTICE_STEPS
+from agt_audit.edited_records import other_label, tried_label
 from agt_audit.estimates import Claimed, choose_event, grain_event
 from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
-from agt_audit.neighbours import other_label, tried_label
 from agt_audit.numbers import (
     SumPair,
     audit_made_up_sums,

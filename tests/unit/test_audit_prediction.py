@@ -17,9 +17,10 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
+from agt_audit.edited_records import without
 from agt_audit.estimates import Claimed, Mistakes, label_event
 from agt_audit.events import AnswerEvent, event_of, event_of_sum
-from agt_audit.neighbours import retrained, without
+from agt_audit.neighbours import retrained
 from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import (
     deciding_records,
