@@ -1,12 +1,15 @@
 """Lines between queries, and bisection for where a value changes along them."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 HALVINGS = 60  # steps of a bisection of a line between two queries
 Read = Callable[[np.ndarray], np.ndarray]
 """Queries [n, ...] -> [n] one value for each, such as its label."""
+LabelsAndDistances = tuple[np.ndarray, np.ndarray]
+"""Labels [n] and stable distances [n] of n queries."""
 
 
 def on_line(begin: np.ndarray, end: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -43,3 +46,37 @@ def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray
         low = np.where(is_unchanged, middle, low)
         high = np.where(is_unchanged, high, middle)
     return low, high
+
+
+def change_points(
+    read: Callable[[np.ndarray], LabelsAndDistances],
+    low: np.ndarray,
+    high: np.ndarray,
+    level: np.ndarray,
+) -> np.ndarray:
+    """Find queries on lines at which the label changes or a certificate ends, by bisection.
+
+    Args:
+        read: queries -> their labels and stable distances.
+        low: [n, ...] where the lines begin.
+        high: [n, ...] where they end.
+        level: [n] which change to find on each line. 0: of the label. Otherwise: of the label, or
+            of whether the stable distance is at least this.
+
+    Returns:
+        [2 m, ...] two queries for each of the m lines whose ends differ: query i lies just before
+        a change, and query m + i just after it.
+    """
+
+    def label_and_certified(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
+        label, distance = read(queries)
+        return 2 * label + ((distance >= level) & (level > 0))
+
+    changes = label_and_certified(low, level) != label_and_certified(high, level)
+    rows = np.flatnonzero(changes)
+    low = low[rows]
+    high = high[rows]
+    if not len(rows):
+        return low
+    before, after = bisected(partial(label_and_certified, level=level[rows]), low, high)
+    return np.concatenate([on_line(low, high, before), on_line(low, high, after)])

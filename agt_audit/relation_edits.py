@@ -1,8 +1,12 @@
 """Which edits of the records are within one k of a relation, stated again for audits."""
 
+import math
 from enum import Enum
 
+import numpy as np
+
 from agt.errors import ConfigError
+from agt_audit.edited_records import EditedRecords
 
 
 class EditKind(Enum):
@@ -62,3 +66,17 @@ def kinds_of(relation: str) -> set[EditKind]:
 def replaces(relation: str) -> bool:
     """Return whether one k may remove one unit and add another; raises as ``edits_of``."""
     return EditKind.REPLACED in kinds_of(relation)
+
+
+def edit_distance(edit: EditedRecords, relation: str) -> int:
+    """Return the distance k of a neighbour, from the units that were removed and added.
+
+    It is at most ``edit.distance``, which counts edits; some edits may have changed nothing.
+    """
+    removed = len(np.unique(edit.original.units[edit.removed_rows]))
+    added = len(edit.added)
+    only_removes_or_adds = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
+    # If one k replaces or changes a unit, it both removes and adds one.
+    changes = removed + added if only_removes_or_adds else max(removed, added)
+    changes_per_k = max(len(steps) for steps in edits_of(relation))
+    return math.ceil(changes / changes_per_k)

@@ -52,17 +52,13 @@ from agt.training.settings import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.added_noise import WeightPair, audit_weights, weights_drawn
-from agt_audit.certificate import (
-    BATCHES,
+from agt_audit.certificate import Certificate
+from agt_audit.certificate_attacks import BATCHES, LABELS_WITHIN_BOUNDS, ON_RECORD_AGAIN, Auditor
+from agt_audit.certificate_findings import (
     CERTIFIED_LABELS,
-    LABELS_WITHIN_BOUNDS,
-    MEMORISATION,
     NESTING_BOXES,
-    ON_RECORD_AGAIN,
     PARAMETERS,
     STABLE_DISTANCES,
-    Auditor,
-    Certificate,
 )
 from agt_audit.dpsgd import (
     ONE_RUN,
@@ -718,7 +714,7 @@ def memorised_and_certified(seed: int) -> Finding:
     """
     labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
     model = boxed(seed, np.eye(16) * 4, labels, lr=40.0)
-    return audited(flawed(OverstatedDistance, model, more=2), seed, MEMORISATION)
+    return audited(flawed(OverstatedDistance, model, more=2), seed, CERTIFIED_LABELS)
 
 
 # -- training with noise

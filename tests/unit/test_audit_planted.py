@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from agt_audit import certificate, estimates
+from agt_audit import certificate_attacks, estimates
 from agt_audit.estimates import Mistakes
 from agt_audit.model_bounds import BoxBounds
 from agt_audit.selftest import PLANTED, SOUND
@@ -58,12 +58,12 @@ def error_not_shared(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_neighbour_held_for_one_k(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(certificate, "edit_distance", lambda edit, relation: 1)
+    patch.setattr(certificate_attacks, "edit_distance", lambda edit, relation: 1)
 
 
 def distances_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        certificate,
+        certificate_attacks,
         "inconsistent_distances",
         lambda own, other, symmetric: np.zeros(len(own[0]), bool),
     )
