@@ -16,8 +16,8 @@ from agt.errors import AgtError
 from agt.models.model import Model
 from agt.models.number_votes import NumberCertificates, NumberVotes
 from agt_audit.edited_records import attack_records, tried_label, with_added, without
+from agt_audit.influence import units_by_influence
 from agt_audit.neighbours import neighbour_of
-from agt_audit.pairs import influences, strongest_units
 from agt_audit.relation_edits import EditKind, kinds_of
 from agt_cli.report.findings import Finding, exact_finding
 
@@ -196,8 +196,7 @@ def edited_datasets(
         adds = replaces or not removes
         edited = records
         if removes:
-            influence = influences(model, records, query[None])[0]
-            removed = strongest_units(records, influence)[:k]
+            removed = units_by_influence(model, query)[:k]
             edited = without(records, np.isin(records.units, removed))
         if adds:
             added = attack_records(

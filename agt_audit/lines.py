@@ -5,6 +5,9 @@ from functools import partial
 
 import numpy as np
 
+from agt.models.model import Model
+
+MAX_ANCHORS = 2000  # records among which ends of lines are chosen
 HALVINGS = 60  # steps of a bisection of a line between two queries
 Read = Callable[[np.ndarray], np.ndarray]
 """Queries [n, ...] -> [n] one value for each, such as its label."""
@@ -80,3 +83,34 @@ def change_points(
         return low
     before, after = bisected(partial(label_and_certified, level=level[rows]), low, high)
     return np.concatenate([on_line(low, high, before), on_line(low, high, after)])
+
+
+def points_between_labels(
+    model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return points at which a model's answer changes, on lines between random records.
+
+    Args:
+        model: gives the answers.
+        anchors: [n, ...] features of the records between which lines are drawn.
+        count: the largest number of points; there are fewer if other answers are rare.
+        rng: draws the lines.
+
+    Returns:
+        [S, ...] one point on each of S <= count lines between records of different answers; if the
+        model answers all of them alike, the first ``count`` records.
+    """
+    points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
+    answers = model.predict(points)
+    pairs = []
+    for start in rng.permutation(len(points))[: 4 * count]:
+        other_answer = rng.permutation(np.flatnonzero(answers != answers[start]))
+        if len(other_answer):
+            pairs.append((start, other_answer[0]))
+    if not pairs:
+        return points[:count]
+    first, second = np.array(pairs[:count]).T
+    begin = points[first]
+    end = points[second]
+    _, change = bisected(model.predict, begin, end)
+    return on_line(begin, end, change)

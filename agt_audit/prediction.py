@@ -38,7 +38,6 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from agt.certificates.vote_costs import count_votes
 from agt.data.ids import CONTENT
 from agt.data.records import Records
 from agt.errors import CheckError, ConfigError, DataError
@@ -54,8 +53,6 @@ from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig
 from agt.mechanisms.output import Output
 from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
-from agt.models.model import Model
-from agt.numeric import labels_of
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.release import ReleaseTerms, judge_labelling
@@ -66,8 +63,10 @@ from agt.training.settings import EnsembleConfig
 from agt_audit.edited_records import attack_records, other_label, with_added, without
 from agt_audit.estimates import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
+from agt_audit.influence import influential_units
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
-from agt_audit.pairs import AnyPair, influences, pair_of
+from agt_audit.lines import points_between_labels
+from agt_audit.pairs import AnyPair, pair_of
 from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
@@ -84,7 +83,6 @@ from agt_cli.runs.queries import OpenedRun, TrainedRun
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64  # queries that are tried at one distance
 MIN_SHARE_ALIKE = 0.9  # of these, the share that must get the same answers
-NAMES_AT_ONCE = 64  # names whose shards are computed together
 
 
 # -- which query
@@ -221,115 +219,27 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
     shard = int(assign_shards(records.units[[row]], ensemble)[0])
     other_shard = (shard + 1) % ensemble.members
     label = other_label(problem.dataset.target, records.labels[row])
-    some_ids = records.ids[:NAMES_AT_ONCE].tolist()
-    ids_are_hashes = all(CONTENT.fullmatch(str(name)) for name in some_ids)
-    name = next(names_in_shard(other_shard, ensemble, ids_are_hashes))
+    name = name_in_shard(other_shard, ensemble, like=str(records.ids[row]))
     features = records.features[[row]]
     added = attack_records(features, np.array([label]), np.array([name]), like=records)
     return with_added(remaining, added)
 
 
-def names_in_shard(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:
-    """Yield names that the public keyed hash assigns to a shard, without end.
+def name_in_shard(shard: int, ensemble: EnsembleConfig, like: str) -> str:
+    """Return a name that the public keyed hash assigns to a shard.
 
     Args:
         shard: the index of the shard.
         ensemble: assigns units to shards.
-        hashes: whether the names look like hashes of a record's content, as the ids of the run's
-            records do. An attacker who varies a record's last digits can choose among such ids.
+        like: the id of a record. If it is a hash of the record's content, the name looks like one:
+            an attacker who varies a record's last digits can choose among such ids.
     """
-    for turn in count():
-        numbers = range(turn * NAMES_AT_ONCE, (turn + 1) * NAMES_AT_ONCE)
-        names = [f"replacing-{number}" for number in numbers]
-        if hashes:
-            names = [blake2b(name.encode(), digest_size=16).hexdigest() for name in names]
-        shards = assign_shards(np.array(names), ensemble)
-        for name, shard_of_name in zip(names, shards.tolist(), strict=True):
-            if shard_of_name == shard:
-                yield name
-
-
-# -- who decides what
-# --------------------------------------------------------------------------------------------------
-
-
-def deciding_records(
-    model: Model, records: Records, queries: np.ndarray, max_rows: int
-) -> list[int]:
-    """Return rows of private records that are likely to change the answer to a query.
-
-    Each row is of the record with the largest influence on a query whose label is close to a
-    change; the closest query comes first. For ensembles and votes, only queries are used whose
-    label one member decides. For numbers, records with a large influence and a large error are
-    returned.
-
-    Args:
-        model: the run's model.
-        records: the run's training records.
-        queries: [n, ...] the queries.
-        max_rows: the largest number of rows to return.
-
-    Returns:
-        Row numbers, among which one record may be several times; empty if no label is decided by
-        one member.
-    """
-    if model.number_votes is not None:
-        influence = influences(model, records, queries).max(axis=0)
-        influence = influence * np.abs(records.labels - model.predict(records.features))
-        influence[records.public] = 0
-        strongest: list[int] = np.argsort(-influence, kind="stable")[:max_rows].tolist()
-        return strongest
-    ensemble = model.problem.settings.ensemble
-    members = model.member_models
-    if not model.problem.settings.ensembled:
-        members = (model,) * ensemble.members
-    shard_of_row = assign_shards(records.units, ensemble)
-    margins = model.member_margins(queries)
-    distance = np.stack([_distance_to_change(of_member) for of_member in margins])
-    is_decided = _decided_by_member(margins, model.problem.classes)
-    distance = np.where(is_decided, distance, np.inf)  # [T, n]
-    rows_found: list[int] = []
-    for index in np.argsort(distance, axis=None, kind="stable")[:max_rows].tolist():
-        member, query = divmod(index, distance.shape[1])
-        rows = np.flatnonzero((shard_of_row == member) & ~records.public)
-        if np.isfinite(distance[member, query]) and len(rows):
-            one_query = queries[query : query + 1]
-            influence = influences(members[member], records.take(rows), one_query)[0]
-            rows_found.append(int(rows[int(np.argmax(influence))]))
-    return rows_found
-
-
-def _distance_to_change(margins: np.ndarray) -> np.ndarray:
-    """Return how far each query is from another label, [n]; smaller is closer.
-
-    Args:
-        margins: one member's margins at n queries: [1, n] for two classes, otherwise [classes, n].
-    """
-    if len(margins) == 1:
-        return np.abs(margins[0])
-    return margins.max(axis=0)
-
-
-def _decided_by_member(margins: np.ndarray, classes: int) -> np.ndarray:
-    """Return whether a vote's winner changes if a member gives its second label, [T, n] bool.
-
-    Args:
-        margins: the margins of T members at n queries: [T, 1, n] for two classes, otherwise
-            [T, classes, n].
-        classes: how many classes there are.
-    """
-    labels = np.stack([labels_of(of_member.T) for of_member in margins])
-    second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
-    counts = count_votes(labels, classes)
-    winner = counts.argmax(axis=0)
-    queries = np.arange(labels.shape[1])
-    decides = np.zeros(labels.shape, dtype=bool)
-    for member in range(len(labels)):
-        moved = counts.copy()
-        moved[labels[member], queries] -= 1
-        moved[second[member], queries] += 1
-        decides[member] = moved.argmax(axis=0) != winner
-    return decides
+    # each of these names is in the shard with probability 1/members
+    names = [f"replacing-{number}" for number in range(64 * ensemble.members)]
+    if CONTENT.fullmatch(like):
+        names = [blake2b(name.encode(), digest_size=16).hexdigest() for name in names]
+    in_shard = assign_shards(np.array(names), ensemble) == shard
+    return names[int(np.argmax(in_shard))]
 
 
 TEST_BUDGET = Allowance(MAX_TOTAL_EPS / 2, 0.99, 0.5)  # of each test ledger
@@ -789,7 +699,8 @@ class _Audit:
     def _rows_to_leave_out(self, records: Records) -> list[int]:
         """Return rows of private records whose units are left out, at most ``config.targets``.
 
-        Those that are likely to decide a query from the data come first; others are drawn.
+        Those come first that are likely to move an answer on a line between queries; others are
+        drawn.
 
         Args:
             records: the run's training records.
@@ -797,16 +708,17 @@ class _Audit:
         Raises:
             ConfigError: no record is private.
         """
-        model = self.opened.model
-        rows = deciding_records(model, records, self.own_queries, 4 * self.config.targets)
         private = np.flatnonzero(~records.public)
         if not len(private):
             raise ConfigError(
                 f"run={self.opened.trained.finished.folder}: every training record is public, so "
                 "there is nothing to attack. Audit a run with private records"
             )
-        rows += self.rng.permutation(private).tolist()
-        return list(dict.fromkeys(rows))[: self.config.targets]
+        model = self.opened.model
+        points = points_between_labels(model, self.own_queries, self.config.targets, self.rng)
+        units = [*influential_units(model, points), *self.rng.permutation(records.units[private])]
+        distinct_units = list(dict.fromkeys(units))[: self.config.targets]
+        return [int(np.argmax(records.units == unit)) for unit in distinct_units]
 
     def _train_without_unit(self, base: Prepared, records: Records, row: int) -> OpenedRun | None:
         """Train a run on the data without a unit, which is left out as erased records are.

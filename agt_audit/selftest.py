@@ -71,6 +71,7 @@ from agt_audit.dpsgd import (
 )
 from agt_audit.edited_records import without
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.influence import neighbours
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.mechanism import (
@@ -85,7 +86,7 @@ from agt_audit.neighbours import retrained
 from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
 from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found
-from agt_audit.pairs import LabellingPair, between_roots, neighbours
+from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import choose_query, judge_answers, similar_queries
 from agt_audit.replay import ReplayedRelease
 from agt_audit.trials import TrialPlan

@@ -53,8 +53,8 @@ from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.added_noise import noise_size
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
+from agt_audit.influence import margins_of_labels
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
-from agt_audit.pairs import margins_of_labels
 from agt_audit.trials import TrialPlan
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, exact_finding

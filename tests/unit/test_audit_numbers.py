@@ -15,6 +15,7 @@ from agt.numeric import SeededRandomness
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.edited_records import other_label, tried_label
 from agt_audit.estimates import Claimed, choose_event, grain_event
+from agt_audit.influence import neighbours
 from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
 from agt_audit.numbers import (
     SumPair,
@@ -23,7 +24,7 @@ from agt_audit.numbers import (
     law_finding,
     made_up_pairs,
 )
-from agt_audit.pairs import NumberPair, neighbours
+from agt_audit.pairs import NumberPair
 from agt_audit.prediction import edited
 from agt_audit.replay import ReplayedRelease
 from agt_audit.selftest import (

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt_audit.pairs import neighbours, points_between_labels
+from agt_audit.influence import neighbours
+from agt_audit.lines import points_between_labels
 from agt_audit.selftest import crowd, fitted
 
 
