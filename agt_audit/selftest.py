@@ -71,6 +71,7 @@ from agt_audit.dpsgd import (
 )
 from agt_audit.edited_records import without
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.forget_sets import Attack, RemovedRows
 from agt_audit.influence import neighbours
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
@@ -90,7 +91,7 @@ from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import choose_query, judge_answers, similar_queries
 from agt_audit.replay import ReplayedRelease
 from agt_audit.trials import TrialPlan
-from agt_audit.unlearning import Attack, ModelState, RemovedRows, Unlearn, audit_unlearning
+from agt_audit.unlearning_claims import ModelState, Unlearn, audit_unlearning
 from agt_cli.report.console import Console
 from agt_cli.report.findings import (
     CAUGHT,

@@ -12,9 +12,10 @@ from agt.errors import CheckError, ConfigError
 from agt.facts import not_held
 from agt.numeric import gaussian_mu
 from agt.unlearning.promise import Promise
+from agt_audit.forget_sets import Attack, ForgetSets
 from agt_audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
 from agt_audit.trials import TrialPlan
-from agt_audit.unlearning import Attack, ForgetSets, ModelState, audit_unlearning
+from agt_audit.unlearning_claims import ModelState, audit_unlearning
 from agt_cli.report.findings import Finding, Outcome
 
 
