@@ -127,7 +127,7 @@ class Certificate(AuditKind):
         )
         return Audited.of(
             opened.trained.finished,
-            tuple(counts.findings(subject, len(queries)).values()),
+            counts.findings(subject, len(queries)),
             map(_condition_sentence, opened.conditions),
             metrics={"neighbours": counts.neighbours},
         )

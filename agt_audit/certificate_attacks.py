@@ -279,9 +279,8 @@ class Auditor:
         extensible = [edit for edit in best if edit.distance < self.extent.farthest]
         if extensible and self.rng.random() < 0.5:
             start = extensible[int(self.rng.integers(len(extensible)))]
-            if start.added and self.rng.random() < 0.7:
-                return self.editor.add_copy_of_last_unit(start)
-            return self.editor.step(start, self.choose_target(start.distance + 1))
+            repeat_last = bool(start.added) and self.rng.random() < 0.7
+            return self.editor.step(start, self.choose_target(start.distance + 1), repeat_last)
         steps = 1
         if self.rng.random() < 0.3:
             steps = int(self.rng.integers(1, self.extent.farthest + 1))

@@ -774,9 +774,7 @@ def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: fl
     if effort.counted >= needed:
         return
     config = trainer.config
-    enough = needed
-    while replace(effort, trials=enough).counted < needed:
-        enough += 1
+    enough = 3 * (needed - 1) // 2 + 1  # the least number of which ``counted`` are enough
     raise ConfigError(
         f"audit.trials={effort.trials} is too few to contradict the claimed epsilon of "
         f"{config.epsilon:.4g} at delta = {config.delta:g}, even if every guess were right: "

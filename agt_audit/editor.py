@@ -17,8 +17,8 @@ from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt.training.sgd import learning_rate
-from agt_audit.edited_records import EditedRecords
-from agt_audit.relation_edits import EditKind, edits_of, kinds_of, replaces
+from agt_audit.edited_records import EditedRecords, attack_records
+from agt_audit.relation_edits import EditKind, edits_of
 
 # how an added record is made (``Editor._make_row``); one is drawn, so repetition raises its share
 WAYS = (
@@ -37,6 +37,7 @@ RANGE_FACTORS = (1.0, 30.0, 1e4)
 FAR_RANGE_FACTORS = (1e6, 1e15, 1e30)  # of the way "beyond"
 Uphill = Callable[[Records], np.ndarray]
 """Records -> [n, ...] the signs of the directions in which the model's loss at each rises."""
+ADDS_A_UNIT = {EditKind.COMES, EditKind.REPLACED}
 NAME_CANDIDATES = 24  # candidates for the name of an added unit
 # n_max of the plan that says in which steps units of given names take part: many names are
 # asked about at once, and they are no batch that the run's n_max could limit
@@ -159,7 +160,9 @@ class Editor:
         self.units_made = 0
         self.plan = replace(settings.plan, n_max=_MAX_PROBED_NAMES)
 
-    def step(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
+    def step(
+        self, neighbour: EditedRecords, target: TargetQuery, repeat_last: bool = False
+    ) -> EditedRecords:
         """Return a neighbour that is one k farther than ``neighbour``, by a random edit.
 
         The edit is one of ``EDITS`` for the relation. If every private unit was edited before,
@@ -168,24 +171,29 @@ class Editor:
         Args:
             neighbour: the dataset to edit; it is not changed.
             target: the query whose label the edit tries to change.
+            repeat_last: whether the edit adds a second copy of the unit that was added last, of
+                which there must be one. It has no effect if the relation adds no units.
         """
         edits = edits_of(self.attack.relation)
+        if repeat_last:
+            edits = tuple(edit for edit in edits if ADDS_A_UNIT & {*edit}) or edits
         # Edits are collected anew, because all changes of one k share one description.
         edited = replace(neighbour, distance=neighbour.distance + 1, edits=())
         for kind in edits[self.rng.integers(len(edits))]:
-            edited = self._edit(kind, edited, target)
-        description = " ".join(edited.edits)
-        if not description:
-            description = "nobody"
+            edited = self._edit(kind, edited, target, repeat_last)
+        description = " ".join(edited.edits) or "nobody"
         return replace(edited, edits=(*neighbour.edits, description))
 
-    def _edit(self, kind: EditKind, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
+    def _edit(
+        self, kind: EditKind, neighbour: EditedRecords, target: TargetQuery, repeat_last: bool
+    ) -> EditedRecords:
         """Return the neighbour after one change of this kind, with its ``distance`` as it was.
 
         Args:
             kind: the change to make.
             neighbour: the dataset to edit; it is not changed.
             target: the query whose label the change tries to change.
+            repeat_last: as of ``step``.
         """
         if kind is EditKind.MOVES:
             return self._move_unit(neighbour, target)
@@ -199,40 +207,26 @@ class Editor:
                 edited = neighbour.with_edit(removed_unit, None, f"less {reason}")
         if kind is EditKind.LEAVES:
             return edited
-        added_unit, description = self._make_unit(neighbour, removed_unit, target)
+        if repeat_last:
+            added_unit = self._copy_unit(neighbour.added[-1])
+            description = "a second copy of the record that was added last"
+        else:
+            added_unit, description = self._make_unit(neighbour, removed_unit, target)
         return edited.with_edit(None, added_unit, f"plus {description}")
 
-    def add_copy_of_last_unit(self, neighbour: EditedRecords) -> EditedRecords:
-        """Return a neighbour one k farther, with a second copy of the unit that was added last.
-
-        Of several new names, the copy gets the one with the most weight in training. If one k of
-        the relation replaces a unit, another unit is removed as well. If the relation adds no
-        units, the edit is a random one, as of ``step``, with an all-zero query as its target.
-
-        Args:
-            neighbour: the dataset to edit; it is not changed. If the relation adds units, at
-                least one was added to it.
-        """
-        no_target = TargetQuery(np.zeros(self.attack.low.size), 0)
-        if not {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.attack.relation):
-            return self.step(neighbour, no_target)
-        removed_unit = None
-        reason = ""
-        if replaces(self.attack.relation):
-            removed_unit, reason = self._choose_unit(neighbour, no_target)
-        self.units_made += 1
-        rows = neighbour.added[-1]
-        name = f"audit{self.units_made}"
-        ids = np.array([f"{name}.row{index}" for index in range(len(rows))])
-        renamed = replace(rows, ids=ids, units=np.full(len(rows), name))
+    def _copy_unit(self, unit: Records) -> Records:
+        """Return a copy of a unit's rows under the one of several new names with most weight."""
+        renamed = self._under_new_name(unit)
         candidates = self._name_candidates(renamed, None, keep_features=True)
         names = np.array([str(candidate.units[0]) for candidate in candidates])
-        heaviest = candidates[int(np.argmax(self._weight_of_units(names)))]
-        description = "plus a second copy of the record that was added last"
-        if removed_unit is not None:
-            description = f"less {reason} {description}"
-        edited = neighbour.with_edit(removed_unit, heaviest, description)
-        return replace(edited, distance=neighbour.distance + 1)
+        return candidates[int(np.argmax(self._weight_of_units(names)))]
+
+    def _under_new_name(self, unit: Records) -> Records:
+        """Return a unit's rows with another name and other ids, which no unit had before."""
+        self.units_made += 1
+        name = f"audit{self.units_made}"
+        ids = np.array([f"{name}.row{index}" for index in range(len(unit))])
+        return replace(unit, ids=ids, units=np.full(len(unit), name))
 
     def _move_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
         """Return a neighbour in which each feature of one more unit moved by at most the radius.
@@ -344,7 +338,6 @@ class Editor:
         Returns:
             The unit's rows, and a description of them.
         """
-        self.units_made += 1
         original = neighbour.original
         way = str(self.rng.choice(WAYS))
         count = self.attack.unit_rows
@@ -354,16 +347,14 @@ class Editor:
         # features far beyond the ranges may be too large for the features' own type
         largest = float(np.finfo(original.features.dtype).max)
         row = np.clip(features, -largest, largest).astype(original.features.dtype)
-        name = f"audit{self.units_made}"
-        rows = Records(
+        rows = attack_records(
             features=np.repeat(row.reshape(1, *original.features.shape[1:]), count, axis=0),
-            labels=np.full(count, label, dtype=np.int64),
-            ids=np.array([f"{name}.row{index}" for index in range(count)]),
-            units=np.full(count, name),
-            public=np.zeros(count, dtype=bool),
+            labels=np.full(count, label),
+            ids=np.arange(count).astype(str),
+            like=original,
         )
         named, name_choice = self._choose_name(
-            rows, removed_unit, keep_features=way in ("copy", "zero")
+            self._under_new_name(rows), removed_unit, keep_features=way in ("copy", "zero")
         )
         description = f"one {way}, {name_choice}"
         if range_factor > 1:

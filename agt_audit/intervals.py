@@ -21,9 +21,6 @@ from agt_audit.neighbours import neighbour_of
 from agt_audit.relation_edits import EditKind, kinds_of
 from agt_cli.report.findings import Finding, exact_finding
 
-INTERVALS = "certified intervals"
-NESTING_INTERVALS = "nesting"
-
 
 @dataclass
 class IntervalCounts:
@@ -70,8 +67,8 @@ class IntervalCounts:
             inside = (outer_lower <= inner_lower) & (inner_upper <= outer_upper)
             self.not_nested += int((~inside).sum())
 
-    def findings(self, subject: str, queries: int) -> dict[str, Finding]:
-        """Return the two findings, under the keys ``INTERVALS`` and ``NESTING_INTERVALS``.
+    def findings(self, subject: str, queries: int) -> tuple[Finding, Finding]:
+        """Return the findings about answers within their intervals, and about nested intervals.
 
         A finding is untested if nothing was compared.
 
@@ -97,7 +94,7 @@ class IntervalCounts:
                 f"{self.outside} of {self.answers:,} answers lie outside of their interval"
             )
         contained = exact_finding(
-            subject=f"{INTERVALS}: {subject}",
+            subject=f"certified intervals: {subject}",
             claim=(
                 "the answer of the model that is trained on any dataset within distance k of the "
                 "run's dataset lies in the interval that is certified for k"
@@ -116,7 +113,7 @@ class IntervalCounts:
                 "not inside of the run's"
             )
         nested = exact_finding(
-            subject=f"{NESTING_INTERVALS}: {subject}",
+            subject=f"nesting: {subject}",
             claim=(
                 "the interval for j on a dataset at distance k lies within the run's interval for "
                 "j + k"
@@ -127,7 +124,7 @@ class IntervalCounts:
             found=float(self.not_nested) if self.intervals else None,
             meaning=nesting_meaning,
         )
-        return {INTERVALS: contained, NESTING_INTERVALS: nested}
+        return contained, nested
 
 
 def audit_intervals(

@@ -383,7 +383,6 @@ class Difference:
         subject: the subject of the finding.
         measure: what is counted, as of ``Finding``.
         item: what a difference is computed for, "record" or "pair".
-        source: the record that some of the models were trained on.
         target: the record that the models answer.
         groups: the number of equal groups of models of which one was trained on the source and one
             was not, and which are counted; it gives the number of models that are needed in all.
@@ -392,7 +391,6 @@ class Difference:
     subject: str
     measure: str
     item: str
-    source: str
     target: str
     groups: int
 
@@ -401,7 +399,6 @@ MEMORISATION = Difference(
     subject="memorisation",
     measure="records memorised",
     item="record",
-    source="a training record",
     target="this record",
     groups=2,
 )
@@ -410,7 +407,6 @@ INFLUENCE = Difference(
     subject="influence of a training record on a test record's answer",
     measure="pairs",
     item="pair",
-    source="a training record",
     target="a test record",
     groups=4,
 )
@@ -440,7 +436,7 @@ def difference_finding(
     """
     item = difference.item
     effect = (
-        f"training on {difference.source} raises the probability that {difference.target} is "
+        f"training on a training record raises the probability that {difference.target} is "
         "labelled correctly"
     )
     finding = partial(
@@ -471,7 +467,7 @@ def difference_finding(
         confidence=confidence,
         noticeable=(
             f"this audit detects a difference of at least {smallest:.2g} between the two "
-            f"probabilities, if all models trained on {difference.source} label "
+            f"probabilities, if all models trained on the training record label "
             f"{difference.target} correctly"
         ),
     )

@@ -75,7 +75,7 @@ from agt_audit.forget_sets import Attack, RemovedRows
 from agt_audit.influence import neighbours
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
-from agt_audit.mechanism import (
+from agt_audit.label_pairs import (
     NeighbourPair,
     Side,
     audit_made_up_pairs,
@@ -469,7 +469,7 @@ def intervals(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Findi
     model = flawed(kind, run_of_numbers(seed, **settings))
     queries = model.problem.dataset.train.features
     counts = audit_intervals(cast(Model, model), queries, 12, 2, seed)
-    return first_violated(counts.findings("private numbers", len(queries)).values())
+    return first_violated(counts.findings("private numbers", len(queries)))
 
 
 def numbers_of_a_run(

@@ -202,7 +202,7 @@ class TestIntervals:
             model, model.problem.dataset.train.features, 12, 2, 0, seconds=-1.0
         )
         assert counts.neighbours == 0
-        findings = counts.findings("a run", 1).values()
+        findings = counts.findings("a run", 1)
         assert {finding.outcome for finding in findings} == {Outcome.UNTESTED}
 
 
