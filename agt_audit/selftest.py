@@ -60,15 +60,7 @@ from agt_audit.certificate_findings import (
     PARAMETERS,
     STABLE_DISTANCES,
 )
-from agt_audit.dpsgd import (
-    ONE_RUN,
-    STEPS,
-    SUMS,
-    NoisyTraining,
-    TrainingEffort,
-    audit_training,
-    judge_training,
-)
+from agt_audit.dpsgd import ONE_RUN, STEPS, SUMS, TrainingEffort, audit_training, judge_training
 from agt_audit.edited_records import without
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.forget_sets import Attack, RemovedRows
@@ -84,6 +76,7 @@ from agt_audit.label_pairs import (
     table_finding,
 )
 from agt_audit.neighbours import retrained
+from agt_audit.noisy_training import NoisyTraining
 from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
 from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found

@@ -12,7 +12,7 @@ from synthetic import make_records
 from torch import nn
 
 from agt.errors import ConfigError
-from agt_audit.dpsgd import CANARY_NORM, KINDS, CanaryHead, canaries_of
+from agt_audit.canaries import CANARY_NORM, DESCRIPTIONS, CanaryHead, canaries_of
 from agt_audit.selftest import noisy
 
 
@@ -42,7 +42,7 @@ def test_gradients_record_by_record() -> None:
         head_of(loss="squared_error")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DESCRIPTIONS)
 def test_canaries(kind: str) -> None:
     head, data = head_of(3, "cross_entropy"), pool(classes=3)
     made = canaries_of(kind, 4, head, data, 0)
