@@ -4,20 +4,24 @@ No guarantee depends on this search: it only decides how much an audit can detec
 """
 
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import numpy as np
 from scipy.special import expit, softmax
 
 from agt.certificates.vote_costs import count_votes
 from agt.data.arrays import pieces
+from agt.data.ids import CONTENT
 from agt.data.records import Records
 from agt.errors import counted
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import labels_of, logits_of
+from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.training.ensemble import assign_shards
-from agt_audit.edited_records import attack_records, tried_label, with_added, without
+from agt.training.settings import EnsembleConfig
+from agt_audit.edited_records import attack_records, other_label, tried_label, with_added, without
 from agt_audit.neighbours import neighbour_of
 
 ONE_DATASET = "two datasets were used: the run's own data, and the same data"
@@ -197,3 +201,44 @@ def margins_of_labels(margins: np.ndarray, labels: np.ndarray) -> np.ndarray:
     if len(margins) == 1:
         return np.asarray(margins[0] * (2 * labels - 1))
     return np.asarray(margins[labels, np.arange(len(labels))])
+
+
+def unit_edited(problem: Problem, records: Records, row: int) -> Records:
+    """Return the training records of a neighbouring dataset, without the unit of one record.
+
+    If one edit of the relation can change two members of an ensemble, a copy of the record is added
+    in the unit's place, with another label and a name that belongs to another shard.
+
+    Args:
+        problem: the run's problem.
+        records: the run's training records.
+        row: the row of the record.
+    """
+    remaining = without(records, records.units == records.units[row])
+    if RELATIONS[problem.settings.relation.name].members_changed_per_edit == 1:
+        return remaining
+    ensemble = problem.settings.ensemble
+    shard = int(assign_shards(records.units[[row]], ensemble)[0])
+    other_shard = (shard + 1) % ensemble.members
+    label = other_label(problem.dataset.target, records.labels[row])
+    name = name_in_shard(other_shard, ensemble, like=str(records.ids[row]))
+    features = records.features[[row]]
+    added = attack_records(features, np.array([label]), np.array([name]), like=records)
+    return with_added(remaining, added)
+
+
+def name_in_shard(shard: int, ensemble: EnsembleConfig, like: str) -> str:
+    """Return a name that the public keyed hash assigns to a shard.
+
+    Args:
+        shard: the index of the shard.
+        ensemble: assigns units to shards.
+        like: the id of a record. If it is a hash of the record's content, the name looks like one:
+            an attacker who varies a record's last digits can choose among such ids.
+    """
+    # each of these names is in the shard with probability 1/members
+    names = [f"replacing-{number}" for number in range(64 * ensemble.members)]
+    if CONTENT.fullmatch(like):
+        names = [blake2b(name.encode(), digest_size=16).hexdigest() for name in names]
+    in_shard = assign_shards(np.array(names), ensemble) == shard
+    return names[int(np.argmax(in_shard))]

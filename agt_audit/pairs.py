@@ -13,15 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from agt.errors import ConfigError
 from agt.mechanisms.labelling import AnyLabelling, Labelling
 from agt.mechanisms.laplace_mean import NumberLabelling
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.estimates import Event, tail_event
+from agt_audit.estimates import Claimed, Event, tail_event
 from agt_audit.events import MOVED_NUMBER, AnswerEvent, event_of
 from agt_audit.lines import MAX_ANCHORS, Read, bisected, on_line
 
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
 PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
+# how far trials may lie from the chosen query, divided by its largest feature; of these distances,
+# the first is used at which enough queries get the same answers
+SCALES = tuple(10.0**-power for power in range(4, 15))
+PROBES = 64  # queries that are tried at one distance
+MIN_SHARE_ALIKE = 0.9  # of these, the share that must get the same answers
 
 
 @dataclass(frozen=True)
@@ -242,3 +248,74 @@ def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np
     gap = (second - first)[order]
     places = first[order] + PLACES_IN_GAP[:, None] * gap
     return np.concatenate([on_line(begin[order], end[order], place) for place in places])
+
+
+def choose_query(
+    pair: AnyPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
+) -> tuple[int, AnswerEvent]:
+    """Choose the query whose event has the largest expected lower bound on the loss.
+
+    Of equal bounds (all may be 0), the larger advantage decides, and then the lower row.
+
+    Args:
+        pair: the two models.
+        queries: [n, ...] the queries to choose from, at least one.
+        claimed: the claim, whose measure the bound has.
+        trials: how many trials there are on each side.
+        confidence: the probability with which the bound holds.
+
+    Returns:
+        The row of the query, and its event.
+    """
+    # queries with the same evidence have the same event, which is computed once
+    evidence, first = np.unique(pair.evidence(queries), axis=1, return_index=True)
+    events = pair.events(evidence)
+
+    def strength(index: int) -> tuple[float, float, int]:
+        event = events[index]
+        bound = event.expected(claimed, trials, confidence)
+        return bound, event.hit - event.alarm, -first[index]
+
+    best = max(range(len(events)), key=strength)
+    return int(first[best]), events[best]
+
+
+def similar_queries(
+    pair: AnyPair, query: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return distinct queries with the same labels and evidence as a query, [count, ...] float64.
+
+    They differ from it, and from each other, in their last digits.
+
+    Args:
+        pair: the two models, on both of which labels and evidence are the same.
+        query: [1, ...] the query.
+        count: how many queries to make.
+        rng: draws the digits.
+
+    Raises:
+        ConfigError: not enough such queries were found, even very close to the query.
+    """
+    query = np.asarray(query, dtype=np.float64)
+    size = max(float(np.abs(query).max()), 1e-300)
+    evidence = pair.evidence(query)
+
+    def make(scale: float, tried: int) -> tuple[np.ndarray, float]:
+        """Draw ``tried`` queries; return those with the same evidence, and their share."""
+        shift = rng.uniform(-1, 1, size=(tried, *query.shape[1:]))
+        queries = query + scale * size * shift
+        same = (pair.evidence(queries) == evidence).all(axis=0)
+        return queries[same], float(same.mean())
+
+    for scale in SCALES:
+        _, share_alike = make(scale, PROBES)
+        if share_alike < MIN_SHARE_ALIKE:
+            continue
+        queries, _ = make(scale, math.ceil(1.3 * count))
+        if len(np.unique(queries[:count], axis=0)) == count:
+            return queries[:count]
+    raise ConfigError(
+        "audit.trials: each trial needs a query of its own, which differs from the chosen query "
+        "only in the last digits and gets the same answers. Not enough such queries were found: "
+        "give another seed=NUMBER"
+    )

@@ -80,8 +80,7 @@ from agt_audit.noisy_training import NoisyTraining
 from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
 from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found
-from agt_audit.pairs import LabellingPair, between_roots
-from agt_audit.prediction import choose_query, judge_answers, similar_queries
+from agt_audit.pairs import LabellingPair, between_roots, choose_query, similar_queries
 from agt_audit.replay import ReplayedRelease
 from agt_audit.trials import TrialPlan
 from agt_audit.unlearning_claims import ModelState, Unlearn, audit_unlearning
@@ -345,7 +344,7 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     )
     drawn_with = with_unit.labels(trials, SeededRandomness(2 * seed))
     drawn_without = without_unit.labels(trials, SeededRandomness(2 * seed + 1))
-    return judge_answers(claim, event, drawn_with, drawn_without)
+    return event.judge(claim, drawn_with, drawn_without)
 
 
 # -- private numbers

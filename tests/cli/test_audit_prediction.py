@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agt.mechanisms.mechanism import Mechanism
-from agt_audit.prediction import ReleaseSandbox
+from agt_audit.release_sandbox import ReleaseSandbox
 
 from .conftest import Agt, Said
 

@@ -25,7 +25,6 @@ from agt_audit.numbers import (
     made_up_pairs,
 )
 from agt_audit.pairs import NumberPair
-from agt_audit.prediction import edited
 from agt_audit.replay import ReplayedRelease
 from agt_audit.selftest import (
     NUMBERS,
@@ -132,7 +131,7 @@ class TestPrediction:
     def test_a_replaced_record_gets_the_farther_end_of_the_range(self) -> None:
         model = run_of_numbers(0, relation="substitute")
         records = model.problem.dataset.train
-        other = edited(model.problem, records, 1)
+        other = unit_edited(model.problem, records, 1)
         (added,) = other.labels[~np.isin(other.ids, records.ids)]
         assert (records.labels[1], added) == (10.0, 0.0)
 

@@ -20,14 +20,9 @@ from agt.training.settings import EnsembleConfig
 from agt_audit.edited_records import without
 from agt_audit.estimates import Claimed, Mistakes, label_event
 from agt_audit.events import AnswerEvent, event_of, event_of_sum
-from agt_audit.influence import influential_units, units_by_influence
+from agt_audit.influence import influential_units, name_in_shard, unit_edited, units_by_influence
 from agt_audit.neighbours import retrained
-from agt_audit.pairs import LabellingPair, between_roots
-from agt_audit.prediction import (
-    edited,
-    name_in_shard,
-    similar_queries,
-)
+from agt_audit.pairs import LabellingPair, between_roots, similar_queries
 from agt_audit.selftest import COMPUTE, crowd, fitted
 
 ONE = Claimed.of(PureDP(1.0))
@@ -152,7 +147,7 @@ def test_a_name_goes_where_it_is_meant_to_and_looks_like_others(like: str) -> No
 def test_an_edit_is_within_one_k(relation: str) -> None:
     model = trained(members=3, relation=relation)
     records, config = model.problem.dataset.train, model.problem.settings.ensemble
-    other = edited(model.problem, records, 5)
+    other = unit_edited(model.problem, records, 5)
     gone, come = set(records.units) - set(other.units), set(other.units) - set(records.units)
     assert gone == {records.units[5]}
     assert len(come) == (relation == "substitute")
