@@ -15,7 +15,7 @@ from agt.numeric import SeededRandomness
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.edited_records import other_label, tried_label
 from agt_audit.estimates import Claimed, choose_event, grain_event
-from agt_audit.influence import neighbours
+from agt_audit.influence import neighbours, unit_edited
 from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
 from agt_audit.numbers import (
     SumPair,
