@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -104,14 +105,11 @@ class PredictionAudit(AuditKind):
         trials: N, how many labels are drawn from each side.
         together: Q, how many answers make one trial in the test of the composed guarantee.
         targets: how many records of the data are left out of training, one at a time.
-        scratch: a folder on a local disk for neighbouring runs and test ledgers; None: the audit's
-            own run folder.
     """
 
     trials: Annotated[int, Field(ge=10)] = 10_000
     together: Annotated[int, Field(ge=2)] = 4
     targets: Annotated[int, Field(ge=1)] = 3
-    scratch: str | None = None
 
     name: ClassVar[str] = "prediction"
 
@@ -168,8 +166,10 @@ class PredictionAudit(AuditKind):
             rng = np.random.default_rng(given.seed)
             rows = np.sort(rng.choice(rows, MAX_QUERIES, replace=False))
         own_queries = np.asarray(queries[rows], dtype=np.float64)
-        scratch = record.folder if self.scratch is None else Path(self.scratch)
-        with ReleaseSandbox.in_new_folder(scratch, given.config) as sandbox:
+        with TemporaryDirectory(
+            dir=record.folder, prefix=".stage-", ignore_cleanup_errors=True
+        ) as folder:
+            sandbox = ReleaseSandbox(Path(folder), given.config)
             return _Audit(self, given, opened, own_queries, sandbox, console).carry_out()
 
 

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from agt.data.records import Records
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError
 from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import LedgerPayer, NoPayer
@@ -59,25 +58,6 @@ class ReleaseSandbox:
         self.config = {"output_dir": str(folder), "compute": self.compute}
         self.accounting: Accounting = config.get("accounting", "rigorous")
         self.counting: Counting = config.get("counting", "distance")
-
-    @classmethod
-    @contextmanager
-    def in_new_folder(cls, parent: Path, config: Mapping[str, Any]) -> Iterator["ReleaseSandbox"]:
-        """Create a sandbox in a new folder within ``parent``, and remove the folder at the end.
-
-        Raises:
-            ConfigError: the folder cannot be created.
-        """
-        try:
-            folder = TemporaryDirectory(prefix=".stage-", dir=parent, ignore_cleanup_errors=True)
-        except OSError as error:
-            reason = error.strerror
-            raise ConfigError(
-                f"audit.scratch={parent}: the audit cannot write into this folder ({reason}). "
-                "Give a writable folder on a local disk"
-            ) from None
-        with folder as path:
-            yield cls(Path(path), config)
 
     def train(
         self, config: Mapping[str, Any], prepared: Prepared, settings: RunSettings
