@@ -17,6 +17,7 @@ from agt.errors import ConfigError
 from agt.facts import Standing
 from agt.settings import schema
 from agt_audit.certificate_attacks import Auditor
+from agt_audit.certificate_counts import Claims
 from agt_audit.certificate_findings import notes
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
@@ -119,15 +120,9 @@ class Certificate(AuditKind):
         rows = np.sort(shuffled[: max(self.queries, 1)])
         queries = np.asarray(candidates.take(rows).features)
         counts = audit_intervals(model, queries, self.neighbours, self.farthest, seed, self.seconds)
-        settings = model.problem.settings
-        members = settings.ensemble.members
-        subject = (
-            f"certificate={settings.certificate.name}, relation={settings.relation.name}, "
-            f"{members} members"
-        )
         return Audited.of(
             opened.trained.finished,
-            counts.findings(subject, len(queries)),
+            counts.findings(Claims(model.problem).subject, len(queries)),
             map(_condition_sentence, opened.conditions),
             metrics={"neighbours": counts.neighbours},
         )

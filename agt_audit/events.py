@@ -99,6 +99,13 @@ class AnswerEvent:
         """
         return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence)
 
+    def strength(self, claimed: Claimed, trials: int, confidence: float) -> tuple[float, float]:
+        """Return the numbers by which events are compared: ``expected``, and then the advantage.
+
+        The advantage, hit - alarm, decides between equal bounds, which may all be 0.
+        """
+        return self.expected(claimed, trials, confidence), self.hit - self.alarm
+
 
 def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> AnswerEvent:
     """Return the event about one released label with the largest advantage, hit - alarm.

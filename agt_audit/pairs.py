@@ -271,13 +271,9 @@ def choose_query(
     evidence, first = np.unique(pair.evidence(queries), axis=1, return_index=True)
     events = pair.events(evidence)
 
-    def strength(index: int) -> tuple[float, float, int]:
-        event = events[index]
-        bound = event.expected(claimed, trials, confidence)
-        return bound, event.hit - event.alarm, -first[index]
-
-    best = max(range(len(events)), key=strength)
-    return int(first[best]), events[best]
+    # of equally strong events, max returns the first, so they are ordered by the row of their query
+    by_row = sorted(zip(first.tolist(), events, strict=True), key=lambda item: item[0])
+    return max(by_row, key=lambda item: item[1].strength(claimed, trials, confidence))
 
 
 def similar_queries(

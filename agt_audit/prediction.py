@@ -395,12 +395,10 @@ class _Audit:
             queries = np.concatenate([self.own_queries, chosen])
             row, event = choose_query(pair, queries, self.claimed, trials, self.confidence)
             attacks.append(PlannedAttack(sides, pair, queries[row : row + 1], event))
-
-        def strength(attack: PlannedAttack) -> tuple[float, float]:
-            bound = attack.event.expected(self.claimed, trials, self.confidence)
-            return bound, attack.event.hit - attack.event.alarm
-
-        return max(attacks, key=strength)
+        return max(
+            attacks,
+            key=lambda attack: attack.event.strength(self.claimed, trials, self.confidence),
+        )
 
     # -- draws
     # ----------------------------------------------------------------------------------------------
