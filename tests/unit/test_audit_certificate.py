@@ -24,7 +24,7 @@ from agt_audit.edited_records import EditedRecords, with_added, without
 from agt_audit.editor import AttackSettings, Editor, TargetQuery
 from agt_audit.model_bounds import bounds_of, flips_to_rival, scores_of
 from agt_audit.neighbours import neighbours_of, retrained
-from agt_audit.selftest import one_more_edit
+from agt_audit.selftest import audit_one_more_edit
 from agt_cli.report.findings import Finding, Outcome
 
 FEW = {"epochs": 3, "lr": 0.5}
@@ -325,8 +325,8 @@ def test_flips_that_bring_a_member_to_a_rival_are_found_and_of_two_classes_the_f
 
 def test_labels_of_uncertified_queries_are_counted_apart_and_accuse_nobody() -> None:
     """Where one edit more is called certified, the same labels are violations."""
-    right = one_more_edit(0, kind=LinearModel)
-    wrong = one_more_edit(0)
+    right = audit_one_more_edit(0, kind=LinearModel)
+    wrong = audit_one_more_edit(0)
     assert (right.outcome, right.found) == (Outcome.NOT_CONTRADICTED, 0.0)
     assert wrong.outcome is Outcome.VIOLATED
     assert wrong.found

@@ -23,7 +23,7 @@ from agt_audit.events import AnswerEvent, event_of, event_of_sum
 from agt_audit.influence import influential_units, name_in_shard, unit_edited, units_by_influence
 from agt_audit.neighbours import retrained
 from agt_audit.pairs import LabellingPair, between_roots, similar_queries
-from agt_audit.selftest import COMPUTE, crowd, fitted
+from agt_audit.selftest import COMPUTE, made_up_records, train_small_model
 
 ONE = Claimed.of(PureDP(1.0))
 
@@ -66,8 +66,8 @@ def test_a_sum_tells_more_than_one_answer() -> None:
 @pytest.fixture(scope="module")
 def heads() -> tuple[Model, Model, np.ndarray]:
     """A linear head, the same without a record, and natural queries."""
-    x, y = crowd(0, 120)
-    model = fitted(x, y, ks=5)
+    x, y = made_up_records(0, 120)
+    model = train_small_model(x, y, ks=5)
     return (
         model,
         retrained(model.problem, without(model.problem.dataset.train, np.array([3]))),
