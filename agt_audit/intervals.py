@@ -45,24 +45,24 @@ class IntervalCounts:
     not_nested: int = 0
     farthest: int = 0
 
-    def count(self, mine: NumberCertificates, theirs: NumberCertificates, k: int) -> None:
+    def add_neighbour(self, own: NumberCertificates, other: NumberCertificates, k: int) -> None:
         """Compare a neighbour's certificates with the run's, and add to all counts.
 
         Args:
-            mine: the run's certificates.
-            theirs: the neighbour's certificates of the same queries.
+            own: the run's certificates.
+            other: the neighbour's certificates of the same queries.
             k: the neighbour is within k edits of the run's dataset.
         """
         self.neighbours += 1
         self.farthest = max(self.farthest, k)
-        answers = theirs.prediction
-        lower, upper = mine.bounds(k)
-        narrower = upper - lower < mine.target.width
+        answers = other.prediction
+        lower, upper = own.bounds(k)
+        narrower = upper - lower < own.target.width
         self.answers += int(narrower.sum())
         self.outside += int(((answers < lower) | (answers > upper)).sum())
-        for distance in range(1, max(mine.max_k - k, 0) + 1):
-            inner_lower, inner_upper = theirs.bounds(distance)
-            outer_lower, outer_upper = mine.bounds(distance + k)
+        for distance in range(1, own.max_k - k + 1):
+            inner_lower, inner_upper = other.bounds(distance)
+            outer_lower, outer_upper = own.bounds(distance + k)
             self.intervals += len(answers)
             inside = (outer_lower <= inner_lower) & (inner_upper <= outer_upper)
             self.not_nested += int((~inside).sum())
@@ -150,16 +150,16 @@ def audit_intervals(
     """
     counts = IntervalCounts()
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    mine = _numbers(model).certify(queries)
+    own = _numbers(model).certify(queries)
     for k, records in edited_datasets(model, queries, neighbours, farthest, seed):
         if time.monotonic() > deadline:
             break
         try:
-            theirs = _numbers(neighbour_of(model, records))
+            neighbour = _numbers(neighbour_of(model, records))
         except AgtError:
             counts.refused += 1
             continue
-        counts.count(mine, theirs.certify(queries), k)
+        counts.add_neighbour(own, neighbour.certify(queries), k)
     return counts
 
 

@@ -808,8 +808,8 @@ CLOSE = Promise("newton", False, 1.0, 1e-3, True, (Remark("close", {"eps": 1.0, 
 
 def one_request(rows: int = REQUESTED) -> Attack:
     """Return an attack that asks to erase records of one class, which move the mean most."""
-    return Attack(
-        f"an erasure request for {rows} records of one class", (lambda state: np.arange(rows) * 2,)
+    return Attack.at_once(
+        f"an erasure request for {rows} records of one class", np.arange(rows) * 2
     )
 
 

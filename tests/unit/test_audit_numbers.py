@@ -174,7 +174,7 @@ class TestIntervals:
             for side in (points, far)
         )
         counts = IntervalCounts()
-        counts.count(mine, theirs, 0)
+        counts.add_neighbour(mine, theirs, 0)
         assert (counts.answers, counts.outside) == (1, 1)
 
     def test_intervals_that_do_not_nest_are_counted(self) -> None:
