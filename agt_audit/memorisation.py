@@ -363,8 +363,8 @@ def _memorisation_estimates(memorised: InOutCounts) -> str:
     large_estimates = int((memorised.value >= QUARTER).sum())
     return (
         f"For {large_estimates:,} records, models trained on random halves of the data give an "
-        "estimated probability of a correct label that is at least 0.25 higher if the record was trained "
-        "on. Some of these differences are due to chance"
+        "estimated probability of a correct label that is at least 0.25 higher if the record was "
+        "trained on. Some of these differences are due to chance"
     )
 
 
