@@ -17,7 +17,9 @@ from agt_audit.influence import margins_of_labels
 
 RemovedRows = np.ndarray
 Choose = Callable[[Any], RemovedRows]
-"""The model's present state (None if the trained model has none) -> the rows to erase next."""
+"""What an attacker sees of the present model (``ModelState.visible``; None: nothing) -> the rows to
+erase next.
+"""
 MAX_WIDTH = 512  # records with more features are projected to so many random directions
 MAX_CANDIDATES = 2_000  # records among which near-duplicates, or overruled members, are searched
 
@@ -37,8 +39,8 @@ class Attack:
 
     @classmethod
     def at_once(cls, name: str, rows: RemovedRows) -> "Attack":
-        """Return an attack of one request for ``rows``, which ignores the model's state."""
-        return cls(name, (lambda state: rows,))
+        """Return an attack of one request for ``rows``, whatever is seen of the model."""
+        return cls(name, (lambda visible: rows,))
 
     @property
     def adaptive(self) -> bool:
@@ -133,12 +135,13 @@ class ForgetSets:
         first_count = self.records // 2
         second_count = self.records - first_count
         first_rows = rng.choice(self.erasable, first_count, replace=False)
+        remaining = self.erasable[~np.isin(self.erasable, first_rows)]
         choose = self._rows_of_overruled_member if by_shard else self._most_wrong_rows
         name = (
             f"{first_count} records at random, then {second_count} chosen by looking at the "
             "outputs after the first erasure"
         )
-        return Attack(name, (lambda state: first_rows, partial(choose, first_rows, second_count)))
+        return Attack(name, (lambda visible: first_rows, partial(choose, remaining, second_count)))
 
     def _smallest_class(self) -> RemovedRows:
         """Return the erasable rows of the class with fewest; of two classes, all but one row."""
@@ -195,29 +198,27 @@ class ForgetSets:
                 remaining.add(int(distances[candidate].argmin()))
         return candidates[chosen]
 
-    def _most_wrong_rows(self, first: RemovedRows, count: int, state: Any) -> RemovedRows:
+    def _most_wrong_rows(self, remaining: RemovedRows, count: int, model: Model) -> RemovedRows:
         """Return the rows whose own label has the smallest margin in the model.
 
         Args:
-            first: the rows that were erased before; none of them is chosen again.
+            remaining: the rows to choose from, which were not erased before.
             count: how many rows to choose; fewer are returned if fewer remain.
-            state: the model's present state, whose ``visible`` is the model.
+            model: the present model.
         """
-        remaining = self.erasable[~np.isin(self.erasable, first)]
-        model: Model = state.visible
         margins = model.margins(self.train.features[remaining])
         labels = self.train.labels[remaining]
         smallest_first = np.argsort(margins_of_labels(margins, labels), kind="stable")
         return remaining[smallest_first[:count]]
 
-    def _rows_of_overruled_member(self, first: RemovedRows, count: int, state: Any) -> RemovedRows:
+    def _rows_of_overruled_member(
+        self, remaining: RemovedRows, count: int, model: Model
+    ) -> RemovedRows:
         """Return rows of the shard whose member disagrees with the vote most often.
 
         An attacker who knows the public hash key knows which records are in this shard. Arguments
         as of ``_most_wrong_rows``; fewer than ``count`` rows are returned if the shard has fewer.
         """
-        model = state.visible
-        remaining = self.erasable[~np.isin(self.erasable, first)]
         queries = self.train.features[self.erasable[:MAX_CANDIDATES]]
         vote = model.predict(queries)
         margins = model.member_margins(queries)

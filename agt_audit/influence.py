@@ -9,7 +9,6 @@ from hashlib import blake2b
 import numpy as np
 from scipy.special import expit, softmax
 
-from agt.certificates.vote_costs import count_votes
 from agt.data.arrays import pieces
 from agt.data.ids import CONTENT
 from agt.data.records import Records
@@ -126,15 +125,12 @@ def _deciding_member(model: Model, query: np.ndarray) -> int:
     classes = model.problem.classes
     labels = labels_of(margins)
     second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
-    counts = count_votes(labels[:, None], classes)[:, 0]
-    decides = np.zeros(len(labels), dtype=bool)
-    for member in range(len(labels)):
-        moved = counts.copy()
-        moved[labels[member]] -= 1
-        moved[second[member]] += 1
-        decides[member] = moved.argmax() != counts.argmax()
+    votes = np.eye(classes, dtype=int)
+    counts = votes[labels].sum(axis=0)
+    counts_if_moved = counts - votes[labels] + votes[second]  # [T, classes]
+    decides = counts_if_moved.argmax(axis=1) != counts.argmax()
     # the margin of a member's own label: how far it is from another one
-    distance = np.abs(margins).max(axis=1) if classes == 2 else margins.max(axis=1)
+    distance = np.abs(margins[:, 0]) if classes == 2 else margins.max(axis=1)
     if decides.any():
         distance = np.where(decides, distance, np.inf)
     return int(distance.argmin())

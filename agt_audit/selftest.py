@@ -816,8 +816,8 @@ def one_request(rows: int = REQUESTED) -> Attack:
 def adaptive_requests() -> Attack:
     """Return an attack of two requests, whose second asks for the most wrongly labelled records."""
 
-    def most_wrong(state: ModelState) -> RemovedRows:
-        order: np.ndarray = np.argsort(state.visible)
+    def most_wrong(scores: np.ndarray) -> RemovedRows:
+        order: np.ndarray = np.argsort(scores)
         return order[~np.isin(order, np.arange(REQUESTED) * 2)][:REQUESTED]
 
     return Attack(

@@ -257,7 +257,7 @@ def _make_attack(
     states = [] if state is None else [state]
     removed_rows = np.empty(0, dtype=np.int64)
     for choose in attack.requests:
-        rows = choose(state)
+        rows = choose(None if state is None else state.visible)
         if not len(rows):
             raise ConfigError(
                 f"the attack '{attack.name}' has no record left to choose: give a smaller "
