@@ -37,16 +37,8 @@ from agt.settings import schema
 from agt.training.settings import NoiseConfig
 from agt_audit.added_noise import noise_size
 from agt_audit.canaries import Canaries
-from agt_audit.estimates import (
-    Claimed,
-    Mistakes,
-    choose_event,
-    epsilon_bound,
-    lower_limit,
-    mu_bound,
-    power_sentence,
-    verdict_words,
-)
+from agt_audit.claims import Claimed, power_sentence, verdict_words
+from agt_audit.estimates import Mistakes, epsilon_bound, lower_limit, mu_bound
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.noisy_training import AdversaryView, NoisyTraining
 from agt_audit.one_run import (
@@ -56,6 +48,7 @@ from agt_audit.one_run import (
     planned_guesses,
     right_guesses,
 )
+from agt_audit.output_events import choose_event
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format_lower_bound
 from agt_cli.report.record import RunRecord

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import binom
 
-from agt_audit.estimates import Claimed, Event, Mistakes, TestedClaim, label_event
+from agt_audit.claims import Claimed, TestedClaim
+from agt_audit.estimates import Mistakes
+from agt_audit.output_events import Event, label_event
 from agt_cli.report.findings import Finding
 
 LIKELIER_LABEL = "the released label is more likely with the unit's records than without them"

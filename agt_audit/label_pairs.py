@@ -29,7 +29,7 @@ from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import UP, Randomness, printed_decimal
-from agt_audit.estimates import Claimed
+from agt_audit.claims import Claimed
 from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding
 

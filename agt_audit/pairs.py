@@ -17,9 +17,10 @@ from agt.errors import ConfigError
 from agt.mechanisms.labelling import AnyLabelling, Labelling
 from agt.mechanisms.laplace_mean import NumberLabelling
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.estimates import Claimed, Event, tail_event
+from agt_audit.claims import Claimed
 from agt_audit.events import MOVED_NUMBER, AnswerEvent, event_of
 from agt_audit.lines import MAX_ANCHORS, Read, bisected, on_line
+from agt_audit.output_events import Event, tail_event
 
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
 PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])

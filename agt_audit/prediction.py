@@ -40,7 +40,7 @@ from agt.mechanisms.totals import totals_of_labels
 from agt.relations import RELATIONS
 from agt.release import judge_labelling
 from agt.settings import ComputeConfig, schema, validate
-from agt_audit.estimates import Claimed, TestedClaim
+from agt_audit.claims import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
 from agt_audit.influence import influential_units, unit_edited
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress

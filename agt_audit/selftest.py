@@ -60,9 +60,10 @@ from agt_audit.certificate_findings import (
     PARAMETERS,
     STABLE_DISTANCES,
 )
+from agt_audit.claims import Claimed, TestedClaim
 from agt_audit.dpsgd import ONE_RUN, STEPS, SUMS, TrainingEffort, audit_training, judge_training
 from agt_audit.edited_records import without
-from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.estimates import Mistakes
 from agt_audit.forget_sets import Attack, RemovedRows
 from agt_audit.influence import neighbours
 from agt_audit.intervals import audit_intervals

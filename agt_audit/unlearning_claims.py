@@ -37,8 +37,10 @@ from agt.facts import Standing
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.added_noise import noise_size
-from agt_audit.estimates import Claimed, Mistakes, TestedClaim, choose_event
+from agt_audit.claims import Claimed, TestedClaim
+from agt_audit.estimates import Mistakes
 from agt_audit.forget_sets import Attack, RemovedRows
+from agt_audit.output_events import choose_event
 from agt_audit.trials import TrialPlan
 from agt_cli.report.findings import Finding, Outcome, exact_finding
 

@@ -13,8 +13,8 @@ from agt.models.number_votes import NumberCertificates
 from agt.models.votes import NumberVotesModel
 from agt.numeric import SeededRandomness
 from agt.training.lattice import LATTICE_STEPS
+from agt_audit.claims import Claimed
 from agt_audit.edited_records import other_label, tried_label
-from agt_audit.estimates import Claimed, choose_event, grain_event
 from agt_audit.influence import neighbours, unit_edited
 from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
 from agt_audit.numbers import (
@@ -24,6 +24,7 @@ from agt_audit.numbers import (
     law_finding,
     made_up_pairs,
 )
+from agt_audit.output_events import choose_event, grain_event
 from agt_audit.pairs import NumberPair
 from agt_audit.replay import ReplayedRelease
 from agt_audit.selftest import (

@@ -17,11 +17,13 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
+from agt_audit.claims import Claimed
 from agt_audit.edited_records import without
-from agt_audit.estimates import Claimed, Mistakes, label_event
+from agt_audit.estimates import Mistakes
 from agt_audit.events import AnswerEvent, event_of, event_of_sum
 from agt_audit.influence import influential_units, name_in_shard, unit_edited, units_by_influence
 from agt_audit.neighbours import retrained
+from agt_audit.output_events import label_event
 from agt_audit.pairs import LabellingPair, between_roots, similar_queries
 from agt_audit.selftest import COMPUTE, made_up_records, train_small_model
 
