@@ -21,7 +21,7 @@ from scipy.stats import chi2
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.numeric import UP, Randomness
-from agt_audit.estimates import tail_event
+from agt_audit.output_events import tail_event
 from agt_audit.trials import Exact, TrialPlan, claim_to_test
 from agt_cli.report.findings import Finding, Outcome
 

@@ -5,14 +5,7 @@ of ``agt train``. An adversary sees every noisy gradient sum, the final weights,
 on the canary, and guesses whether the canary was used. Its mistakes give lower bounds on epsilon,
 which are compared with the run's claim.
 
-* A **gradient canary** replaces the gradient of a record in every step. It is longer than the
-  clip level, so that a missing clip is detected. Several canaries of one training are (nearly)
-  orthogonal, so that none changes another's score.
-* An **input canary** is a record, whose gradient the network computes.
-
-Each canary is a unit of its own, whose id decides its batch. Under substitution, a unit that is not
-in the data is replaced by one with the opposite gradient. The adversary who sees every sum knows
-all other records, and subtracts the sum of their gradients.
+Canaries are made in agt_audit/canaries.py, and trained on in agt_audit/noisy_training.py.
 
 Formal guarantees
     * Many trainings: a threshold is chosen on the first third of the trainings of each side, and
@@ -29,47 +22,25 @@ Sources: lecture 004; Nasr et al. 2023; Steinke et al. 2023.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from pydantic import Field
 from scipy.special import ndtri
-from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
-from torch.nn import functional as F
 
-from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.models.box import copy_initial_parameters
-from agt.models.model import Model
 from agt.numeric import gaussian_epsilon
-from agt.problem import Problem
-from agt.relations.relation import BoundSums
-from agt.settings import QUANTA, schema
-from agt.training.checkpoint import Tensors
-from agt.training.loop import Noise, TrainingRun
-from agt.training.noise import NoisePlan, draw_noise, noise_seed
+from agt.settings import schema
 from agt.training.settings import NoiseConfig
-from agt.training.setup import TrainingSetup
-from agt.training.sgd import BufferKey, Sgd
 from agt_audit.added_noise import noise_size
-from agt_audit.estimates import (
-    Claimed,
-    Mistakes,
-    choose_event,
-    epsilon_bound,
-    lower_limit,
-    mu_bound,
-    power_sentence,
-    verdict_words,
-)
+from agt_audit.canaries import Canaries
+from agt_audit.claims import Claimed, power_sentence, verdict_words
+from agt_audit.estimates import Mistakes, epsilon_bound, lower_limit, mu_bound
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import NOMINAL, attack_records, neighbouring, replaces, with_added
+from agt_audit.noisy_training import AdversaryView, NoisyTraining
 from agt_audit.one_run import (
     BOUNDS,
     epsilon_of_mu,
@@ -77,576 +48,16 @@ from agt_audit.one_run import (
     planned_guesses,
     right_guesses,
 )
+from agt_audit.output_events import choose_event
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format_lower_bound
 from agt_cli.report.record import RunRecord
 
-CANARY_ID = "agt-canary-"  # the ids of canaries are this and a number
-CANARY_NORM = (
-    10.0  # the l2 norm of a gradient canary before it is clipped, in units of the clip level
-)
-PROBED_ROWS = 256  # records whose gradients decide which coordinates the data moves least
 SUMS = "every noisy sum"
 WEIGHTS = "the final weights"
 LOSS = "the final loss"
 STEPS = "step by step, composed"
 ONE_RUN = "one run"
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "binary_cross_entropy": F.binary_cross_entropy_with_logits,
-    "cross_entropy": F.cross_entropy,
-}
-
-
-# -- canaries
-# --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Canaries:
-    """m canaries of one kind.
-
-    Attributes:
-        description: a clause that says what they are, for findings.
-        gradients: [m, P] the gradients, in units of the clip level; None: the canaries are records.
-        records: the m records that are added to the data. Those of gradient canaries are zeros;
-            their own gradients are not used.
-    """
-
-    description: str
-    gradients: np.ndarray | None
-    records: Records
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-
-class CanaryHead:
-    """A network that computes the gradient of each record, in float64.
-
-    Args:
-        module: the layers with their initial parameters.
-        loss: the name of the loss, a key of ``LOSSES``.
-
-    Raises:
-        ConfigError: ``LOSSES`` does not have the loss.
-
-    Attributes:
-        initial: [P] the initial parameters, one after another.
-    """
-
-    def __init__(self, module: nn.Sequential, loss: str) -> None:
-        if loss not in LOSSES:
-            losses = " or ".join(LOSSES)
-            raise ConfigError(
-                f"training.loss={loss}: `agt audit dpsgd` can only audit runs that were trained "
-                f"with training.loss={losses}. Give the folder of such a run with run=..."
-            )
-        self.module = module
-        self.loss = loss
-        self.parameters = {
-            name: parameter.detach().double() for name, parameter in module.state_dict().items()
-        }
-        self.initial = flat(self.parameters)
-
-    def gradients(
-        self, theta: np.ndarray, features: np.ndarray, labels: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradient [n, P] and the loss [n] of each record.
-
-        Args:
-            theta: [P] all parameters, one after another.
-            features: [n, ...] the records' features.
-            labels: [n] the records' labels.
-        """
-        of_each_record = vmap(grad_and_value(self._loss_of_record), in_dims=(None, 0, 0))
-        gradients, losses = of_each_record(
-            torch.from_numpy(theta),
-            torch.from_numpy(np.asarray(features, dtype=np.float64)),
-            torch.from_numpy(np.asarray(labels)),
-        )
-        return gradients.numpy(), losses.numpy()
-
-    def _loss_of_record(self, theta: Tensor, features: Tensor, label: Tensor) -> Tensor:
-        """Return the loss of one record, as a number, at the parameters ``theta`` [P]."""
-        sizes = [parameter.numel() for parameter in self.parameters.values()]
-        parameters = {}
-        pieces = theta.split(sizes)
-        for (name, like), piece in zip(self.parameters.items(), pieces, strict=True):
-            parameters[name] = piece.view(like.shape)
-        logits = functional_call(self.module, parameters, (features[None],))
-        if self.loss == "binary_cross_entropy":
-            target = label.to(logits.dtype).view(1, 1)
-        else:
-            target = label.view(1)
-        return LOSSES[self.loss](logits, target)
-
-
-def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """Return canary gradients [count, P] that are 0 except in one coordinate each.
-
-    The coordinates are those in which gradients of records at the initial parameters are smallest,
-    and ties are broken at random.
-
-    Args:
-        count: how many canaries, at most P.
-        head: computes the gradients.
-        pool: the records, of which at most ``PROBED_ROWS`` are used.
-        rng: chooses these records, and breaks ties.
-    """
-    rows = rng.permutation(len(pool))[:PROBED_ROWS]
-    first_gradients, _ = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
-    shuffled = rng.permutation(len(head.initial))  # so that ties are broken by chance
-    energy = (first_gradients**2).sum(0)
-    coordinates = shuffled[np.argsort(energy[shuffled], kind="stable")][:count]
-    gradients = np.zeros((count, len(head.initial)))
-    gradients[np.arange(count), coordinates] = CANARY_NORM
-    return gradients
-
-
-def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """Return canary gradients [count, P] with the same absolute value in every coordinate.
-
-    Clipping each coordinate leaves more of such a gradient than of any other. Arguments as of
-    ``dirac``; ``pool`` is not used.
-    """
-    size = len(head.initial)
-    return CANARY_NORM / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
-
-
-GRADIENTS = {
-    "dirac": ("each canary (a gradient that the audit adds) is 0 except in one coordinate", dirac),
-    "signs": (
-        "each canary (a gradient that the audit adds) has the same size in every coordinate",
-        signs,
-    ),
-}
-RECORDS = {
-    "mislabelled": "canaries are mislabelled records",
-    "adversarial": (
-        "the canaries (records that the audit adds) are those with the largest gradients, with "
-        "right or wrong labels"
-    ),
-}
-KINDS = (*GRADIENTS, *RECORDS)
-
-
-def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: int) -> Canaries:
-    """Return canaries of one kind.
-
-    Args:
-        kind: one of ``KINDS``.
-        count: how many canaries.
-        head: computes gradients of records.
-        pool: the records from which canaries are made.
-        seed: of all random choices.
-
-    Raises:
-        ConfigError: there are too few parameters or records for so many canaries.
-    """
-    rng = np.random.default_rng(seed)
-    if kind in GRADIENTS:
-        return _gradient_canaries(kind, count, head, pool, rng)
-    return _record_canaries(kind, count, head, pool, rng)
-
-
-def _gradient_canaries(
-    kind: str, count: int, head: CanaryHead, pool: Records, rng: np.random.Generator
-) -> Canaries:
-    """Return canaries that are gradients; arguments and errors as of ``canaries_of``."""
-    size = len(head.initial)
-    if count > size:
-        raise ConfigError(
-            f"audit.canaries={count} exceeds {size}, the number of trained parameters: each "
-            f"canary needs a direction of its own. Give {size} or fewer"
-        )
-    description, make = GRADIENTS[kind]
-    zeros = np.zeros((count, *pool.features.shape[1:]))
-    gradients = make(count, head, pool, rng)
-    records = _canary_records(zeros, np.zeros(count, dtype=np.int64), pool)
-    return Canaries(description, gradients, records)
-
-
-def _record_canaries(
-    kind: str, count: int, head: CanaryHead, pool: Records, rng: np.random.Generator
-) -> Canaries:
-    """Return canaries that are records; arguments and errors as of ``canaries_of``."""
-    if count > len(pool):
-        raise ConfigError(
-            f"audit.canaries={count} exceeds {len(pool)}, the number of records from which "
-            f"canaries can be made: give {len(pool)} or fewer"
-        )
-    rows = rng.permutation(len(pool))
-    wrong_labels = (pool.labels + 1) % (int(pool.labels.max()) + 1)
-    features = np.asarray(pool.features)[rows]
-    labels = wrong_labels[rows]
-    if kind == "adversarial":
-        features = np.concatenate([features, features])
-        labels = np.concatenate([pool.labels[rows], labels])
-        gradients, _ = head.gradients(head.initial, features, labels)
-        longest_first = np.argsort(-np.linalg.norm(gradients, axis=1), kind="stable")
-        features = features[longest_first]
-        labels = labels[longest_first]
-    return Canaries(RECORDS[kind], None, _canary_records(features[:count], labels[:count], pool))
-
-
-def _canary_records(features: np.ndarray, labels: np.ndarray, pool: Records) -> Records:
-    """Return private records with ids of canaries, in the number formats of ``pool``."""
-    ids = np.array([f"{CANARY_ID}{index}" for index in range(len(labels))])
-    return attack_records(features, labels, ids, like=pool)
-
-
-def flat(tensors: Mapping[str, Tensor]) -> np.ndarray:
-    """Return the elements of all tensors one after another, [P] float64."""
-    return np.concatenate([tensor.detach().double().numpy().ravel() for tensor in tensors.values()])
-
-
-# -- trainings
-# --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AdversaryView:
-    """What adversaries see of R trainings of T epochs with m canaries.
-
-    Attributes:
-        scores: [R, T, m] the noisy gradient sum of the canary's step in each epoch, without the
-            other records' part, projected on the canary's clipped gradient. It is in units of the
-            largest contribution of one unit, so a canary that is used adds ``reach`` to it.
-        reach: [R, T, m] the l2 norm of the canary's clipped gradient, in the same units; at most 1.
-        weights: [R, m] the change of the weights, projected on minus the canary's first gradient;
-            in the same units.
-        losses: [R, m] the final loss on each canary; 0 for gradient canaries.
-        squares: [R] the sum of the squares of all noise, divided by the claimed variance.
-        coordinates: [R] how many numbers were squared.
-    """
-
-    scores: np.ndarray
-    reach: np.ndarray
-    weights: np.ndarray
-    losses: np.ndarray
-    squares: np.ndarray
-    coordinates: np.ndarray
-
-
-@dataclass(frozen=True)
-class NoisyTraining:
-    """A run's training with noise, which can be repeated with canaries on some of its records.
-
-    Attributes:
-        problem: the run's problem, with the records that every training has.
-        plan: the noise that the run claims to add.
-        seed: the noise of the first training follows from this seed, that of the next from the
-            next seed (for tests); None: noise is drawn anew by the operating system's randomness,
-            as in ``agt train``.
-    """
-
-    problem: Problem
-    plan: NoisePlan
-    seed: int | None = None
-
-    @classmethod
-    def of(cls, model: Model, records: Records, seed: int | None = None) -> "NoisyTraining":
-        """Return the training of a run's model, on other records.
-
-        Args:
-            model: the run's model.
-            records: the records that every training has.
-            seed: as of the class.
-
-        Raises:
-            ConfigError: the run was trained without noise.
-        """
-        network = model.boxed_network
-        if model.noise is None or network is None:
-            raise ConfigError(
-                "run: this run was trained without noise, so it makes no privacy claim about its "
-                "weights. Give a run that was trained with noise.epsilon=NUMBER"
-            )
-        return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
-
-    @property
-    def config(self) -> NoiseConfig:
-        """The settings of the noise, with the claimed epsilon and delta."""
-        config = self.problem.settings.noise
-        assert config is not None
-        return config
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The noise's standard deviation, divided by the largest contribution of one unit."""
-        return self.plan.sigma / self.plan.sensitivity
-
-    @property
-    def claim(self) -> str:
-        """The run's claim, as a clause for findings."""
-        return (
-            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: each "
-            f"record is used in {self.plan.epochs} steps, and the Gaussian noise of each step "
-            f"has a standard deviation of {self.noise_multiplier:.4g} times the largest "
-            "contribution of one record"
-        )
-
-    @cached_property
-    def module(self) -> nn.Sequential:
-        """The layers with the run's initial parameters."""
-        problem = self.problem
-        shape = problem.dataset.train.features.shape[1:]
-        module = problem.settings.model.build(shape, problem.classes, problem.settings.training)
-        copy_initial_parameters(module, problem.initial or {})
-        return module
-
-    @cached_property
-    def head(self) -> CanaryHead:
-        """The network that computes gradients of records, in order to make canaries."""
-        return CanaryHead(self.module, self.problem.settings.training.loss)
-
-    def canaries(self, kind: str, count: int, seed: int) -> Canaries:
-        """Return canaries that are made from the records of every training (``canaries_of``)."""
-        return canaries_of(kind, count, self.head, self.problem.dataset.train, seed)
-
-    def noise_of_run(self, seed: int | None) -> Noise:
-        """Return the noise of one training: step -> name of a parameter -> the noise to add.
-
-        Args:
-            seed: from which the noise follows; None: it is drawn anew.
-        """
-        parameters = {name: p.detach() for name, p in self.module.named_parameters()}
-        run_seed = noise_seed(replace(self.config, seed=seed))
-        return lambda step: draw_noise(parameters, self.plan, run_seed, step)
-
-    def train(self, canaries: Canaries, inside: np.ndarray) -> AdversaryView:
-        """Train R times, with other noise each time.
-
-        Args:
-            canaries: m canaries, which are added to the records.
-            inside: [R, T, m] bool, whether each canary is in the data in its step of each epoch; or
-                [R, 1, m], the same for all epochs.
-        """
-        seeds: Sequence[int | None] = [None] * len(inside)
-        if self.seed is not None:
-            seeds = range(self.seed, self.seed + len(inside))
-        runs = [
-            self._train_once(canaries, of_run, seed)
-            for of_run, seed in zip(inside, seeds, strict=True)
-        ]
-        stacked = {}
-        for view_field in fields(AdversaryView):
-            of_runs = [getattr(run, view_field.name) for run in runs]
-            stacked[view_field.name] = np.stack(of_runs)
-        return AdversaryView(**stacked)
-
-    def _train_once(
-        self, canaries: Canaries, inside: np.ndarray, seed: int | None
-    ) -> AdversaryView:
-        """Train once, and return what adversaries see, without the first axis of each field.
-
-        Args:
-            canaries: as of ``train``.
-            inside: [T, m] or [1, m], as of ``train``.
-            seed: as of ``noise_of_run``.
-        """
-        records = with_added(self.problem.dataset.train, canaries.records)
-        problem = neighbouring(self.problem, records)
-        inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
-        noise = self.noise_of_run(seed)
-        run = _RecordingRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
-        with torch.no_grad():
-            for rows in run.plan.batches(run.records.units):
-                run.step(rows)
-        end = flat(run.point)
-        losses = np.zeros(len(canaries))
-        if canaries.gradients is None:
-            _, losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)
-        weights, _ = run.project(self.head.initial - end, run.first_gradients)
-        return AdversaryView(
-            scores=run.scores,
-            reach=run.reach,
-            weights=weights,
-            losses=losses,
-            squares=np.array(run.squares),
-            coordinates=np.array(run.coordinates),
-        )
-
-
-class _RecordingRun(TrainingRun):
-    """The training loop with canaries among the records; it records what an adversary sees.
-
-    Args:
-        trainer: the run's training, with its claim.
-        canaries: the canaries, whose records are the last of ``records``.
-        inside: [T, m] bool, in which epochs each canary is in the data.
-        setup: the training, with the canaries in its batches.
-        records: all records, those of the canaries last.
-        noise: step -> name of a parameter -> the noise to add.
-
-    Attributes:
-        largest_sum: the largest l2 norm of one unit's contribution to a batch's gradient sum.
-        adds_opposite: whether a canary that is not in the data adds its opposite gradient instead
-            of nothing (gradient canaries, under substitution).
-        first_canary: the row of the first canary; all rows before it are other records.
-        first_gradients: [m, P] the canaries' clipped gradients at the initial parameters.
-        gradients: [n, P] the clipped gradients of the canaries of the present step.
-        expected: [P] the other records' part of the gradient sum of the present step.
-        scores, reach, squares, coordinates: as of ``AdversaryView``, without its first axis.
-        sigma: the claimed standard deviation of the noise in a batch's gradient sum.
-    """
-
-    def __init__(
-        self,
-        trainer: NoisyTraining,
-        canaries: Canaries,
-        inside: np.ndarray,
-        setup: TrainingSetup,
-        records: Records,
-        noise: Noise,
-    ) -> None:
-        super().__init__(trainer.module, setup, records, noise=noise)
-        settings = trainer.problem.settings
-        normalizer = trainer.problem.plan.normalizer
-        self.canaries = canaries
-        self.inside = inside
-        self.head = trainer.head
-        self.largest_sum = trainer.plan.sensitivity * normalizer
-        self.unit_rows = settings.relation.unit_rows
-        self.adds_opposite = replaces(settings.relation.name) and canaries.gradients is not None
-        self.recorder = _RecordingSgd(setup.training)
-        self.sgd = self.recorder
-        self.first_canary = len(records) - len(canaries)
-        self.first_gradients = self.clipped_gradients(np.arange(len(canaries)))
-        self.scores = np.zeros(inside.shape)
-        self.reach = np.zeros(inside.shape)
-        self.sigma = trainer.plan.sigma * normalizer
-        self.squares = 0.0
-        self.coordinates = 0
-
-    def clipped_gradients(self, indices: np.ndarray) -> np.ndarray:
-        """Return the clipped gradients of some canaries at the present parameters, [n, P].
-
-        Each coordinate is clipped, as for records. A gradient canary stands for a unit with the
-        largest number of rows, so its gradient is multiplied by this number.
-
-        Args:
-            indices: [n] which canaries; there may be none.
-        """
-        theta = flat(self.point)
-        clip = self.training.clip
-        if not len(indices):
-            return np.zeros((0, theta.size))
-        if self.canaries.gradients is not None:
-            gradients = self.canaries.gradients[indices] * clip * np.sqrt(theta.size)
-            return self.unit_rows * np.clip(gradients, -clip, clip)
-        records = self.canaries.records
-        gradients, _ = self.head.gradients(
-            theta, records.features[indices], records.labels[indices]
-        )
-        return np.clip(gradients, -clip, clip)
-
-    def project(self, excess: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Project a vector on each of n gradients, in units of ``largest_sum``.
-
-        Args:
-            excess: [P] the vector, such as a gradient sum.
-            gradients: [n, P] the gradients.
-
-        Returns:
-            The projections [n], and the norms of the gradients [n], which are at most 1.
-        """
-        lengths = np.linalg.norm(gradients, axis=1)
-        along = gradients @ excess / np.maximum(lengths, 1e-300) / self.largest_sum
-        return along, np.minimum(1, lengths / self.largest_sum)
-
-    def step(self, rows: np.ndarray) -> None:
-        """Take a step as ``TrainingRun.step`` does, and record the scores of the batch's canaries.
-
-        Args:
-            rows: the batch's records.
-        """
-        indices = self._canaries_in(rows)
-        epoch = self._epoch
-        # before the step, because it moves the parameters
-        self.gradients = self.clipped_gradients(indices)
-        super().step(rows)
-        excess = flat(self.recorder.directions) * self.plan.normalizer - self.expected
-        noise = excess - self._weights(indices, epoch) @ self.gradients
-        self.squares += float(noise @ noise) / self.sigma**2
-        self.coordinates += noise.size
-        sums, reach = self.project(excess, self.gradients)
-        if self.adds_opposite:  # +g and -g differ as much as 2 g and 0
-            sums = sums + reach
-            reach = np.minimum(2 * reach, 1)
-        self.scores[epoch, indices] = sums
-        self.reach[epoch, indices] = reach
-
-    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
-        """Return zeros, because this audit uses no bounds, and the nominal parameters neither.
-
-        A relation that selects records computes them all the same. Arguments as of ``TrainingRun``.
-        """
-        if self.relation.selects:
-            return super().bound_sums(rows, eligible, group)
-        sums = {}
-        for name, bound in self.bounds.items():
-            zero = torch.zeros_like(bound.lower, dtype=torch.int64)
-            sums[name] = BoundSums(zero, zero)
-        return sums
-
-    @property
-    def _epoch(self) -> int:
-        """The epoch that the next step belongs to."""
-        return self.steps_taken // self.plan.count
-
-    def _canaries_in(self, rows: np.ndarray) -> np.ndarray:
-        """Return the indices of the canaries among the records of a batch."""
-        return rows[rows >= self.first_canary] - self.first_canary
-
-    def _weights(self, indices: np.ndarray, epoch: int) -> np.ndarray:
-        """Return the factor of each canary's gradient in a batch's sum, [n]: 1, 0 or -1."""
-        weight_outside = -1.0 if self.adds_opposite else 0.0
-        return np.where(self.inside[epoch, indices], 1.0, weight_outside)
-
-    def nominal_sums(self, rows: np.ndarray) -> Tensors:
-        """Return the batch's gradient sum by parameter, in whole quanta, with its used canaries.
-
-        It also sets ``expected``, the other records' part of the sum.
-        """
-        indices = self._canaries_in(rows)
-        sums = super().nominal_sums(rows[rows < self.first_canary])
-        quantum = self.training.clip / QUANTA  # the unit of sums, which are whole numbers
-        self.expected = flat(sums) * quantum
-        weights = self._weights(indices, self._epoch)
-        if self.canaries.gradients is None:  # records: the loop's own gradients
-            used_rows = self.first_canary + indices[weights > 0]
-            is_used = (rows < self.first_canary) | np.isin(rows, used_rows)
-            return super().nominal_sums(rows[is_used])
-        added = np.rint(weights @ self.gradients / quantum).astype(np.int64)
-        pieces = torch.from_numpy(added).split([total.numel() for total in sums.values()])
-        return {
-            name: total + piece.view_as(total)
-            for (name, total), piece in zip(sums.items(), pieces, strict=True)
-        }
-
-
-@dataclass
-class _RecordingSgd(Sgd):
-    """The optimizer, which records the last noisy direction of each nominal parameter.
-
-    Attributes:
-        directions: name of a parameter -> its last direction.
-    """
-
-    directions: Tensors = field(default_factory=dict)
-
-    def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
-        """Return what ``Sgd.update`` returns; a direction of nominal parameters is recorded."""
-        track = key[0]
-        name = key[1]
-        if track == "nominal":
-            self.directions[str(name)] = gradient
-        return super().update(key, gradient)
-
-
-# -- the audit
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -772,9 +183,7 @@ def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: fl
     if effort.counted >= needed:
         return
     config = trainer.config
-    enough = needed
-    while replace(effort, trials=enough).counted < needed:
-        enough += 1
+    enough = 3 * (needed - 1) // 2 + 1  # the least number of which ``counted`` are enough
     raise ConfigError(
         f"audit.trials={effort.trials} is too few to contradict the claimed epsilon of "
         f"{config.epsilon:.4g} at delta = {config.delta:g}, even if every guess were right: "
@@ -956,8 +365,8 @@ class DpSgdAudit(AuditKind):
 
     Attributes:
         records: how many of the run's records every training has, in addition to the canaries.
-        canary: the kind of canaries, one of ``KINDS``. "signs" is the strongest, because gradients
-            are clipped in each coordinate.
+        canary: the kind of canaries (agt_audit/canaries.py). "signs" is the strongest, because
+            gradients are clipped in each coordinate.
         canaries: how many canaries a single training has; 0: no such training is made.
         trials: how many trainings with one canary, and as many without it.
         step_runs: how many trainings with a coin in each step.

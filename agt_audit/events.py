@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import binom
 
-from agt_audit.estimates import Claimed, Event, Mistakes, label_event
+from agt_audit.claims import Claimed, TestedClaim
+from agt_audit.estimates import Mistakes
+from agt_audit.output_events import Event, label_event
+from agt_cli.report.findings import Finding
 
 LIKELIER_LABEL = "the released label is more likely with the unit's records than without them"
 MOVED_NUMBER = (
@@ -73,12 +76,37 @@ class AnswerEvent:
         holds: np.ndarray = self.one.holds(trials).sum(axis=1) >= self.minimum
         return holds
 
+    def judge(self, claim: TestedClaim, with_unit: np.ndarray, without_unit: np.ndarray) -> Finding:
+        """Count the event in the answers of both sides, and return the verdict about a claim.
+
+        Args:
+            claim: the claim; sentences about the event and the numbers of trials are added to it.
+            with_unit: [n] answers of the model with the unit, drawn after the event was fixed.
+            without_unit: [n] answers of the model without it, drawn in the same way.
+        """
+        mistakes = self.mistakes(with_unit, without_unit)
+        effort = f"{len(with_unit):,} labels were drawn from each of the two models"
+        if self.answers > 1:
+            effort = (
+                f"{effort}; the labels were counted in {mistakes.trials_with:,} trials of "
+                f"{self.answers} labels each"
+            )
+        attack = f"{claim.attack}; {self.sentence}"
+        return replace(claim, attack=attack, effort=effort).judge(mistakes)
+
     def expected(self, claimed: Claimed, trials: int, confidence: float) -> float:
         """Return the lower bound on the loss from the expected counts of this event.
 
         Arguments as of ``Claimed.expected_bound``.
         """
         return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence)
+
+    def strength(self, claimed: Claimed, trials: int, confidence: float) -> tuple[float, float]:
+        """Return the numbers by which events are compared: ``expected``, and then the advantage.
+
+        The advantage, hit - alarm, decides between equal bounds, which may all be 0.
+        """
+        return self.expected(claimed, trials, confidence), self.hit - self.alarm
 
 
 def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> AnswerEvent:

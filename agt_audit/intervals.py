@@ -15,20 +15,11 @@ from agt.data.records import Records
 from agt.errors import AgtError
 from agt.models.model import Model
 from agt.models.number_votes import NumberCertificates, NumberVotes
-from agt_audit.neighbours import (
-    EditKind,
-    attack_records,
-    kinds_of,
-    neighbour_of,
-    tried_label,
-    with_added,
-    without,
-)
-from agt_audit.pairs import influences, strongest_units
+from agt_audit.edited_records import attack_records, tried_label, with_added, without
+from agt_audit.influence import units_by_influence
+from agt_audit.neighbours import neighbour_of
+from agt_audit.relation_edits import EditKind, kinds_of
 from agt_cli.report.findings import Finding, exact_finding
-
-INTERVALS = "certified intervals"
-NESTING_INTERVALS = "nesting"
 
 
 @dataclass
@@ -54,30 +45,30 @@ class IntervalCounts:
     not_nested: int = 0
     farthest: int = 0
 
-    def count(self, mine: NumberCertificates, theirs: NumberCertificates, k: int) -> None:
+    def add_neighbour(self, own: NumberCertificates, other: NumberCertificates, k: int) -> None:
         """Compare a neighbour's certificates with the run's, and add to all counts.
 
         Args:
-            mine: the run's certificates.
-            theirs: the neighbour's certificates of the same queries.
+            own: the run's certificates.
+            other: the neighbour's certificates of the same queries.
             k: the neighbour is within k edits of the run's dataset.
         """
         self.neighbours += 1
         self.farthest = max(self.farthest, k)
-        answers = theirs.prediction
-        lower, upper = mine.bounds(k)
-        narrower = upper - lower < mine.target.width
+        answers = other.prediction
+        lower, upper = own.bounds(k)
+        narrower = upper - lower < own.target.width
         self.answers += int(narrower.sum())
         self.outside += int(((answers < lower) | (answers > upper)).sum())
-        for distance in range(1, max(mine.max_k - k, 0) + 1):
-            inner_lower, inner_upper = theirs.bounds(distance)
-            outer_lower, outer_upper = mine.bounds(distance + k)
+        for distance in range(1, own.max_k - k + 1):
+            inner_lower, inner_upper = other.bounds(distance)
+            outer_lower, outer_upper = own.bounds(distance + k)
             self.intervals += len(answers)
             inside = (outer_lower <= inner_lower) & (inner_upper <= outer_upper)
             self.not_nested += int((~inside).sum())
 
-    def findings(self, subject: str, queries: int) -> dict[str, Finding]:
-        """Return the two findings, under the keys ``INTERVALS`` and ``NESTING_INTERVALS``.
+    def findings(self, subject: str, queries: int) -> tuple[Finding, Finding]:
+        """Return the findings about answers within their intervals, and about nested intervals.
 
         A finding is untested if nothing was compared.
 
@@ -103,7 +94,7 @@ class IntervalCounts:
                 f"{self.outside} of {self.answers:,} answers lie outside of their interval"
             )
         contained = exact_finding(
-            subject=f"{INTERVALS}: {subject}",
+            subject=f"certified intervals: {subject}",
             claim=(
                 "the answer of the model that is trained on any dataset within distance k of the "
                 "run's dataset lies in the interval that is certified for k"
@@ -122,7 +113,7 @@ class IntervalCounts:
                 "not inside of the run's"
             )
         nested = exact_finding(
-            subject=f"{NESTING_INTERVALS}: {subject}",
+            subject=f"nesting: {subject}",
             claim=(
                 "the interval for j on a dataset at distance k lies within the run's interval for "
                 "j + k"
@@ -133,7 +124,7 @@ class IntervalCounts:
             found=float(self.not_nested) if self.intervals else None,
             meaning=nesting_meaning,
         )
-        return {INTERVALS: contained, NESTING_INTERVALS: nested}
+        return contained, nested
 
 
 def audit_intervals(
@@ -159,16 +150,16 @@ def audit_intervals(
     """
     counts = IntervalCounts()
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    mine = _numbers(model).certify(queries)
+    own = _numbers(model).certify(queries)
     for k, records in edited_datasets(model, queries, neighbours, farthest, seed):
         if time.monotonic() > deadline:
             break
         try:
-            theirs = _numbers(neighbour_of(model, records))
+            neighbour = _numbers(neighbour_of(model, records))
         except AgtError:
             counts.refused += 1
             continue
-        counts.count(mine, theirs.certify(queries), k)
+        counts.add_neighbour(own, neighbour.certify(queries), k)
     return counts
 
 
@@ -202,8 +193,7 @@ def edited_datasets(
         adds = replaces or not removes
         edited = records
         if removes:
-            influence = influences(model, records, query[None])[0]
-            removed = strongest_units(records, influence)[:k]
+            removed = units_by_influence(model, query)[:k]
             edited = without(records, np.isin(records.units, removed))
         if adds:
             added = attack_records(

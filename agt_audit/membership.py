@@ -163,32 +163,6 @@ class Membership(AuditKind):
         )
 
 
-def _evaluate_shadows(
-    shadows: Shadows | None, pool: Pool
-) -> tuple[Reference | None, ShadowEvaluation | None, str]:
-    """Compute confidences of shadow models, and attack each of them with the others.
-
-    Args:
-        shadows: the models; None: none were trained.
-        pool: the records that they were trained on, and whose confidences are computed.
-
-    Returns:
-        ``(reference, evaluation, "")``; or ``(None, None, reason)`` if there are no shadow models,
-        or too few.
-    """
-    if shadows is None:
-        reason = (
-            "the attack was not made, because it needs shadow models (audit.shadows=0): set "
-            "audit.shadows=64, for example"
-        )
-        return None, None, reason
-    reference = Reference.of(shadows, pool.records.labels)
-    try:
-        return reference, ShadowEvaluation.of(reference), ""
-    except ConfigError as error:
-        return None, None, str(error)
-
-
 class AttackedModel:
     """The run's own model, and the scores of every attack on it.
 
@@ -202,7 +176,7 @@ class AttackedModel:
     Attributes:
         confidence: with which limits of findings hold.
         evaluation: attacks on each shadow model; None: there are none, or too few.
-        reason: why ``evaluation`` is None; "": it is not.
+        reason: why attacks that need shadow models were not made, if ``evaluation`` is None.
         distance: [n] stable distances of the records.
         scores: name of an attack -> [n] scores, higher for members.
         two_sided: there are both members and non-members.
@@ -223,12 +197,21 @@ class AttackedModel:
         self.pool = pool
         self.shadows = shadows
         self.confidence = given.confidence
-        reference, self.evaluation, self.reason = _evaluate_shadows(shadows, pool)
+        self.evaluation: ShadowEvaluation | None = None
+        self.reason = (
+            "the attack was not made, because it needs shadow models (audit.shadows=0): set "
+            "audit.shadows=64, for example"
+        )
         phi = confidences(class_logits(model, records.features), records.labels)
         self.scores = {"loss": loss_scores(phi)}
-        if reference is not None:
-            for name, attack in ATTACKS.items():
-                self.scores[name] = attack(phi, reference)
+        if shadows is not None:
+            reference = Reference.of(shadows, records.labels)
+            try:
+                self.evaluation = ShadowEvaluation.of(reference)
+            except ConfigError as error:  # there are too few
+                self.reason = str(error)
+            else:
+                self.scores |= {name: attack(phi, reference) for name, attack in ATTACKS.items()}
         self.scores[LABELS] = label_scores(
             model.predict, records.features, records.labels, given.seed
         )

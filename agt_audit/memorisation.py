@@ -200,7 +200,7 @@ NOTES = (
     "a certified record must get the same label if only its person is left out of training: "
     "`agt audit certificate` tests this claim, which this audit does not",
 )
-QUARTER = 0.25
+QUARTER = 0.25  # the smallest estimate that counts as large
 
 
 @schema
@@ -246,18 +246,19 @@ class Memorisation(AuditKind):
         pool = Pool.of(opened.dataset)
         config = ShadowConfig(self.shadows, given.seed, self.workers)
         shadows = trained_shadows(config, given, opened, pool, console)
-        right = shadows.logits.argmax(axis=2) == pool.records.labels
-        learnt = memorisation(shadows.included, right)
+        is_right = shadows.logits.argmax(axis=2) == pool.records.labels
         with certification_progress(opened.model, console) as report:
             certificates = opened.model.certify(pool.records.features, on_progress=report)
-        distance = certificates.stable_distance
         members = np.flatnonzero(pool.member)
-        others = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
-        targets = others[: self.targets]
-        pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
+        memorised = memorisation(shadows.included, is_right)
+        of_members = memorised.take(members)
+        test_rows = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
+        targets = test_rows[: self.targets]
+        pairs, influences = strongest(
+            shadows.included, is_right, members, targets, count=self.shown
+        )
+        pair_count = len(members) * len(targets)
         models = len(shadows)
-        of_members = learnt.take(members)
-        looks = len(members) * len(targets)
         findings = (
             difference_finding(
                 MEMORISATION,
@@ -269,29 +270,30 @@ class Memorisation(AuditKind):
             ),
             difference_finding(
                 INFLUENCE,
-                decided,
-                looks,
+                influences,
+                pair_count,
                 given.confidence,
                 effort=(
-                    f"{models} models; {looks:,} pairs, each of a training record and one of "
+                    f"{models} models; {pair_count:,} pairs, each of a training record and one of "
                     f"{len(targets):,} test records (seed=... chose these test records)"
                 ),
-                estimates=_influence_estimates(decided),
+                estimates=_influence_estimates(influences),
             ),
         )
+        distance = certificates.stable_distance
         classes = opened.dataset.classes
-        memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
+        memorised_table = _memorised_table(pool, classes, distance, memorised, given.confidence)
         tables = {
             "memorised": memorised_table.head(self.shown).map(rounded_cell),
             "distribution": _distribution_table(of_members.value, distance[members] >= 1),
-            "influence": _influence_table(pool.records.ids, pairs, decided).map(rounded_cell),
+            "influence": _influence_table(pool.records.ids, pairs, influences).map(rounded_cell),
         }
         return Audited.of(
             opened.trained.finished,
             findings,
             (*NOTES, *shadows.failure_notes),
             tables=tables,
-            metrics={"shadows": len(shadows), "shadows_reused": shadows.reused},
+            metrics={"shadows": models, "shadows_reused": shadows.reused},
         )
 
 
@@ -299,7 +301,7 @@ def _memorised_table(
     pool: Pool,
     classes: Sequence[str],
     distance: np.ndarray,
-    learnt: InOutCounts,
+    memorised: InOutCounts,
     confidence: float,
 ) -> pd.DataFrame:
     """Return the table of members, the most memorised first.
@@ -308,7 +310,7 @@ def _memorised_table(
         pool: the n records.
         classes: the names of the classes.
         distance: [n] stable distances of the records.
-        learnt: counts as of ``memorisation``.
+        memorised: counts as of ``memorisation``.
         confidence: the probability with which all lower bounds hold together.
     """
     members = np.flatnonzero(pool.member)
@@ -317,23 +319,23 @@ def _memorised_table(
             "id": pool.records.ids,
             "label": [classes[label] for label in pool.records.labels],
             "stable_distance": distance,
-            "estimate_over_halves": learnt.value,
-            "standard_error": learnt.error,
-            "at_least": learnt.bounds(confidence, len(members))[0],
-            **learnt._asdict(),
+            "estimate_over_halves": memorised.value,
+            "standard_error": memorised.error,
+            "at_least": memorised.bounds(confidence, len(members))[0],
+            **memorised._asdict(),
         }
     )
     return table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable")
 
 
-def _influence_table(ids: np.ndarray, pairs: np.ndarray, decided: InOutCounts) -> pd.DataFrame:
+def _influence_table(ids: np.ndarray, pairs: np.ndarray, influences: InOutCounts) -> pd.DataFrame:
     """Return the table of pairs [p, 2] of a training and a test record."""
     return pd.DataFrame(
         {
             "training_record": ids[pairs[:, 0]],
             "test_record": ids[pairs[:, 1]],
-            "influence": decided.value,
-            "standard_error": decided.error,
+            "influence": influences.value,
+            "standard_error": influences.error,
         }
     )
 
@@ -356,19 +358,19 @@ def _distribution_table(values: np.ndarray, certified: np.ndarray) -> pd.DataFra
     return pd.DataFrame(columns).iloc[::-1]
 
 
-def _memorisation_estimates(learnt: InOutCounts) -> str:
+def _memorisation_estimates(memorised: InOutCounts) -> str:
     """Return a sentence about how many training records have a large estimate."""
-    many = int((learnt.value >= QUARTER).sum())
+    large_estimates = int((memorised.value >= QUARTER).sum())
     return (
-        f"For {many:,} records, models trained on random halves of the data give an estimated "
-        "probability of a correct label that is at least 0.25 higher if the record was trained "
-        "on. Some of these differences are due to chance"
+        f"For {large_estimates:,} records, models trained on random halves of the data give an "
+        "estimated probability of a correct label that is at least 0.25 higher if the record was "
+        "trained on. Some of these differences are due to chance"
     )
 
 
-def _influence_estimates(decided: InOutCounts) -> str:
+def _influence_estimates(influences: InOutCounts) -> str:
     """Return a sentence about the largest estimate of all pairs."""
-    largest = float(decided.value[0]) if len(decided.value) else 0.0
+    largest = float(influences.value[0]) if len(influences.value) else 0.0
     return (
         "Only pairs with the largest estimates were examined. The strongest influence is estimated "
         f"at {largest:.3g} (a difference between probabilities)"
@@ -383,7 +385,6 @@ class Difference:
         subject: the subject of the finding.
         measure: what is counted, as of ``Finding``.
         item: what a difference is computed for, "record" or "pair".
-        source: the record that some of the models were trained on.
         target: the record that the models answer.
         groups: the number of equal groups of models of which one was trained on the source and one
             was not, and which are counted; it gives the number of models that are needed in all.
@@ -392,7 +393,6 @@ class Difference:
     subject: str
     measure: str
     item: str
-    source: str
     target: str
     groups: int
 
@@ -401,7 +401,6 @@ MEMORISATION = Difference(
     subject="memorisation",
     measure="records memorised",
     item="record",
-    source="a training record",
     target="this record",
     groups=2,
 )
@@ -410,7 +409,6 @@ INFLUENCE = Difference(
     subject="influence of a training record on a test record's answer",
     measure="pairs",
     item="pair",
-    source="a training record",
     target="a test record",
     groups=4,
 )
@@ -440,7 +438,7 @@ def difference_finding(
     """
     item = difference.item
     effect = (
-        f"training on {difference.source} raises the probability that {difference.target} is "
+        f"training on a training record raises the probability that {difference.target} is "
         "labelled correctly"
     )
     finding = partial(
@@ -471,7 +469,7 @@ def difference_finding(
         confidence=confidence,
         noticeable=(
             f"this audit detects a difference of at least {smallest:.2g} between the two "
-            f"probabilities, if all models trained on {difference.source} label "
+            f"probabilities, if all models trained on the training record label "
             f"{difference.target} correctly"
         ),
     )

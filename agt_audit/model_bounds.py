@@ -175,30 +175,28 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def deviations(model: BoxModel, neighbour: BoxModel, k: int) -> Deviations | None:
-        """Return each parameter's largest deviation divided by its bound at k.
+        """Return how far each of a neighbour's parameters moved, as a share of its box for k.
 
-        It is above 1 exactly if an element lies outside of its box. The bound is that of the
-        smallest k of the grid that is at least k; None: the grid has none.
+        Args:
+            model: the run's model, with its boxes.
+            neighbour: the model that was trained on a neighbouring dataset.
+            k: the distance of this dataset. The boxes are those of the smallest k of the grid that
+                is at least as large.
+
+        Returns:
+            Name of a parameter -> the largest share of its elements, which is above 1 exactly if
+            an element lies outside of its box; None: the grid has no such k.
         """
         box = model.box
         index = next((index for index, grid_k in enumerate(box.ks) if grid_k >= k), None)
         if index is None:
             return None
-        largest = Deviations()
-        for name, value in neighbour.box.nominal.items():
-            lower = box.lower[name][index]
-            nominal = box.nominal[name]
-            upper = box.upper[name][index]
-            moved = (value - nominal).double()
-            above = upper.double() - nominal.double()
-            below = nominal.double() - lower.double()
-            allowed = torch.where(moved > 0, above, below).clamp(min=NEVER_ZERO)
-            share = torch.where(moved == 0, 0.0, moved.abs() / allowed)
-            # the comparison with the box decides on which side of 1 it is, whatever was rounded
-            inside = (lower <= value) & (value <= upper)
-            share = torch.where(inside, share.clamp(max=1.0), share.clamp(min=1 + 2.0**-20))
-            largest[name] = float(share.max()) if share.numel() else 0.0
-        return largest
+        return {
+            name: _largest_share(
+                value, box.nominal[name], lower=box.lower[name][index], upper=box.upper[name][index]
+            )
+            for name, value in neighbour.box.nominal.items()
+        }
 
     @staticmethod
     def ends_outside(outer: BoxModel, inner: BoxModel) -> tuple[int, int]:
@@ -242,6 +240,33 @@ class BoxBounds(Bounds):
                 if drift.numel():  # a grid whose only k is 0 has none
                     largest = max(largest, float(drift.max().nan_to_num()))
         return largest
+
+
+def _largest_share(value: Tensor, nominal: Tensor, lower: Tensor, upper: Tensor) -> float:
+    """Return the largest deviation of any element of a parameter, as a share of its box.
+
+    The share of an element is its distance from the nominal value, divided by the distance of that
+    end of the box towards which it moved.
+
+    Args:
+        value: the neighbour's parameter.
+        nominal: the run's own parameter, in the same shape.
+        lower: the lower end of each element's box.
+        upper: the upper end of each element's box.
+
+    Returns:
+        The share, above 1 exactly if an element lies outside of its box; 0 without elements.
+    """
+    if not value.numel():
+        return 0.0
+    moved = (value - nominal).double()
+    end = torch.where(moved > 0, upper, lower)
+    allowed = (end.double() - nominal.double()).abs().clamp(min=NEVER_ZERO)
+    share = torch.where(moved == 0, 0.0, moved.abs() / allowed)
+    # the comparison with the box decides on which side of 1 it is, whatever was rounded
+    is_inside = (lower <= value) & (value <= upper)
+    share = torch.where(is_inside, share.clamp(max=1.0), share.clamp(min=1 + 2.0**-20))
+    return float(share.max())
 
 
 class HeadBounds(Bounds):

@@ -44,27 +44,12 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
     permutation, which depends neither on the coins nor on the canaries' order.
 
     Args:
-        scores: [m] float; a higher score says that the canary is rather in.
+        scores: [m] float, none of them NaN; a higher score says that the canary is rather in.
         included: [m] bool, the coins.
         positive: number of guesses "in", fixed before the coins were known.
-        negative: number of guesses "out", likewise.
-
-    Raises:
-        ValueError: lengths differ, a score that is NaN, or more guesses than canaries.
+        negative: number of guesses "out", likewise; both together are at most m.
     """
     canaries = len(scores)
-    nan_scores = int(np.isnan(scores).sum())
-    if len(included) != canaries or nan_scores:
-        raise ValueError(
-            f"there are {canaries} scores, {nan_scores} of them NaN, and {len(included)} coins, "
-            "each of which says whether a canary was included. Give one score that is not NaN for "
-            "each coin"
-        )
-    if positive < 0 or negative < 0 or positive + negative > canaries:
-        raise ValueError(
-            f"positive={positive} and negative={negative}: both numbers of guesses must be at "
-            f"least 0, and their sum at most {canaries} (the number of canaries)"
-        )
     tie_break = np.random.default_rng(0).permutation(canaries)
     by_score = np.lexsort((tie_break, scores))  # the lowest score first
     coins = np.asarray(included, bool)[by_score]

@@ -6,42 +6,29 @@ audit can detect.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
 
-from agt.data.arrays import pieces
-from agt.data.records import Records
-from agt.errors import counted
+from agt.errors import ConfigError
 from agt.mechanisms.labelling import AnyLabelling, Labelling
 from agt.mechanisms.laplace_mean import NumberLabelling
-from agt.models.linear import LinearModel
-from agt.models.model import Model
-from agt.numeric import logits_of
-from agt.relations import RELATIONS
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.estimates import Event, tail_event
+from agt_audit.claims import Claimed
 from agt_audit.events import MOVED_NUMBER, AnswerEvent, event_of
-from agt_audit.neighbours import (
-    Read,
-    attack_records,
-    bisected,
-    margins_of_labels,
-    neighbour_of,
-    on_line,
-    tried_label,
-    with_added,
-    without,
-)
+from agt_audit.lines import MAX_ANCHORS, Read, bisected, on_line
+from agt_audit.output_events import Event, tail_event
 
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
 PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
-ONE_DATASET = "two datasets were used: the run's own data, and the same data"
-MAX_ANCHORS = 2000  # records among which ends of lines are chosen
+# how far trials may lie from the chosen query, divided by its largest feature; of these distances,
+# the first is used at which enough queries get the same answers
+SCALES = tuple(10.0**-power for power in range(4, 15))
+PROBES = 64  # queries that are tried at one distance
+MIN_SHARE_ALIKE = 0.9  # of these, the share that must get the same answers
 
 
 @dataclass(frozen=True)
@@ -264,149 +251,68 @@ def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np
     return np.concatenate([on_line(begin[order], end[order], place) for place in places])
 
 
-def points_between_labels(
-    model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
+def choose_query(
+    pair: AnyPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
+) -> tuple[int, AnswerEvent]:
+    """Choose the query whose event has the largest expected lower bound on the loss.
+
+    Of equal bounds (all may be 0), the larger advantage decides, and then the lower row.
+
+    Args:
+        pair: the two models.
+        queries: [n, ...] the queries to choose from, at least one.
+        claimed: the claim, whose measure the bound has.
+        trials: how many trials there are on each side.
+        confidence: the probability with which the bound holds.
+
+    Returns:
+        The row of the query, and its event.
+    """
+    # queries with the same evidence have the same event, which is computed once
+    evidence, first = np.unique(pair.evidence(queries), axis=1, return_index=True)
+    events = pair.events(evidence)
+
+    # of equally strong events, max returns the first, so they are ordered by the row of their query
+    by_row = sorted(zip(first.tolist(), events, strict=True), key=lambda item: item[0])
+    return max(by_row, key=lambda item: item[1].strength(claimed, trials, confidence))
+
+
+def similar_queries(
+    pair: AnyPair, query: np.ndarray, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return points at which a model's answer changes, on lines between random records.
+    """Return distinct queries with the same labels and evidence as a query, [count, ...] float64.
+
+    They differ from it, and from each other, in their last digits.
 
     Args:
-        model: gives the answers.
-        anchors: [n, ...] features of the records between which lines are drawn.
-        count: the largest number of points; there are fewer if other answers are rare.
-        rng: draws the lines.
+        pair: the two models, on both of which labels and evidence are the same.
+        query: [1, ...] the query.
+        count: how many queries to make.
+        rng: draws the digits.
 
-    Returns:
-        [S, ...] one point on each of S <= count lines between records of different answers; if the
-        model answers all of them alike, the first ``count`` records.
+    Raises:
+        ConfigError: not enough such queries were found, even very close to the query.
     """
-    points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
-    answers = model.predict(points)
-    pairs = []
-    for start in rng.permutation(len(points))[: 4 * count]:
-        other_answer = rng.permutation(np.flatnonzero(answers != answers[start]))
-        if len(other_answer):
-            pairs.append((start, other_answer[0]))
-    if not pairs:
-        return points[:count]
-    first, second = np.array(pairs[:count]).T
-    begin = points[first]
-    end = points[second]
-    _, change = bisected(model.predict, begin, end)
-    return on_line(begin, end, change)
+    query = np.asarray(query, dtype=np.float64)
+    size = max(float(np.abs(query).max()), 1e-300)
+    evidence = pair.evidence(query)
 
+    def make(scale: float, tried: int) -> tuple[np.ndarray, float]:
+        """Draw ``tried`` queries; return those with the same evidence, and their share."""
+        shift = rng.uniform(-1, 1, size=(tried, *query.shape[1:]))
+        queries = query + scale * size * shift
+        same = (pair.evidence(queries) == evidence).all(axis=0)
+        return queries[same], float(same.mean())
 
-def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:
-    """Train on neighbouring datasets that are made to change the answers to some queries.
-
-    For each query, the unit with the largest influence is removed in one dataset, and a record with
-    the query's features is added in another. If edits of the relation replace units, one dataset
-    has both edits.
-
-    Args:
-        model: the run's model, with the records that it was trained on.
-        queries: [m, ...], best at a boundary between two labels.
-        count: how many neighbours to make; one more may be made, or fewer if queries or private
-            units run out.
-
-    Yields:
-        A sentence that says which two datasets are compared, which names a unit and is for the
-        data owner only; and the neighbour's model.
-    """
-    problem = model.problem
-    records = problem.dataset.train
-    replaces = RELATIONS[problem.settings.relation.name].members_changed_per_edit > 1
-    scores = influences(model, records, queries)
-    per_query = 1 if replaces else 2
-    tried_units: set[str] = set()
-    for row, query in enumerate(queries[: -(-count // per_query)]):
-        score = scores[min(row, len(scores) - 1)]
-        untried = (unit for unit in strongest_units(records, score) if unit not in tried_units)
-        unit = next(untried, None)
-        if unit is None:
-            return
-        tried_units.add(unit)
-        rows = np.flatnonzero(records.units == unit)
-        remaining = without(records, rows)
-        added = attack_records(
-            features=query[None],
-            labels=np.array([tried_label(problem.dataset.target, row)]),
-            ids=np.array([f"a record added by the audit, {row + 1}"]),
-            like=records,
-        )
-        rows_of_unit = counted(len(rows), "row")
-        removal = f"{ONE_DATASET} without unit {unit!r} ({rows_of_unit})"
-        addition = f"with an added record that has the features of query {row + 1}"
-        if replaces:
-            yield f"{removal} and {addition}", neighbour_of(model, with_added(remaining, added))
+    for scale in SCALES:
+        _, share_alike = make(scale, PROBES)
+        if share_alike < MIN_SHARE_ALIKE:
             continue
-        yield removal, neighbour_of(model, remaining)
-        yield f"{ONE_DATASET} {addition}", neighbour_of(model, with_added(records, added))
-
-
-def strongest_units(records: Records, score: np.ndarray) -> list[str]:
-    """Return the private units, in order of falling score.
-
-    A unit of several rows has its largest score.
-
-    Args:
-        records: n records.
-        score: [n] of each record.
-    """
-    private_rows = np.flatnonzero(~records.public)
-    strongest_first = private_rows[np.argsort(-score[private_rows], kind="stable")]
-    return list(dict.fromkeys(records.units[strongest_first].tolist()))
-
-
-def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:
-    """Return a score of how much each record is likely to move the model's answer at each query.
-
-    * A linear head: the record's residual times the inner product of its features with the
-      query's, because its gradient is the residual times its features.
-    * Votes of members with public features, which have no gradients: the absolute inner product.
-    * Other models: minus the margin of the record's own label, which is the same for all queries.
-
-    Args:
-        model: the run's model.
-        records: n records.
-        queries: [m, ...] queries.
-
-    Returns:
-        [m, n]; of other models, [1, n].
-    """
-    if model.linear_head is not None:
-        return _head_influences(model.linear_head, records, queries)
-    features = model.public_features
-    if features is not None:
-        query_features = features(queries)
-        parts = [np.abs(query_features @ features(piece).T) for piece in pieces(records.features)]
-        return np.concatenate(parts, axis=1)
-    member = model.member_models[0]
-    margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
-    return -margins_of_labels(margins, records.labels)[None]
-
-
-def _head_influences(head: LinearModel, records: Records, queries: np.ndarray) -> np.ndarray:
-    """Return each record's residual times its absolute inner product with each query, [m, n].
-
-    Other arguments as of ``influences``.
-
-    Args:
-        head: the linear head.
-        records: n records, which are processed in pieces to limit memory.
-        queries: [m, ...] queries.
-    """
-    query_features = head.phi(queries)
-    parts = []
-    start = 0
-    for piece in pieces(records.features):
-        features = head.phi(piece)
-        labels = records.labels[start : start + len(piece)]
-        logits = logits_of(head.trained.weight, features)
-        if logits.shape[1] == 1:
-            residuals = np.abs(expit(logits[:, 0]) - labels)
-        else:
-            one_hot = np.eye(logits.shape[1])[labels]
-            residuals = np.linalg.norm(softmax(logits, axis=1) - one_hot, axis=1)
-        parts.append(residuals * np.abs(query_features @ features.T))
-        start += len(piece)
-    return np.concatenate(parts, axis=1)
+        queries, _ = make(scale, math.ceil(1.3 * count))
+        if len(np.unique(queries[:count], axis=0)) == count:
+            return queries[:count]
+    raise ConfigError(
+        "audit.trials: each trial needs a query of its own, which differs from the chosen query "
+        "only in the last digits and gets the same answers. Not enough such queries were found: "
+        "give another seed=NUMBER"
+    )

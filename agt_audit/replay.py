@@ -61,10 +61,12 @@ from agt.training.erm_with_linear_term import ErmWithLinearTerm
 from agt.training.loop import SgdStep, TrainingRun
 from agt.training.settings import NoiseConfig
 from agt.training.sgd import BufferKey
-from agt_audit.dpsgd import NoisyTraining
+from agt_audit.influence import neighbours
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.mechanism import NeighbourPair, Side, exact_loss
-from agt_audit.pairs import neighbours, pair_of, points_between_labels
+from agt_audit.label_pairs import NeighbourPair, Side, exact_loss
+from agt_audit.lines import points_between_labels
+from agt_audit.noisy_training import NoisyTraining
+from agt_audit.pairs import pair_of
 from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandomness
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, exact_finding

@@ -52,31 +52,23 @@ from agt.training.settings import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.added_noise import WeightPair, audit_weights, weights_drawn
-from agt_audit.certificate import (
-    BATCHES,
+from agt_audit.certificate import Certificate
+from agt_audit.certificate_attacks import BATCHES, LABELS_WITHIN_BOUNDS, ON_RECORD_AGAIN, Auditor
+from agt_audit.certificate_findings import (
     CERTIFIED_LABELS,
-    LABELS_WITHIN_BOUNDS,
-    MEMORISATION,
     NESTING_BOXES,
-    ON_RECORD_AGAIN,
     PARAMETERS,
     STABLE_DISTANCES,
-    Auditor,
-    Certificate,
 )
-from agt_audit.dpsgd import (
-    ONE_RUN,
-    STEPS,
-    SUMS,
-    NoisyTraining,
-    TrainingEffort,
-    audit_training,
-    judge_training,
-)
-from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.claims import Claimed, TestedClaim
+from agt_audit.dpsgd import ONE_RUN, STEPS, SUMS, TrainingEffort, audit_training, judge_training
+from agt_audit.edited_records import without
+from agt_audit.estimates import Mistakes
+from agt_audit.forget_sets import Attack, RemovedRows
+from agt_audit.influence import neighbours
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
-from agt_audit.mechanism import (
+from agt_audit.label_pairs import (
     NeighbourPair,
     Side,
     audit_made_up_pairs,
@@ -84,15 +76,15 @@ from agt_audit.mechanism import (
     exact_loss,
     table_finding,
 )
-from agt_audit.neighbours import retrained, without
+from agt_audit.neighbours import retrained
+from agt_audit.noisy_training import NoisyTraining
 from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
 from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found
-from agt_audit.pairs import LabellingPair, between_roots, neighbours
-from agt_audit.prediction import choose_query, judge_answers, similar_queries
+from agt_audit.pairs import LabellingPair, between_roots, choose_query, similar_queries
 from agt_audit.replay import ReplayedRelease
 from agt_audit.trials import TrialPlan
-from agt_audit.unlearning import Attack, ModelState, RemovedRows, Unlearn, audit_unlearning
+from agt_audit.unlearning_claims import ModelState, Unlearn, audit_unlearning
 from agt_cli.report.console import Console
 from agt_cli.report.findings import (
     CAUGHT,
@@ -116,7 +108,7 @@ def first_violated(findings: Iterable[Finding]) -> Finding:
     return max(findings, key=lambda finding: finding.violated)
 
 
-def crowd(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def made_up_records(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Return made-up features [n, 3], and labels [n]: is the first feature plus noise above 0?
 
     Args:
@@ -130,7 +122,7 @@ def crowd(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.nd
     return features, (features[:, 0] + noise > 0).astype(int)
 
 
-def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
+def train_small_model(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
     """Train a small model of two classes, with all conditions of a privacy claim declared.
 
     Args:
@@ -169,7 +161,7 @@ class LeakyMechanism:
         return getattr(owner, name)
 
 
-def plan_of(seed: int, trials: int = 10_000, confidence: float = 0.95) -> TrialPlan:
+def seeded_plan(seed: int, trials: int = 10_000, confidence: float = 0.95) -> TrialPlan:
     """Return a plan of trials whose draws follow from the seed."""
     return TrialPlan(trials, confidence, source=SeededRandomness(seed))
 
@@ -177,7 +169,7 @@ def plan_of(seed: int, trials: int = 10_000, confidence: float = 0.95) -> TrialP
 def twice_the_budget(seed: int) -> Finding:
     """Plant: randomized response that claims epsilon 1 and draws as for 2."""
     mechanism = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
-    return audit_pair(mechanism, DIFFERING, plan_of(seed), 0)[1]  # type: ignore[arg-type]
+    return audit_pair(mechanism, DIFFERING, seeded_plan(seed), 0)[1]  # type: ignore[arg-type]
 
 
 def the_budget(seed: int) -> Finding:
@@ -188,7 +180,7 @@ def the_budget(seed: int) -> Finding:
     """
     findings = []
     for index in range(10):
-        plan = plan_of(10 * seed + index, 1000, SURE)
+        plan = seeded_plan(10 * seed + index, 1000, SURE)
         findings.append(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1])
     return first_violated(findings)
 
@@ -215,7 +207,7 @@ def gap_of_the_grid(seed: int) -> Finding:
 
     So one record can change the distance by 50. The finding is one from draws.
     """
-    findings, _ = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), plan_of(seed))
+    findings, _ = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
     _, *drawn = findings
     return first_violated(drawn)
 
@@ -239,7 +231,7 @@ def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95
         confidence: of the bounds.
     """
     heads = replace(WeightPair.without_data(1), sensitivity=sensitivity)
-    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence))[1]
+    return audit_weights(ReleaseWeights(mu=1.0), heads, seeded_plan(seed, 200, confidence))[1]
 
 
 def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
@@ -259,7 +251,7 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
         return weights_drawn(theta, share * sensitivity, guarantee, source)
 
     heads = WeightPair(np.full(4, 0.01), np.zeros(4), 1.0)
-    plan = plan_of(seed, 200, confidence)
+    plan = seeded_plan(seed, 200, confidence)
     *_, size = audit_weights(ReleaseWeights(mu=1.0), heads, plan, release=release)
     return size
 
@@ -281,9 +273,9 @@ class UntilRight(RandomizedResponse):
         return labels if labels[0] == predictions[0] else self.release(predictions, *given)
 
 
-def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
+def replay_release(seed: int, mechanism: AnyMechanism) -> Finding:
     """Replay a linear head's release on two neighbours, and return the first violated finding."""
-    model = headed(seed)
+    model = train_head(seed)
     queries = model.problem.dataset.train.features
     release = ReplayedRelease(model, queries, mechanism)
     return first_violated(release.findings(2, np.random.default_rng(seed)))
@@ -303,13 +295,13 @@ def no_determinant(seed: int) -> Finding:
 def rows_of_one_unit(seed: int) -> Finding:
     """Plant: objective perturbation with noise for one row per unit, and a unit of twenty rows."""
     problems = ProblemPair.on_line(SHAPE, 30, rows=20)
-    return audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, plan_of(seed, 100))[0]
+    return audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100))[0]
 
 
 def objective_perturbation(seed: int) -> Finding:
     """Sound: objective perturbation as agt computes it, by its exact densities and by draws."""
     problems = ProblemPair.on_line(SHAPE, 30)
-    drawn = audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, plan_of(seed, 100, SURE))[0]
+    drawn = audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100, SURE))[0]
     exact = audit_line(OBJECTIVE_GUARANTEE, problems, NOISES)
     return first_violated((exact, drawn))
 
@@ -318,7 +310,7 @@ def objective_perturbation(seed: int) -> Finding:
 # --------------------------------------------------------------------------------------------------
 
 
-def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
+def audit_released_labels(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
     """Plant: labels that claim epsilon 1, and are drawn with another epsilon.
 
     They are those of two linear heads, one of which is trained without a record, at a query between
@@ -329,9 +321,9 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
         draws: the epsilon with which labels are drawn; 1 is sound.
         confidence: of the bound.
     """
-    features, labels = crowd(seed, 120)
+    features, labels = made_up_records(seed, 120)
     rng = np.random.default_rng(seed)
-    model = fitted(features, labels)
+    model = train_small_model(features, labels)
     other = retrained(model.problem, without(model.problem.dataset.train, np.array([3])))
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
     with_unit, without_unit = (
@@ -353,7 +345,7 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     )
     drawn_with = with_unit.labels(trials, SeededRandomness(2 * seed))
     drawn_without = without_unit.labels(trials, SeededRandomness(2 * seed + 1))
-    return judge_answers(claim, event, drawn_with, drawn_without)
+    return event.judge(claim, drawn_with, drawn_without)
 
 
 # -- private numbers
@@ -419,7 +411,7 @@ class OneChangedMember(NumberVotesModel):
         return 1
 
 
-def made_up_sums(
+def audit_drawn_sums(
     seed: int,
     mechanism: Any = NUMBERS,
     changed: int = 1,
@@ -437,10 +429,10 @@ def made_up_sums(
         trials: how many draws choose the event, and how many are counted.
     """
     pair = SumPair(0, changed * LATTICE_STEPS, 2, touches)
-    return drawn_finding(mechanism, pair, plan_of(seed, trials))
+    return drawn_finding(mechanism, pair, seeded_plan(seed, trials))
 
 
-def run_of_numbers(
+def train_numbers(
     seed: int, count: int = 20, labels: tuple[float, float] = NUMBER_RANGE, **settings: Any
 ) -> Model:
     """Train a small model of numbers, whose members fit their few records almost exactly.
@@ -451,7 +443,7 @@ def run_of_numbers(
         labels: the labels, which records have in turn.
         settings: further arguments of ``agt.fit``.
     """
-    x, _ = crowd(seed, count)
+    x, _ = made_up_records(seed, count)
     y = np.resize(labels, count)
     declared = Declared(size=count, features=True, settings=True)
     weak_regularisation = {"name": "votes", "strength": 1e-4}
@@ -459,21 +451,21 @@ def run_of_numbers(
     return fit(x, y, target="numeric", range=NUMBER_RANGE, declared=declared, **given).model
 
 
-def intervals(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
+def audit_flawed_intervals(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
     """Audit the certified intervals of a small model of numbers that has a flaw.
 
     Args:
         seed: of the data and of the audit.
         kind: the class of models with the flaw; ``NumberVotesModel`` itself is sound.
-        settings: further arguments of ``run_of_numbers``.
+        settings: further arguments of ``train_numbers``.
     """
-    model = flawed(kind, run_of_numbers(seed, **settings))
+    model = make_flawed(kind, train_numbers(seed, **settings))
     queries = model.problem.dataset.train.features
     counts = audit_intervals(cast(Model, model), queries, 12, 2, seed)
-    return first_violated(counts.findings("private numbers", len(queries)).values())
+    return first_violated(counts.findings("private numbers", len(queries)))
 
 
-def numbers_of_a_run(
+def replay_numbers(
     seed: int,
     kind: type[NumberVotesModel],
     count: int = 20,
@@ -482,28 +474,26 @@ def numbers_of_a_run(
 ) -> Finding:
     """Replay releases of a small model of numbers on four neighbours, all with a flaw.
 
-    Arguments as of ``intervals`` and ``run_of_numbers``.
+    Arguments as of ``audit_flawed_intervals`` and ``train_numbers``.
 
     Returns:
         The first violated finding.
     """
-    model = run_of_numbers(seed, count, labels, **settings)
+    model = train_numbers(seed, count, labels, **settings)
     queries = model.problem.dataset.train.features
     rng = np.random.default_rng(seed)
-    release = ReplayedRelease(cast(Model, flawed(kind, model)), queries, NUMBERS)
+    release = ReplayedRelease(cast(Model, make_flawed(kind, model)), queries, NUMBERS)
     return first_violated(
         finding
         for edit, other in neighbours(model, queries[:4], 4)
-        for finding in release.pair(cast(Model, flawed(kind, other)), edit, rng)
+        for finding in release.pair(cast(Model, make_flawed(kind, other)), edit, rng)
     )
 
 
-def private_numbers(seed: int, **settings: Any) -> Finding:
+def audit_private_numbers(seed: int, **settings: Any) -> Finding:
     """Sound: private numbers as agt releases them, of made-up sums and of small models."""
-    made_up, _ = audit_made_up_sums(NUMBERS, 2, plan_of(seed, 500, SURE))
-    trained = [
-        numbers_of_a_run(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)
-    ]
+    made_up, _ = audit_made_up_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE))
+    trained = [replay_numbers(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)]
     return first_violated((*made_up, *trained))
 
 
@@ -594,7 +584,7 @@ class CountingProblem(Problem):
         return replace(plan, normalizer=self.record_count / plan.count)
 
 
-def boxed(
+def train_boxes(
     seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any
 ) -> BoxModel:
     """Train a model with boxes, by default for one step.
@@ -606,14 +596,14 @@ def boxed(
         settings: further arguments of ``agt.fit``.
     """
     if x is None or y is None:
-        x, y = crowd(seed, 40, 0.3)
+        x, y = made_up_records(seed, 40, 0.3)
     given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
-    network = fitted(x, y, **given).boxed_network
+    network = train_small_model(x, y, **given).boxed_network
     assert network is not None
     return network
 
 
-def widened(model: BoxModel, times: float) -> BoxModel:
+def with_widened_boxes(model: BoxModel, times: float) -> BoxModel:
     """Return a model whose boxes are ``times`` as wide around the nominal parameters."""
     box = model.box
 
@@ -628,21 +618,21 @@ def widened(model: BoxModel, times: float) -> BoxModel:
     return replace(model, box=Box.from_ends(box.ks, box.nominal, lower, upper))
 
 
-def moving_as_far(seed: int, radius: float) -> Finding:
+def audit_moved_features(seed: int, radius: float) -> Finding:
     """Audit boxes that were computed for features that move by 0.05.
 
     Args:
         seed: of the data and of the audit.
         radius: the claimed radius; 0.05 is sound.
     """
-    model = boxed(seed, relation="perturb", radius=0.05)
+    model = train_boxes(seed, relation="perturb", radius=0.05)
     relation = RelationConfig("perturb", radius=radius)
     settings = replace(model.problem.settings, relation=relation)
     claiming = replace(model, problem=replace(model.problem, settings=settings))
-    return audited(claiming, seed, PARAMETERS)
+    return audit_claim(claiming, seed, PARAMETERS)
 
 
-def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
+def make_flawed(kind: type[T], sound: object, **flaw: Any) -> T:
     """Return an object of a flawed class with the fields of a sound one.
 
     Args:
@@ -654,14 +644,16 @@ def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
     return kind(**values, **flaw)
 
 
-def headed(seed: int, **settings: Any) -> LinearModel:
+def train_head(seed: int, **settings: Any) -> LinearModel:
     """Train a linear head on made-up records; ``settings`` are those of ``agt.fit``."""
-    head = fitted(*crowd(seed, 60), **settings).linear_head
+    head = train_small_model(*made_up_records(seed, 60), **settings).linear_head
     assert head is not None
     return head
 
 
-def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT) -> Finding:
+def audit_stretched_distances(
+    seed: int, times: float, about: str, extent: Certificate = EXTENT
+) -> Finding:
     """Audit a linear head, trained for one step, whose stable distances are too large.
 
     Args:
@@ -670,34 +662,34 @@ def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT)
         about: the name of the finding that is returned.
         extent: how much the audit tries.
     """
-    model = headed(seed, **ONE_STEP)
-    return audited(flawed(StretchedDistance, model, times=times), seed, about, extent)
+    model = train_head(seed, **ONE_STEP)
+    return audit_claim(make_flawed(StretchedDistance, model, times=times), seed, about, extent)
 
 
-def one_more_edit(seed: int, kind: type[LinearModel] = OneMoreEdit) -> Finding:
+def audit_one_more_edit(seed: int, kind: type[LinearModel] = OneMoreEdit) -> Finding:
     """Audit a head's stable distances by leaving people out of training, one at a time.
 
     Args:
         seed: of the data and of the audit.
         kind: the class of heads with the flaw; ``LinearModel`` itself is sound.
     """
-    model = flawed(kind, fitted(*crowd(seed, 600)).linear_head)
-    return audited(model, seed, CERTIFIED_LABELS, replace(NO_NEIGHBOURS, units=20))
+    model = make_flawed(kind, train_small_model(*made_up_records(seed, 600)).linear_head)
+    return audit_claim(model, seed, CERTIFIED_LABELS, replace(NO_NEIGHBOURS, units=20))
 
 
-def counting(seed: int, dealt: bool) -> Finding:
+def audit_counting_plan(seed: int, dealt: bool) -> Finding:
     """Plant: batches or a normaliser that depend on the number of records (``CountingProblem``)."""
-    model = headed(seed, batch={"count": 2}, epochs=2, lr=1.0)
-    problem = flawed(CountingProblem, model.problem, dealt=dealt)
-    return audited(replace(model, problem=problem), seed, BATCHES, NO_NEIGHBOURS)
+    model = train_head(seed, batch={"count": 2}, epochs=2, lr=1.0)
+    problem = make_flawed(CountingProblem, model.problem, dealt=dealt)
+    return audit_claim(replace(model, problem=problem), seed, BATCHES, NO_NEIGHBOURS)
 
 
-def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
+def audit_claim(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
     """Audit a model's certificates, and return the finding with the name ``about``."""
     return Auditor(model, extent, seed).run()[about]
 
 
-def all_audited(model: Model, seed: int) -> Finding:
+def audit_all_claims(model: Model, seed: int) -> Finding:
     """Audit every claim of a model's certificates, and return the first violated finding."""
     extent = replace(EXTENT, bounded=2, again=True)
     return first_violated(Auditor(model, extent, seed).run().values())
@@ -706,8 +698,10 @@ def all_audited(model: Model, seed: int) -> Finding:
 def box_of_other_products(seed: int) -> Finding:
     """Plant: boxes by Rump's midpoint-radius products, in a run that records exact products."""
     settings: dict[str, Any] = {"network": (4,), "epochs": 3}
-    rump = replace(boxed(seed, **settings), box=boxed(seed, product="rump", **settings).box)
-    return audited(rump, seed, ON_RECORD_AGAIN, ONLY_AGAIN)
+    rump = replace(
+        train_boxes(seed, **settings), box=train_boxes(seed, product="rump", **settings).box
+    )
+    return audit_claim(rump, seed, ON_RECORD_AGAIN, ONLY_AGAIN)
 
 
 def memorised_and_certified(seed: int) -> Finding:
@@ -716,8 +710,8 @@ def memorised_and_certified(seed: int) -> Finding:
     Each record has a feature that no other record has.
     """
     labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
-    model = boxed(seed, np.eye(16) * 4, labels, lr=40.0)
-    return audited(flawed(OverstatedDistance, model, more=2), seed, MEMORISATION)
+    model = train_boxes(seed, np.eye(16) * 4, labels, lr=40.0)
+    return audit_claim(make_flawed(OverstatedDistance, model, more=2), seed, CERTIFIED_LABELS)
 
 
 # -- training with noise
@@ -731,27 +725,29 @@ class QuieterTraining(NoisyTraining):
     """Training in which only a share of the claimed noise is added.
 
     Attributes:
-        kept: the share.
+        noise_share: the share.
     """
 
-    kept: float = 1.0
+    noise_share: float = 1.0
 
     def noise_of_run(self, seed: int | None) -> Noise:
         """Return one training's noise, scaled by the share."""
         full_noise = super().noise_of_run(seed)
 
         def scaled_noise(step: int) -> dict[str, Tensor]:
-            return {name: self.kept * noise for name, noise in full_noise(step).items()}
+            return {name: self.noise_share * noise for name, noise in full_noise(step).items()}
 
         return scaled_noise
 
 
-def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTraining:
+def small_noisy_training(
+    seed: int, noise_share: float = 1.0, relation: str = "add_remove"
+) -> NoisyTraining:
     """Return a small training with noise, of a linear head with enough parameters for 60 canaries.
 
     Args:
         seed: of the data and of the noise.
-        kept: the share of the claimed noise that is added.
+        noise_share: the share of the claimed noise that is added.
         relation: the relation of the claimed guarantee.
     """
     features = np.random.default_rng(seed).normal(size=(20, 60)) / 8
@@ -763,28 +759,32 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
         "clip": 0.05,
         "batch": {"count": 1, "n_max": 100},
     }
-    problem = fitted(features, np.arange(20) % 2, relation=relation, **given).problem
+    problem = train_small_model(features, np.arange(20) % 2, relation=relation, **given).problem
     settings = replace(problem.settings, noise=NoiseConfig(epsilon=1.0, delta=1e-5, seed=seed))
     model = fit_problem(replace(problem, settings=settings)).boxed_network
     assert model is not None
     trainer = QuieterTraining.of(model, model.problem.dataset.train, seed)
-    return replace(cast(QuieterTraining, trainer), kept=kept)
+    return replace(cast(QuieterTraining, trainer), noise_share=noise_share)
 
 
-def audited_training(
-    seed: int, kept: float, adversary: str | None, canary: str = "signs", confidence: float = 0.95
+def audit_noisy_training(
+    seed: int,
+    noise_share: float,
+    adversary: str | None,
+    canary: str = "signs",
+    confidence: float = 0.95,
 ) -> Finding:
     """Audit training that adds a share of its claimed noise, and return one of the findings.
 
     Args:
         seed: of the data, the canaries, the coins and the noise.
-        kept: the share of the claimed noise that is added; 1 is sound.
+        noise_share: the share of the claimed noise that is added; 1 is sound.
         adversary: whose lower bounds are judged; None: those of all adversaries; ``NOISE_SIZE``:
             the finding about the size of the noise is returned instead.
         canary: the kind of canaries.
         confidence: of all bounds together.
     """
-    trainer = noisy(seed, kept)
+    trainer = small_noisy_training(seed, noise_share)
     effort = TrainingEffort(60, 40, confidence, seed)
     one = trainer.canaries(canary, 1, seed)
     several = trainer.canaries(canary, 60, seed)
@@ -799,7 +799,7 @@ def audited_training(
 # --------------------------------------------------------------------------------------------------
 
 ROWS = 240  # records of ``MeanModel``
-GONE = 12  # records that a request asks to erase
+REQUESTED = 12  # records that a request asks to erase
 WIDTH = 64  # its features: enough for noise of 64 numbers to be known again
 SIGMA = 0.005  # the claimed standard deviation of its noise
 DRAWS = TrialPlan(4_000)
@@ -807,23 +807,23 @@ EXACT = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
 CLOSE = Promise("newton", False, 1.0, 1e-3, True, (Remark("close", {"eps": 1.0, "delta": 1e-3}),))
 
 
-def request(rows: int = GONE) -> Attack:
+def one_request(rows: int = REQUESTED) -> Attack:
     """Return an attack that asks to erase records of one class, which move the mean most."""
-    return Attack(
-        f"an erasure request for {rows} records of one class", (lambda state: np.arange(rows) * 2,)
+    return Attack.at_once(
+        f"an erasure request for {rows} records of one class", np.arange(rows) * 2
     )
 
 
-def looking() -> Attack:
+def adaptive_requests() -> Attack:
     """Return an attack of two requests, whose second asks for the most wrongly labelled records."""
 
-    def most_wrong(state: ModelState) -> RemovedRows:
-        order: np.ndarray = np.argsort(state.visible)
-        return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
+    def most_wrong(scores: np.ndarray) -> RemovedRows:
+        order: np.ndarray = np.argsort(scores)
+        return order[~np.isin(order, np.arange(REQUESTED) * 2)][:REQUESTED]
 
     return Attack(
         "a second erasure request, chosen by looking at the model's outputs after the first one",
-        (*request().requests, most_wrong),
+        (*one_request().requests, most_wrong),
     )
 
 
@@ -898,7 +898,7 @@ class MeanModel:
         )[0]
 
 
-def unlearned(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
+def audit_flawed_unlearning(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
     """Audit unlearning with flaws, and return the finding with one measure.
 
     Args:
@@ -914,15 +914,19 @@ def unlearned(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
     )
 
 
-def trained_again(seed: int, kept: int = 0) -> Finding:
+def audit_retraining(seed: int, remaining: int = 0) -> Finding:
     """Audit unlearning by retraining that keeps some of the requested records; 0 is sound."""
-    return MeanModel(seed, lambda rows: rows[kept:], noisy=False).audited([request(60)], EXACT)[0]
+    return MeanModel(seed, lambda rows: rows[remaining:], noisy=False).audited(
+        [one_request(60)], EXACT
+    )[0]
 
 
-def removals(seed: int) -> Finding:
+def audit_sound_removals(seed: int) -> Finding:
     """Sound: unlearning that removes the requested records, with the claimed noise."""
     return first_violated(
-        MeanModel(seed).audited([request(), looking()], plan=replace(DRAWS, confidence=SURE))
+        MeanModel(seed).audited(
+            [one_request(), adaptive_requests()], plan=replace(DRAWS, confidence=SURE)
+        )
     )
 
 
@@ -940,12 +944,12 @@ PLANTED: dict[str, Plant] = {
     "fault: released weights whose noise is sized for half the sensitivity": half_the_noise,
     "fault: released weights whose noise is 20 % too small": less_noise,
     "fault: noisy statistics whose noise is 20 % too small": partial(
-        replayed, mechanism=LessNoise(mu=1.0)
+        replay_release, mechanism=LessNoise(mu=1.0)
     ),
     (
         "fault: randomized response that is drawn again and again until the label is the "
         "model's own"
-    ): partial(replayed, mechanism=UntilRight(eps=1.0)),
+    ): partial(replay_release, mechanism=UntilRight(eps=1.0)),
     "fault: objective perturbation whose privacy loss omits the Jacobian determinant": (
         no_determinant
     ),
@@ -954,90 +958,95 @@ PLANTED: dict[str, Plant] = {
         "have twenty rows"
     ): rows_of_one_unit,
     "fault: labels of two linear models, drawn with epsilon 2 although epsilon 1 is claimed": (
-        answered
+        audit_released_labels
     ),
-    "fault: parameter bounds that are 1 % too narrow": lambda seed: audited(
-        widened(boxed(seed), 0.99), seed, PARAMETERS
+    "fault: parameter bounds that are 1 % too narrow": lambda seed: audit_claim(
+        with_widened_boxes(train_boxes(seed), 0.99), seed, PARAMETERS
     ),
     "fault: parameter bounds computed for feature changes half as large as claimed": partial(
-        moving_as_far, radius=0.1
+        audit_moved_features, radius=0.1
     ),
     "fault: parameter bounds computed with another training.product than recorded": (
         box_of_other_products
     ),
     (
         "fault: stable distances that are too large by one step in the list of values of k"
-    ): lambda seed: audited(
-        flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
+    ): lambda seed: audit_claim(
+        make_flawed(OverstatedDistance, train_boxes(seed), more=1), seed, CERTIFIED_LABELS
     ),
     "fault: a memorised record whose certificate rules memorisation out": (memorised_and_certified),
     "fault: stable distances that are 5 % too large": partial(
-        stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NO_NEIGHBOURS
+        audit_stretched_distances, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NO_NEIGHBOURS
     ),
     ("stable distances that are twice too large, detected on a neighbouring dataset"): partial(
-        stretched, times=2.0, about=CERTIFIED_LABELS
+        audit_stretched_distances, times=2.0, about=CERTIFIED_LABELS
     ),
-    "fault: gradient sums divided by the number of private records": partial(counting, dealt=False),
-    "fault: batches that depend on the number of records": partial(counting, dealt=True),
-    "fault: stable distances that jump between neighbouring datasets": lambda seed: audited(
-        flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, ONLY_BOUNDED
+    "fault: gradient sums divided by the number of private records": partial(
+        audit_counting_plan, dealt=False
+    ),
+    "fault: batches that depend on the number of records": partial(audit_counting_plan, dealt=True),
+    "fault: stable distances that jump between neighbouring datasets": lambda seed: audit_claim(
+        make_flawed(OverstatedDistance, train_boxes(seed), more=-2),
+        seed,
+        STABLE_DISTANCES,
+        ONLY_BOUNDED,
     ),
     "fault: parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: (
-        audited(widened(boxed(seed), 2.0), seed, NESTING_BOXES, ONLY_BOUNDED)
+        audit_claim(with_widened_boxes(train_boxes(seed), 2.0), seed, NESTING_BOXES, ONLY_BOUNDED)
     ),
     "fault: training whose noise is 20 % too small": partial(
-        audited_training, kept=0.8, adversary=NOISE_SIZE
+        audit_noisy_training, noise_share=0.8, adversary=NOISE_SIZE
     ),
     "fault: training that leaves out its noise": partial(
-        audited_training, kept=0.0, adversary=SUMS
+        audit_noisy_training, noise_share=0.0, adversary=SUMS
     ),
     "fault: training that leaves out its noise, detected step by step": partial(
-        audited_training, kept=0.0, adversary=STEPS
+        audit_noisy_training, noise_share=0.0, adversary=STEPS
     ),
     "fault: training that leaves out its noise, detected by an attack on a single run": partial(
-        audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
+        audit_noisy_training, noise_share=0.0, adversary=ONE_RUN, canary="dirac"
     ),
     "fault: stable distances that are too large by 1, detected by leaving people out": (
-        one_more_edit
+        audit_one_more_edit
     ),
     "fault: unlearning that removes nothing": partial(
-        unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
+        audit_flawed_unlearning, "epsilon", one_request(), removed=lambda rows: rows[:0]
     ),
     "fault: unlearning that removes other records than those requested": partial(
-        unlearned, "distance/claimed", request(), removed=lambda rows: rows + 1
+        audit_flawed_unlearning, "distance/claimed", one_request(), removed=lambda rows: rows + 1
     ),
     "fault: unlearning with a third of the noise": partial(
-        unlearned, "noise/claimed", request(), scale=1 / 3
+        audit_flawed_unlearning, "noise/claimed", one_request(), scale=1 / 3
     ),
     "fault: unlearning that uses the same noise for every released state of the model": partial(
-        unlearned, "noise/claimed", looking(), reused=True
+        audit_flawed_unlearning, "noise/claimed", adaptive_requests(), reused=True
     ),
     "fault: unlearning by retraining that keeps a record whose erasure was requested": partial(
-        trained_again, kept=1
+        audit_retraining, remaining=1
     ),
     "fault: private numbers whose noise is sized for 3 members, although there are 2": partial(
-        made_up_sums, mechanism=LeakyMechanism(NUMBERS, LaplaceMean(eps=3 / 2)), trials=4000
+        audit_drawn_sums, mechanism=LeakyMechanism(NUMBERS, LaplaceMean(eps=3 / 2)), trials=4000
     ),
     (
         "fault: private numbers whose noise is sized for one changed member, although replacing "
         "a unit changes two"
-    ): partial(made_up_sums, changed=2),
+    ): partial(audit_drawn_sums, changed=2),
     "fault: private numbers with floating-point noise": partial(
-        made_up_sums, mechanism=FloatingNoise(eps=1.0)
+        audit_drawn_sums, mechanism=FloatingNoise(eps=1.0)
     ),
     "fault: private numbers whose members leave the declared range": partial(
-        numbers_of_a_run, kind=UnclippedMembers
+        replay_numbers, kind=UnclippedMembers
     ),
     "fault: private numbers that leave out members without records": partial(
-        numbers_of_a_run, kind=MembersWithRecords, count=2, members=32
+        replay_numbers, kind=MembersWithRecords, count=2, members=32
     ),
     "fault: private numbers whose range is that of the records": partial(
-        numbers_of_a_run, kind=RangeOfTheRecords, labels=(2.0, 8.0)
+        replay_numbers, kind=RangeOfTheRecords, labels=(2.0, 8.0)
     ),
     (
         "fault: intervals of numbers that count one changed member, although replacing a unit "
         "changes two"
-    ): partial(intervals, kind=OneChangedMember, relation="substitute"),
+    ): partial(audit_flawed_intervals, kind=OneChangedMember, relation="substitute"),
 }
 SOUND: dict[str, Plant] = {
     "control: randomized response that draws labels with the budget that it claims": the_budget,
@@ -1049,37 +1058,41 @@ SOUND: dict[str, Plant] = {
         less_noise, share=1.0, confidence=SURE
     ),
     "control: noisy statistics as agt computes them": partial(
-        replayed, mechanism=NoisyStatistics(mu=1.0)
+        replay_release, mechanism=NoisyStatistics(mu=1.0)
     ),
     "control: randomized response that draws each label once": partial(
-        replayed, mechanism=RandomizedResponse(eps=1.0)
+        replay_release, mechanism=RandomizedResponse(eps=1.0)
     ),
     "control: objective perturbation as agt computes it": objective_perturbation,
     "control: labels of two linear models, drawn with the claimed epsilon": partial(
-        answered, draws=1.0, confidence=SURE
+        audit_released_labels, draws=1.0, confidence=SURE
     ),
-    "control: parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
+    "control: parameter bounds as agt computes them": lambda seed: audit_all_claims(
+        train_boxes(seed), seed
+    ),
     "control: parameter bounds computed for feature changes as large as claimed": partial(
-        moving_as_far, radius=0.05
+        audit_moved_features, radius=0.05
     ),
     "control: training with the claimed noise": partial(
-        audited_training, kept=1.0, adversary=None, confidence=SURE
+        audit_noisy_training, noise_share=1.0, adversary=None, confidence=SURE
     ),
     "control: training with the claimed noise, tested by the size of the noise": partial(
-        audited_training, kept=1.0, adversary=NOISE_SIZE, confidence=SURE
+        audit_noisy_training, noise_share=1.0, adversary=NOISE_SIZE, confidence=SURE
     ),
-    "control: stable distances as agt computes them": partial(one_more_edit, kind=LinearModel),
-    "control: a linear model as agt trains it": lambda seed: all_audited(
-        headed(seed, **ONE_STEP), seed
+    "control: stable distances as agt computes them": partial(
+        audit_one_more_edit, kind=LinearModel
     ),
-    "control: unlearning that removes the requested records": removals,
-    "control: unlearning by retraining, as agt does it": trained_again,
-    "control: private numbers as agt releases them": private_numbers,
+    "control: a linear model as agt trains it": lambda seed: audit_all_claims(
+        train_head(seed, **ONE_STEP), seed
+    ),
+    "control: unlearning that removes the requested records": audit_sound_removals,
+    "control: unlearning by retraining, as agt does it": audit_retraining,
+    "control: private numbers as agt releases them": audit_private_numbers,
     "control: private numbers as agt releases them, where records are replaced": partial(
-        private_numbers, relation="substitute"
+        audit_private_numbers, relation="substitute"
     ),
     "control: intervals of numbers as agt computes them": partial(
-        intervals, kind=NumberVotesModel, relation="substitute"
+        audit_flawed_intervals, kind=NumberVotesModel, relation="substitute"
     ),
 }
 

@@ -52,8 +52,8 @@ from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of
 from agt.store.atomic import write_atomic
 from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
+from agt_audit.edited_records import with_added
 from agt_audit.job import AuditInputs, counted_progress
-from agt_audit.neighbours import with_added
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.console import Console
 from agt_cli.runs.queries import OpenedRun
@@ -208,37 +208,30 @@ def train_shadows(
     half = halved(problem, pool)
     sides = pool.sides(config)
     key_folder = folder / shadow_key(half, pool, config)
-    logits_of: dict[int, np.ndarray] = {}
-    for index in range(config.models):
-        stored = _load_logits(key_folder, index)
-        if stored is not None:
-            logits_of[index] = stored
-    reused = len(logits_of)
-    missing = [index for index in range(config.models) if index not in logits_of]
-    on_done(reused)
+    reused = _load_all_logits(key_folder, config.models)
+    missing = [index for index in range(config.models) if index not in reused]
+    on_done(len(reused))
     failures: dict[int, str] = {}
     results = _train_missing(half, pool, sides, missing, config, key_folder)
-    for done, (index, reason) in enumerate(results, start=reused + 1):
+    for done, (index, reason) in enumerate(results, start=len(reused) + 1):
         on_done(done)
         if reason:
             failures[index] = reason
-            continue
-        logits = _load_logits(key_folder, index)
-        if logits is None:
-            failures[index] = "the file of the shadow model was damaged after it was written"
-        else:
-            logits_of[index] = logits
+    logits_of = _load_all_logits(key_folder, config.models)
+    for index in missing:
+        if index not in logits_of:
+            damaged = "the file of the shadow model was damaged after it was written"
+            failures.setdefault(index, damaged)
     if not logits_of:
         first_error = failures[min(failures)]
         raise CheckError(
             f"all {config.models} shadow models failed. The first error is: {first_error}"
         )
-    trained = sorted(logits_of)
     return Shadows(
-        included=sides[trained],
-        logits=np.stack([logits_of[index] for index in trained]),
+        included=sides[list(logits_of)],
+        logits=np.stack(list(logits_of.values())),
         failed=tuple(sorted(failures.items())),
-        reused=reused,
+        reused=len(reused),
     )
 
 
@@ -415,6 +408,12 @@ def _half_of(pool: Pool, side: np.ndarray) -> Records:
     if len(pool.always):
         chosen = with_added(chosen, pool.always)
     return replace(chosen, features=aligned_copy(chosen.features))
+
+
+def _load_all_logits(key_folder: Path, count: int) -> dict[int, np.ndarray]:
+    """Return the stored logits of each of ``count`` models that has an intact file, by number."""
+    loaded = {index: _load_logits(key_folder, index) for index in range(count)}
+    return {index: logits for index, logits in loaded.items() if logits is not None}
 
 
 def _load_logits(key_folder: Path, index: int) -> np.ndarray | None:

@@ -7,7 +7,8 @@ import numpy as np
 
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import Randomness, SystemRandomness, next_up
-from agt_audit.estimates import Claimed, Outputs, TestedClaim, choose_event
+from agt_audit.claims import Claimed, TestedClaim
+from agt_audit.output_events import Outputs, choose_event
 from agt_cli.report.findings import Finding, Outcome, Strength, format_lower_bound
 
 Draws = Callable[[int], np.ndarray]

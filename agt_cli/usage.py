@@ -131,6 +131,11 @@ _PAIRS_OF_A_RUN = (
     "run=... out, or type agt audit replay run=latest mechanism=..."
 )
 
+_SCRATCH = (
+    "this setting was removed, because temporary runs and test ledgers are in the audit's own "
+    "folder: give output_dir=FOLDER, a folder on a local disk"
+)
+
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -150,6 +155,7 @@ OLD_SPELLINGS = {
     "mechanism.weights_digest": _RELEASED,
     "audit=shadows": _SHADOWS,
     "audit audit.poisons=": _POISONS,
+    "audit audit.scratch=": _SCRATCH,
     "audit audit.trainer=": _TRAINER,
     "audit audit.choosing=": _CHOOSING,
     "audit audit.left_out=": _LEFT_OUT,

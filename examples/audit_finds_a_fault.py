@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import agt
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import SeededRandomness
-from agt_audit.mechanism import NeighbourPair, Side, TrialPlan, audit_pair
+from agt_audit.label_pairs import NeighbourPair, Side, audit_pair
+from agt_audit.trials import TrialPlan
 
 
 @dataclass(frozen=True)

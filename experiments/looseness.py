@@ -25,14 +25,10 @@ from agt.errors import AgtError
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt.settings import STRICT, Count
+from agt_audit.edited_records import EditedRecords, attack_records
 from agt_audit.model_bounds import bounds_of, label_leads, lead_gradient
-from agt_audit.neighbours import (
-    EditedRecords,
-    EditKind,
-    attack_records,
-    kinds_of,
-    neighbours_of,
-)
+from agt_audit.neighbours import neighbours_of
+from agt_audit.relation_edits import EditKind, kinds_of
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants

@@ -219,6 +219,7 @@ REMOVED = {
         *("mechanism=release_weights", "mechanism.mu=1"),
         "audit.neighbours=2",
     ): "agt audit replay run=latest",
+    ("prediction", "run=latest", "audit.scratch=/tmp"): "give output_dir=FOLDER, a folder on a",
     (
         "prediction",
         "run=latest",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from agt_audit import dpsgd
+from agt_audit import noisy_training
 
 from .conftest import TINY, Agt
 
@@ -44,9 +44,9 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
     assert {"Clopper-Pearson", "Gaussian DP", "exact", "gdp"} == set(table.iloc[:, 0])
     assert (table["claimed 4"] <= 4).all()
     agt(*asked, "audit.trials=5").ended(2, "audit.trials=5")
-    drawn = dpsgd.draw_noise
+    drawn = noisy_training.draw_noise
     monkeypatch.setattr(
-        dpsgd,
+        noisy_training,
         "draw_noise",
         lambda p, plan, *rest: drawn(p, replace(plan, sigma=plan.sigma / 100), *rest),
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agt.mechanisms.mechanism import Mechanism
-from agt_audit.prediction import ReleaseSandbox
+from agt_audit.release_sandbox import ReleaseSandbox
 
 from .conftest import Agt, Said
 
@@ -138,11 +138,6 @@ REFUSED = {
         "audit.trials=12",
     ): "too few to contradict the claimed epsilon of 1 with confidence 0.975: set audit.trials=",
     ("remove", *RESPONSE): "condition g",
-    (
-        "head",
-        *RESPONSE,
-        "audit.scratch=nowhere",
-    ): "audit.scratch=nowhere: the audit cannot write into this folder",
 }
 
 
@@ -154,20 +149,16 @@ def test_refused(line: tuple[str, ...], audit: Audit) -> None:
 
 
 def test_an_interrupted_audit_leaves_nothing(
-    audit: Audit, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    audit: Audit, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
 
     def interrupted(self: ReleaseSandbox, *others: object) -> np.ndarray:
-        seen.append(
-            (len(list(self.folder.iterdir())), self.folder.is_relative_to(tmp_path / "local"))
-        )
+        seen.extend(self.folder.iterdir())
         raise KeyboardInterrupt
 
-    (tmp_path / "local").mkdir()
     run("head")
     monkeypatch.setattr(ReleaseSandbox, "draw_labels", interrupted)
-    audit("head", *RESPONSE, *SMALL, SURE, f"audit.scratch={tmp_path / 'local'}").ended(130)
-    assert seen[0][0] > 2
-    assert seen[0][1]
-    assert nothing_left(tmp_path)
+    audit("head", *RESPONSE, *SMALL, SURE).ended(130)
+    assert len(seen) > 2
+    assert nothing_left()

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from agt_audit import unlearning
+from agt_audit.forget_sets import Attack, ForgetSets
 from agt_audit.memorisation import INFLUENCE, InOutCounts, difference_finding
-from agt_audit.unlearning import Attack, ForgetSets
 from agt_cli.report.findings import Outcome
 from agt_cli.unlearn import erasure
 from agt_cli.unlearn.methods import ErasureJob, sisa

@@ -46,7 +46,7 @@ from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.records import Records
 from agt.errors import ConfigError, DataError, UnboundedError
 from agt.training.linear import LinearTrained
-from agt_audit.neighbours import TargetQuery
+from agt_audit.editor import TargetQuery
 
 CELLS = tuple(product(RELATIONS, KINDS))
 EXPECTED = (ConfigError, DataError, UnboundedError)

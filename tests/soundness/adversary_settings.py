@@ -34,14 +34,8 @@ from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
-from agt_audit.neighbours import (
-    NAME_CANDIDATES,
-    AttackSettings,
-    EditedRecords,
-    Editor,
-    TargetQuery,
-    weights,
-)
+from agt_audit.edited_records import EditedRecords
+from agt_audit.editor import NAME_CANDIDATES, AttackSettings, Editor, TargetQuery, weights
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm")
 KINDS = (*ALONE, "votes of boxes", "votes of heads")

@@ -35,7 +35,8 @@ from agt.training.ridge import (
     label_influence,
     sum_of_row_lengths,
 )
-from agt_audit.certificate import Auditor, Certificate
+from agt_audit.certificate import Certificate
+from agt_audit.certificate_attacks import Auditor
 from agt_audit.neighbours import retrained
 from agt_cli.report.findings import Outcome
 

@@ -29,7 +29,8 @@ from agt.relations.relation import BoundSums
 from agt.settings import QUANTA, ComputeConfig, KGridConfig, RelationConfig
 from agt.training.loop import train
 from agt.training.setup import TrainingSetup
-from agt_audit.certificate import Auditor, Certificate
+from agt_audit.certificate import Certificate
+from agt_audit.certificate_attacks import Auditor
 from agt_cli.report.findings import Outcome
 
 RULE = RELATIONS["perturb"]

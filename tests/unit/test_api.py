@@ -25,7 +25,8 @@ from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.heads import describe_layers, from_layers
 from agt.training.loop import Progress
-from agt_audit.neighbours import neighbour_of, without
+from agt_audit.edited_records import without
+from agt_audit.neighbours import neighbour_of
 from agt_audit.shadows import Pool
 from agt_cli.networks import FORM
 

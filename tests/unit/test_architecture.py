@@ -86,7 +86,7 @@ ROOMS = (
     ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),
     ("agt_audit",),
 )
-TABLES_OF_RELATIONS = {LIBRARY / "relations/names.py", AUDITS / "neighbours.py"}
+TABLES_OF_RELATIONS = {LIBRARY / "relations/names.py", AUDITS / "relation_edits.py"}
 """The registry, and the audit's own table of edits: beside its own file, where a relation is
 named as one of several.
 """

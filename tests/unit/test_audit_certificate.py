@@ -17,19 +17,14 @@ from agt.models.fitting import fit
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt_audit import neighbours
-from agt_audit.certificate import Auditor, Certificate, share_of_bound_text
+from agt_audit.certificate import Certificate
+from agt_audit.certificate_attacks import Auditor
+from agt_audit.certificate_findings import notes, share_of_bound_text
+from agt_audit.edited_records import EditedRecords, with_added, without
+from agt_audit.editor import AttackSettings, Editor, TargetQuery
 from agt_audit.model_bounds import bounds_of, flips_to_rival, scores_of
-from agt_audit.neighbours import (
-    AttackSettings,
-    EditedRecords,
-    Editor,
-    TargetQuery,
-    neighbours_of,
-    retrained,
-    with_added,
-    without,
-)
-from agt_audit.selftest import one_more_edit
+from agt_audit.neighbours import neighbours_of, retrained
+from agt_audit.selftest import audit_one_more_edit
 from agt_cli.report.findings import Finding, Outcome
 
 FEW = {"epochs": 3, "lr": 0.5}
@@ -204,6 +199,11 @@ def audited(model: Any, extent: Certificate = SMALL) -> dict[str, Finding]:
     return Auditor(model, extent, 0).run()
 
 
+def notes_of(auditor: Auditor) -> list[str]:
+    extent = auditor.extent
+    return list(notes(auditor.claims, auditor.counts, extent.seconds, extent.bounded))
+
+
 @pytest.mark.parametrize("kind", ["removal", "boxes vote", "votes"])
 def test_no_run_as_it_is_is_accused(kind: str) -> None:
     found = audited(made(SHARED[kind], True))
@@ -259,18 +259,18 @@ def test_a_sparse_grid_and_rump_claim_no_nesting() -> None:
 def test_what_a_limit_left_out_is_said() -> None:
     auditor = Auditor(made(STEP, True), replace(SMALL, seconds=1e-9), 0)
     assert auditor.run()["parameters"].outcome is Outcome.UNTESTED
-    assert any("audit.seconds" in note for note in auditor.notes())
+    assert any("audit.seconds" in note for note in notes_of(auditor))
 
 
 def test_refusals_are_counted_and_farther_than_the_data() -> None:
     tight = {**STEP, "batch": {"count": 1, "n_max": 41, "normalizer": 30.0}}
     auditor = Auditor(made(tight, True), replace(SMALL, farthest=3), 0)
     auditor.run()
-    assert any("n_max" in note for note in auditor.notes())
-    assert auditor.tables()["certificate_edits"]["refused"].sum() > 0
+    assert any("n_max" in note for note in notes_of(auditor))
+    assert auditor.counts.tables()["certificate_edits"]["refused"].sum() > 0
     far = Auditor(made({**STEP, "relation": "remove"}, True, n=4), replace(SMALL, farthest=9), 0)
     assert not any(finding.violated for finding in far.run().values())
-    assert far.neighbours_trained
+    assert far.counts.neighbours_trained
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,8 @@ def test_flips_that_bring_a_member_to_a_rival_are_found_and_of_two_classes_the_f
 
 def test_labels_of_uncertified_queries_are_counted_apart_and_accuse_nobody() -> None:
     """Where one edit more is called certified, the same labels are violations."""
-    right = one_more_edit(0, kind=LinearModel)
-    wrong = one_more_edit(0)
+    right = audit_one_more_edit(0, kind=LinearModel)
+    wrong = audit_one_more_edit(0)
     assert (right.outcome, right.found) == (Outcome.NOT_CONTRADICTED, 0.0)
     assert wrong.outcome is Outcome.VIOLATED
     assert wrong.found
@@ -337,6 +337,6 @@ def test_with_each_unit_left_out_all_training_records_are_asked() -> None:
     auditor.leave_out()
     records = auditor.problem.dataset.train
     distance = auditor.model.certify(np.asarray(records.features), (1,)).stable_distance
-    assert auditor.labels_compared == 2 * (distance >= 1).sum() + 2 * sum(
+    assert auditor.counts.labels_compared == 2 * (distance >= 1).sum() + 2 * sum(
         auditor.certificates.stable_distance >= 1
     )

@@ -12,8 +12,8 @@ from synthetic import make_records
 from torch import nn
 
 from agt.errors import ConfigError
-from agt_audit.dpsgd import CANARY_NORM, KINDS, CanaryHead, canaries_of
-from agt_audit.selftest import noisy
+from agt_audit.canaries import CANARY_NORM, DESCRIPTIONS, CanaryHead, canaries_of
+from agt_audit.selftest import small_noisy_training
 
 
 def head_of(outputs: int = 1, loss: str = "binary_cross_entropy") -> CanaryHead:
@@ -42,7 +42,7 @@ def test_gradients_record_by_record() -> None:
         head_of(loss="squared_error")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DESCRIPTIONS)
 def test_canaries(kind: str) -> None:
     head, data = head_of(3, "cross_entropy"), pool(classes=3)
     made = canaries_of(kind, 4, head, data, 0)
@@ -66,7 +66,7 @@ def test_diracs_lie_where_the_data_is_silent() -> None:
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
 def test_scores_are_the_canary_and_the_noise(relation: str) -> None:
-    made = noisy(0, relation=relation)
+    made = small_noisy_training(0, relation=relation)
     canary = made.canaries("signs", 1, 0)
     inside, outside = (made.train(canary, np.full((20, 1, 1), there)) for there in (True, False))
     assert inside.scores.shape == (20, 2, 1)

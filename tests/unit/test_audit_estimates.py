@@ -16,21 +16,18 @@ from scipy.special import ndtr
 from scipy.stats import beta as beta_law, binom, norm
 
 from agt_audit import estimates
+from agt_audit.claims import MOST_TRIALS, Claimed, TestedClaim
 from agt_audit.estimates import (
-    Claimed,
     Mistakes,
-    Outputs,
-    TestedClaim,
     advantage,
-    choose_event,
     epsilon_bound,
     gaussian_advantage,
-    label_event,
     lower_limit,
     mu_bound,
     posterior,
     upper_limit,
 )
+from agt_audit.output_events import Outputs, choose_event, label_event
 
 N = 60
 RATES = ((0.1, 0.1), (0.02, 0.4), (0.4, 0.02), (0.3, 0.3), (0.0, 0.5))
@@ -108,7 +105,7 @@ class TestTrials:
         assert claimed.bound(Mistakes(0, least - 1, 0, least - 1), 0.95) <= claimed.value
 
     def test_more_than_there_can_be(self) -> None:
-        assert Claimed("epsilon", 90.0).needed(0.95) == estimates.MOST_TRIALS
+        assert Claimed("epsilon", 90.0).needed(0.95) == MOST_TRIALS
 
     def test_what_could_have_been_noticed(self) -> None:
         claimed = Claimed("epsilon", 1.0)

@@ -13,15 +13,15 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.numeric import SeededRandomness
-from agt_audit.mechanism import (
+from agt_audit.label_pairs import (
     NeighbourPair,
     Side,
     audit_made_up_pairs,
     audit_pair,
-    audit_quantile,
     exact_loss,
     neighbouring_pairs,
 )
+from agt_audit.mechanism import audit_quantile
 from agt_audit.trials import TrialPlan
 
 RIGOROUS: list[tuple[str, dict[str, Any]]] = [

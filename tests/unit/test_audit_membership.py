@@ -24,7 +24,7 @@ from agt_audit.membership_attack import (
     spread_of,
 )
 from agt_audit.roc import Roc
-from agt_audit.selftest import crowd, fitted
+from agt_audit.selftest import made_up_records, train_small_model
 from agt_audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
 
 
@@ -86,7 +86,7 @@ def test_too_few_models() -> None:
 
 
 def test_labels_alone() -> None:
-    model = fitted(*crowd(0, 600))
+    model = train_small_model(*made_up_records(0, 600))
     train, asked = model.problem.dataset.train, list[int]()
 
     def answer(features: np.ndarray) -> np.ndarray:

@@ -13,9 +13,10 @@ from agt.models.number_votes import NumberCertificates
 from agt.models.votes import NumberVotesModel
 from agt.numeric import SeededRandomness
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.estimates import Claimed, choose_event, grain_event
+from agt_audit.claims import Claimed
+from agt_audit.edited_records import other_label, tried_label
+from agt_audit.influence import neighbours, unit_edited
 from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
-from agt_audit.neighbours import other_label, tried_label
 from agt_audit.numbers import (
     SumPair,
     audit_made_up_sums,
@@ -23,18 +24,13 @@ from agt_audit.numbers import (
     law_finding,
     made_up_pairs,
 )
-from agt_audit.pairs import NumberPair, neighbours
-from agt_audit.prediction import edited
+from agt_audit.output_events import choose_event, grain_event
+from agt_audit.pairs import NumberPair
 from agt_audit.replay import ReplayedRelease
 from agt_audit.selftest import (
     NUMBERS,
-    PLANTED,
-    SOUND,
     FloatingNoise,
-    OneChangedMember,
-    RangeOfTheRecords,
-    flawed,
-    run_of_numbers,
+    train_numbers,
 )
 from agt_audit.trials import TrialPlan
 from agt_cli.report.findings import Outcome
@@ -45,16 +41,6 @@ RANGE = NumericTarget(0.0, 10.0)
 def number_pair(model: Any, other: Any) -> NumberPair:
     having = NumberLabelling.judged(model, NUMBERS)
     return NumberPair(having, replace(having, model=other))
-
-
-@pytest.mark.parametrize("name", [name for name in PLANTED if "numbers" in name])
-def test_planted_violation_of_numbers_is_caught(name: str) -> None:
-    assert PLANTED[name](1).outcome is Outcome.VIOLATED
-
-
-@pytest.mark.parametrize("name", [name for name in SOUND if "numbers" in name])
-def test_sound_numbers_are_let_pass(name: str) -> None:
-    assert SOUND[name](1).outcome is Outcome.NOT_CONTRADICTED
 
 
 class TestExactly:
@@ -103,7 +89,7 @@ def test_the_last_bits_of_numbers_are_an_event() -> None:
 
 class TestPrediction:
     def test_the_event_is_a_threshold_between_the_two_models(self) -> None:
-        model: Any = run_of_numbers(0)
+        model: Any = train_numbers(0)
         pair = number_pair(model, model)
         sums = np.array([[3, 8, 5], [8, 3, 5]])
         less, more, equal = pair.events(sums)
@@ -113,12 +99,12 @@ class TestPrediction:
         assert equal.hit == equal.alarm
 
     def test_an_event_loses_what_the_noise_covers(self) -> None:
-        model: Any = run_of_numbers(0)
+        model: Any = train_numbers(0)
         (event,) = number_pair(model, model).events(np.array([[LATTICE_STEPS], [0]]))
         assert np.log(event.hit / event.alarm) == pytest.approx(1.0)
 
     def test_queries_are_those_whose_sums_differ_most_first(self) -> None:
-        model: Any = run_of_numbers(0)
+        model: Any = train_numbers(0)
         anchors = model.problem.dataset.train.features
         _, other = next(neighbours(model, anchors, 1))
         pair = number_pair(model, other)
@@ -129,9 +115,9 @@ class TestPrediction:
         assert moved[0] > 0
 
     def test_a_replaced_record_gets_the_farther_end_of_the_range(self) -> None:
-        model = run_of_numbers(0, relation="substitute")
+        model = train_numbers(0, relation="substitute")
         records = model.problem.dataset.train
-        other = edited(model.problem, records, 1)
+        other = unit_edited(model.problem, records, 1)
         (added,) = other.labels[~np.isin(other.ids, records.ids)]
         assert (records.labels[1], added) == (10.0, 0.0)
 
@@ -139,27 +125,18 @@ class TestPrediction:
 class TestReplay:
     @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
     def test_private_numbers_are_not_accused(self, relation: str) -> None:
-        model = run_of_numbers(0, relation=relation)
+        model = train_numbers(0, relation=relation)
         queries = model.problem.dataset.train.features
         release = ReplayedRelease(model, queries, NUMBERS)
         findings = list(release.findings(2, np.random.default_rng(0)))
         assert {finding.outcome for finding in findings} == {Outcome.NOT_CONTRADICTED}
         assert max(finding.found or 0.0 for finding in findings[1::2]) > 0
 
-    def test_a_range_of_the_records_is_caught(self) -> None:
-        model = run_of_numbers(0, labels=(2.0, 8.0))
-        _, other = list(neighbours(model, model.problem.dataset.train.features, 2))[1]
-        sides: list[Any] = [flawed(RangeOfTheRecords, side) for side in (model, other)]
-        queries = model.problem.dataset.train.features
-        release = ReplayedRelease(sides[0], queries, NUMBERS)
-        published, _ = release.pair(sides[1], "", np.random.default_rng(0))
-        assert published.outcome is Outcome.VIOLATED
-
 
 class TestIntervals:
     @pytest.mark.parametrize("relation", ["add_remove", "substitute", "remove"])
     def test_intervals_contain_answers_of_neighbours(self, relation: str) -> None:
-        model = run_of_numbers(0, relation=relation)
+        model = train_numbers(0, relation=relation)
         queries = model.problem.dataset.train.features
         counts = audit_intervals(model, queries, 12, 2, 0)
         assert counts.neighbours == 12
@@ -174,17 +151,12 @@ class TestIntervals:
             for side in (points, far)
         )
         counts = IntervalCounts()
-        counts.count(mine, theirs, 0)
+        counts.add_neighbour(mine, theirs, 0)
         assert (counts.answers, counts.outside) == (1, 1)
-
-    def test_intervals_that_do_not_nest_are_counted(self) -> None:
-        model: Any = flawed(OneChangedMember, run_of_numbers(0, relation="substitute"))
-        counts = audit_intervals(model, model.problem.dataset.train.features, 12, 2, 0)
-        assert counts.not_nested > 0
 
     @pytest.mark.parametrize("relation", ["add_remove", "substitute", "remove"])
     def test_edits_are_within_their_distance(self, relation: str) -> None:
-        model = run_of_numbers(0, relation=relation)
+        model = train_numbers(0, relation=relation)
         records = model.problem.dataset.train
         for k, other in edited_datasets(model, records.features, 6, 3, 0):
             removed = set(records.ids) - set(other.ids)
@@ -196,12 +168,12 @@ class TestIntervals:
             assert relation != "remove" or not added
 
     def test_no_neighbour_is_begun_after_the_time_limit(self) -> None:
-        model = run_of_numbers(0)
+        model = train_numbers(0)
         counts = audit_intervals(
             model, model.problem.dataset.train.features, 12, 2, 0, seconds=-1.0
         )
         assert counts.neighbours == 0
-        findings = counts.findings("a run", 1).values()
+        findings = counts.findings("a run", 1)
         assert {finding.outcome for finding in findings} == {Outcome.UNTESTED}
 
 
@@ -222,4 +194,4 @@ def test_cells_of_released_labels_are_read_by_the_target() -> None:
 
 
 def test_a_small_run_of_numbers_has_the_model_that_faults_are_planted_in() -> None:
-    assert isinstance(run_of_numbers(0), NumberVotesModel)
+    assert isinstance(train_numbers(0), NumberVotesModel)

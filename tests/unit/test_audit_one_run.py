@@ -202,22 +202,6 @@ def test_equal_scores_tell_nothing_whatever_the_order_of_canaries() -> None:
     assert abs(right_guesses(np.zeros(1000), ~inside, 300, 300) - 300) < 60
 
 
-@pytest.mark.parametrize(
-    ("scores", "positive", "message"),
-    [
-        ([0.0, math.nan], 1, "NaN"),
-        ([0.0], 1, r"\b1\b.*\b2\b"),
-        ([0.0, 1.0], 2, r"\b2\b.*\b1\b.*\b2\b"),
-        ([0.0, 1.0], -1, "-1"),
-    ],
-)
-def test_scores_that_cannot_be_guessed_from(
-    scores: list[float], positive: int, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        right_guesses(np.array(scores), np.array([True, False]), positive, 1)
-
-
 def test_a_gaussian_curve_needs_a_delta() -> None:
     with pytest.raises(ValueError, match="delta"):
         one_run_epsilon(9, 10, 100, 0.0, 0.95, "gdp")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from unit.test_audit_findings import audit, finding
 
-from agt_audit.estimates import Claimed, TestedClaim
+from agt_audit.claims import Claimed, TestedClaim
 from agt_audit.page import AGAIN, data_table, lines, row
 from agt_audit.prediction import untested_because_equal
 from agt_cli.report.findings import Outcome, Strength, format_lower_bound

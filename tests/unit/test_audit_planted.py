@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from agt_audit import certificate, estimates
+from agt_audit import certificate_attacks, claims, estimates
 from agt_audit.estimates import Mistakes
 from agt_audit.model_bounds import BoxBounds
 from agt_audit.selftest import PLANTED, SOUND
@@ -35,7 +35,7 @@ def test_sound_twin_is_let_pass(name: str) -> None:
 
 
 def bounds_far_above_claims(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(estimates, "epsilon_bound", lambda *given, **named: 99.0)
+    patch.setattr(claims, "epsilon_bound", lambda *given, **named: 99.0)
 
 
 def rates_instead_of_limits(patch: pytest.MonkeyPatch) -> None:
@@ -54,16 +54,16 @@ def error_not_shared(patch: pytest.MonkeyPatch) -> None:
     def of_one(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
         return honest(mistakes, delta, confidence)
 
-    patch.setattr(estimates, "epsilon_bound", of_one)
+    patch.setattr(claims, "epsilon_bound", of_one)
 
 
 def every_neighbour_held_for_one_k(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(certificate, "edit_distance", lambda edit, relation: 1)
+    patch.setattr(certificate_attacks, "edit_distance", lambda edit, relation: 1)
 
 
 def distances_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        certificate,
+        certificate_attacks,
         "inconsistent_distances",
         lambda own, other, symmetric: np.zeros(len(own[0]), bool),
     )

@@ -1,6 +1,6 @@
 """Private prediction attacked: claims, events, queries and trials."""
 
-from itertools import count, islice
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,17 +17,15 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
-from agt_audit.estimates import Claimed, Mistakes, label_event
+from agt_audit.claims import Claimed
+from agt_audit.edited_records import without
+from agt_audit.estimates import Mistakes
 from agt_audit.events import AnswerEvent, event_of, event_of_sum
-from agt_audit.neighbours import retrained, without
-from agt_audit.pairs import LabellingPair, between_roots
-from agt_audit.prediction import (
-    deciding_records,
-    edited,
-    names_in_shard,
-    similar_queries,
-)
-from agt_audit.selftest import COMPUTE, crowd, fitted
+from agt_audit.influence import influential_units, name_in_shard, unit_edited, units_by_influence
+from agt_audit.neighbours import retrained
+from agt_audit.output_events import label_event
+from agt_audit.pairs import LabellingPair, between_roots, similar_queries
+from agt_audit.selftest import COMPUTE, made_up_records, train_small_model
 
 ONE = Claimed.of(PureDP(1.0))
 
@@ -70,8 +68,8 @@ def test_a_sum_tells_more_than_one_answer() -> None:
 @pytest.fixture(scope="module")
 def heads() -> tuple[Model, Model, np.ndarray]:
     """A linear head, the same without a record, and natural queries."""
-    x, y = crowd(0, 120)
-    model = fitted(x, y, ks=5)
+    x, y = made_up_records(0, 120)
+    model = train_small_model(x, y, ks=5)
     return (
         model,
         retrained(model.problem, without(model.problem.dataset.train, np.array([3]))),
@@ -138,20 +136,20 @@ def trained(
 QUERIES = np.random.default_rng(1).normal(size=(40, WIDTH))
 
 
-@pytest.mark.parametrize("hashes", [False, True])
-def test_names_go_where_they_are_meant_to(hashes: bool) -> None:
+@pytest.mark.parametrize("like", ["r17", "0123456789abcdef" * 2])
+def test_a_name_goes_where_it_is_meant_to_and_looks_like_others(like: str) -> None:
     config = EnsembleConfig(members=7)
-    names = list(islice(names_in_shard(3, config, hashes), 40))
-    assert len(set(names)) == 40
-    assert (assign_shards(np.array(names), config) == 3).all()
-    assert all(bool(CONTENT.fullmatch(name)) is hashes for name in names)
+    names = [name_in_shard(shard, config, like) for shard in range(7)]
+    assert assign_shards(np.array(names), config).tolist() == list(range(7))
+    looks_like_hash = CONTENT.fullmatch(like) is not None
+    assert all((CONTENT.fullmatch(name) is not None) == looks_like_hash for name in names)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
 def test_an_edit_is_within_one_k(relation: str) -> None:
     model = trained(members=3, relation=relation)
     records, config = model.problem.dataset.train, model.problem.settings.ensemble
-    other = edited(model.problem, records, 5)
+    other = unit_edited(model.problem, records, 5)
     gone, come = set(records.units) - set(other.units), set(other.units) - set(records.units)
     assert gone == {records.units[5]}
     assert len(come) == (relation == "substitute")
@@ -159,17 +157,24 @@ def test_an_edit_is_within_one_k(relation: str) -> None:
     assert len(set(moved.tolist())) == len(moved)
 
 
-def test_the_records_of_an_ensemble_are_of_a_member_whose_vote_decides() -> None:
+@pytest.mark.parametrize("certificate", ["stability", "votes"])
+def test_the_units_of_an_ensemble_are_of_a_member_whose_vote_decides(certificate: str) -> None:
     """Of three votes on two classes a member decides where one of the others votes as it does,
     and one does not.
     """
-    model = trained(members=3)
-    records, config = model.problem.dataset.train, model.problem.settings.ensemble
-    labels = np.array([member.predict(QUERIES) for member in model.members])  # type: ignore[attr-defined]
-    decides = (labels == labels[:, None]).sum(axis=1) == 2
-    found = deciding_records(model, records, QUERIES, 4)
-    assert 0 < decides.sum() < decides.size
-    assert len(found) == 4
-    assert decides[assign_shards(records.units[found], config)].any(axis=1).all()
-    unanimous = QUERIES[~decides.any(axis=0)]
-    assert deciding_records(model, records, unanimous, 4) == []
+    model = trained(members=3, certificate=certificate)
+    config = model.problem.settings.ensemble
+    labels = (model.member_margins(QUERIES)[:, 0] > 0).astype(int)
+    decides = (labels == labels[:, None]).sum(axis=1) == 2  # [T, n]
+    contested = np.flatnonzero(decides.any(axis=0))
+    assert 0 < len(contested) < len(QUERIES)
+    for row in contested:
+        units = units_by_influence(model, QUERIES[row])
+        assert decides[assign_shards(np.array(units[:1]), config)[0], row]
+
+
+def test_no_unit_is_chosen_twice() -> None:
+    model = trained()
+    units = list(influential_units(model, np.repeat(QUERIES[:1], N + 5, axis=0)))
+    assert len(units) == len(set(units)) == N
+    assert units == units_by_influence(model, QUERIES[0])

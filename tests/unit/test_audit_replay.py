@@ -35,7 +35,8 @@ from agt.numeric import Randomness, gaussian_mu, noisy
 from agt.settings import RelationConfig
 from agt.training.settings import NoiseConfig
 from agt_audit import replay as replaying
-from agt_audit.neighbours import retrained, without
+from agt_audit.edited_records import without
+from agt_audit.neighbours import retrained
 from agt_audit.replay import ReplayedRelease, ReplayedTraining, allowed_mu, publish_training, replay
 from agt_cli.report.findings import Finding, Outcome
 

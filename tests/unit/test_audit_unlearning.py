@@ -12,9 +12,18 @@ from agt.errors import CheckError, ConfigError
 from agt.facts import not_held
 from agt.numeric import gaussian_mu
 from agt.unlearning.promise import Promise
-from agt_audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
+from agt_audit.forget_sets import Attack, ForgetSets
+from agt_audit.selftest import (
+    CLOSE,
+    DRAWS,
+    EXACT,
+    REQUESTED,
+    MeanModel,
+    adaptive_requests,
+    one_request,
+)
 from agt_audit.trials import TrialPlan
-from agt_audit.unlearning import Attack, ForgetSets, ModelState, audit_unlearning
+from agt_audit.unlearning_claims import ModelState, audit_unlearning
 from agt_cli.report.findings import Finding, Outcome
 
 
@@ -58,7 +67,7 @@ def test_what_is_not_claimed_is_reported() -> None:
     flawed = MeanModel(0, lambda rows: rows[:0])
     oblivious = replace(CLOSE, adaptive=False)
     findings, trials = audit_unlearning(
-        "loss", flawed.begin, flawed.retrained, [looking()], lambda: oblivious, DRAWS
+        "loss", flawed.begin, flawed.retrained, [adaptive_requests()], lambda: oblivious, DRAWS
     )
     assert not any(finding.violated for finding in findings if finding.measure == "epsilon")
     assert any("does not cover" in trial.words and (trial.found or 0) > 1 for trial in trials)
@@ -69,7 +78,7 @@ def test_a_refused_request_is_listed_with_its_reason() -> None:
         raise CheckError("one class left")
 
     (finding,), (trial,) = audit_unlearning(
-        "refuses", lambda: (None, refuse), refuse, [request()], lambda: EXACT, DRAWS
+        "refuses", lambda: (None, refuse), refuse, [one_request()], lambda: EXACT, DRAWS
     )
     assert finding.outcome is Outcome.UNTESTED
     assert "one class left" in finding.meaning
@@ -81,14 +90,14 @@ def test_nothing_given_out_is_nothing_tested() -> None:
         return ModelState(np.zeros(3), answered=np.zeros(3, dtype=bool))
 
     (finding,), _ = audit_unlearning(
-        "silent", lambda: (None, silent), silent, [request()], lambda: EXACT, DRAWS
+        "silent", lambda: (None, silent), silent, [one_request()], lambda: EXACT, DRAWS
     )
     assert finding.outcome is Outcome.UNTESTED
 
     def shy(rows: np.ndarray) -> ModelState:
-        return ModelState(np.zeros(3), answered=np.full(3, len(rows) < GONE))
+        return ModelState(np.zeros(3), answered=np.full(3, len(rows) < REQUESTED))
 
-    both = [request(), request(3)]
+    both = [one_request(), one_request(3)]
     (finding,), trials = audit_unlearning(
         "shy", lambda: (None, shy), shy, both, lambda: EXACT, DRAWS
     )

@@ -1,0 +1,528 @@
+"""Edits of a run's records that are made to change the label of a query.
+
+An added unit may be any record and have any name, because a certificate speaks of all of them. The
+name decides by hashes in which batch and shard it is. Within the ranges of the run's own records,
+an added record is one that the columns can hold; each edit's description says whether it was.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from agt.data.records import Records
+from agt.problem import Problem
+from agt.settings import TrainingConfig
+from agt.training.batches import BatchPlan
+from agt.training.ensemble import assign_shards
+from agt.training.settings import EnsembleConfig
+from agt.training.sgd import learning_rate
+from agt_audit.edited_records import EditedRecords, attack_records
+from agt_audit.relation_edits import EditKind, edits_of
+
+# how an added record is made (``Editor._make_row``); one is drawn, so repetition raises its share
+WAYS = (
+    "against",
+    "against",
+    "against",
+    "saturating",
+    "saturating",
+    "mixed",
+    "copy",
+    "zero",
+    "beyond",
+)
+# by how much the features of an added record exceed the ranges of the run's records; 1: they do not
+RANGE_FACTORS = (1.0, 30.0, 1e4)
+FAR_RANGE_FACTORS = (1e6, 1e15, 1e30)  # of the way "beyond"
+Uphill = Callable[[Records], np.ndarray]
+"""Records -> [n, ...] the signs of the directions in which the model's loss at each rises."""
+ADDS_A_UNIT = {EditKind.COMES, EditKind.REPLACED}
+NAME_CANDIDATES = 24  # candidates for the name of an added unit
+# n_max of the plan that says in which steps units of given names take part: many names are
+# asked about at once, and they are no batch that the run's n_max could limit
+_MAX_PROBED_NAMES = 2**20
+
+
+@dataclass(frozen=True)
+class TargetQuery:
+    """A query whose label an attack tries to change.
+
+    Attributes:
+        query: [features] its features as one vector.
+        label: the class that the run's model gives to it.
+    """
+
+    query: np.ndarray
+    label: int
+
+
+@dataclass(frozen=True)
+class AttackSettings:
+    """What an ``Editor`` must know of a run in order to edit its records.
+
+    Attributes:
+        relation: the name of the run's relation.
+        unit_rows: the largest number of rows of a unit.
+        classes: how many classes there are.
+        plan: which units take part in which step of training; of an ensemble, a member's plan.
+        weight: [steps] how far a constant gradient in each step moves the final parameters.
+        ensemble: which unit is in which shard.
+        low: [...] the smallest value of each feature, in the shape of a record's features.
+        high: [...] the largest value of each feature.
+        bounds_each_parameter: the certificate bounds each parameter separately, so an added
+            record moves a bound most if its features lie in a corner of their ranges.
+        radius: the largest change of a feature, under a relation whose edits change features
+            only; None: edits remove or add whole records.
+    """
+
+    relation: str
+    unit_rows: int
+    classes: int
+    plan: BatchPlan
+    weight: np.ndarray
+    ensemble: EnsembleConfig
+    low: np.ndarray
+    high: np.ndarray
+    bounds_each_parameter: bool
+    radius: float | None = None
+
+    @classmethod
+    def of(cls, problem: Problem) -> "AttackSettings":
+        """Return the settings of attacks on a run.
+
+        The ranges of features are those of the run's training and test records, which lie within
+        whatever was declared.
+
+        Args:
+            problem: the run's problem.
+
+        Raises:
+            ConfigError: ``EDITS`` has no entry for the run's relation.
+        """
+        settings = problem.settings
+        edits_of(settings.relation.name)  # raises now, before anything is trained
+        parts = [
+            np.asarray(part.features)
+            for part in (problem.dataset.train, problem.dataset.test)
+            if len(part)
+        ]
+        plan = problem.setup.plan(problem.record_count)
+        return cls(
+            relation=settings.relation.name,
+            unit_rows=settings.relation.unit_rows,
+            classes=problem.classes,
+            plan=plan,
+            weight=weights(problem.setup.training, plan),
+            ensemble=settings.ensemble,
+            low=np.min([features.min(axis=0) for features in parts], axis=0),
+            high=np.max([features.max(axis=0) for features in parts], axis=0),
+            bounds_each_parameter=settings.certificate.bounded == "each parameter",
+            radius=settings.relation.radius,
+        )
+
+
+def weights(training: TrainingConfig, plan: BatchPlan) -> np.ndarray:
+    """Return how far a constant gradient in each step moves the final parameters, [steps].
+
+    It is the step's learning rate times the weight decay of all later steps. Momentum is ignored.
+    """
+    rates = [learning_rate(training, step) for step in range(plan.steps)]
+    remaining = np.array([1 - rate * training.weight_decay for rate in rates])
+    return np.array([rate * remaining[step + 1 :].prod() for step, rate in enumerate(rates)])
+
+
+class Editor:
+    """Makes neighbouring datasets of a run, one edit of its relation at a time.
+
+    Edits are drawn at random, from kinds of edits that are made to change a query's label.
+
+    Args:
+        settings: what it must know of the run.
+        rng: draws every choice.
+        uphill: the directions in which the model's loss rises. Only edits that move features
+            call it; the default, no direction, serves for all other relations.
+
+    Attributes:
+        units_made: how many units were made so far; it numbers their names.
+        plan: ``settings.plan`` without its limit on the size of a batch.
+    """
+
+    def __init__(
+        self,
+        settings: AttackSettings,
+        rng: np.random.Generator,
+        uphill: Uphill = lambda records: np.zeros(1),
+    ) -> None:
+        self.attack = settings
+        self.rng = rng
+        self.uphill = uphill
+        self.units_made = 0
+        self.plan = replace(settings.plan, n_max=_MAX_PROBED_NAMES)
+
+    def step(
+        self, neighbour: EditedRecords, target: TargetQuery, repeat_last: bool = False
+    ) -> EditedRecords:
+        """Return a neighbour that is one k farther than ``neighbour``, by a random edit.
+
+        The edit is one of ``EDITS`` for the relation. If every private unit was edited before,
+        nothing is removed, moved or relabelled, but ``distance`` grows all the same.
+
+        Args:
+            neighbour: the dataset to edit; it is not changed.
+            target: the query whose label the edit tries to change.
+            repeat_last: whether the edit adds a second copy of the unit that was added last, of
+                which there must be one. It has no effect if the relation adds no units.
+        """
+        edits = edits_of(self.attack.relation)
+        if repeat_last:
+            edits = tuple(edit for edit in edits if ADDS_A_UNIT & {*edit}) or edits
+        # Edits are collected anew, because all changes of one k share one description.
+        edited = replace(neighbour, distance=neighbour.distance + 1, edits=())
+        for kind in edits[self.rng.integers(len(edits))]:
+            edited = self._edit(kind, edited, target, repeat_last)
+        description = " ".join(edited.edits) or "nobody"
+        return replace(edited, edits=(*neighbour.edits, description))
+
+    def _edit(
+        self, kind: EditKind, neighbour: EditedRecords, target: TargetQuery, repeat_last: bool
+    ) -> EditedRecords:
+        """Return the neighbour after one change of this kind, with its ``distance`` as it was.
+
+        Args:
+            kind: the change to make.
+            neighbour: the dataset to edit; it is not changed.
+            target: the query whose label the change tries to change.
+            repeat_last: as of ``step``.
+        """
+        if kind is EditKind.MOVES:
+            return self._move_unit(neighbour, target)
+        if kind is EditKind.RELABELLED:
+            return self._relabel_unit(neighbour, target)
+        removed_unit = None
+        edited = neighbour
+        if kind is not EditKind.COMES:
+            removed_unit, reason = self._choose_unit(neighbour, target)
+            if removed_unit is not None:
+                edited = neighbour.with_edit(removed_unit, None, f"less {reason}")
+        if kind is EditKind.LEAVES:
+            return edited
+        if repeat_last:
+            added_unit = self._copy_unit(neighbour.added[-1])
+            description = "a second copy of the record that was added last"
+        else:
+            added_unit, description = self._make_unit(neighbour, removed_unit, target)
+        return edited.with_edit(None, added_unit, f"plus {description}")
+
+    def _copy_unit(self, unit: Records) -> Records:
+        """Return a copy of a unit's rows under the one of several new names with most weight."""
+        renamed = self._under_new_name(unit)
+        candidates = self._name_candidates(renamed, None, keep_features=True)
+        names = np.array([str(candidate.units[0]) for candidate in candidates])
+        return candidates[int(np.argmax(self._weight_of_units(names)))]
+
+    def _under_new_name(self, unit: Records) -> Records:
+        """Return a unit's rows with another name and other ids, which no unit had before."""
+        self.units_made += 1
+        name = f"audit{self.units_made}"
+        ids = np.array([f"{name}.row{index}" for index in range(len(unit))])
+        return replace(unit, ids=ids, units=np.full(len(unit), name))
+
+    def _move_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
+        """Return a neighbour in which each feature of one more unit moved by at most the radius.
+
+        In 8 of 10 edits the features move by the whole radius. The signs of the moves are drawn
+        ("anywhere"), taken from the query ("against"), or those along which the loss rises or
+        falls ("uphill", "downhill").
+
+        Args:
+            neighbour: the dataset to edit; it is not changed. If all its
+                private units were edited, the result has one more added unit, without rows.
+            target: the query whose label the move tries to change.
+        """
+        radius = self.attack.radius
+        assert radius is not None  # RelationConfig requires one where features move
+        unit, reason = self._choose_unit(neighbour, target)
+        rows = neighbour.removed_rows[:0]
+        if unit is not None:
+            rows = np.flatnonzero(neighbour.original.units == unit)
+        unmoved = neighbour.original.take(rows)
+        way = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
+        signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
+        if way == "against":
+            # records of the query's label move away from the query, the others towards it
+            direction_of_row = np.where(unmoved.labels == target.label, -1.0, 1.0)
+            signs = np.outer(direction_of_row, np.sign(target.query)).reshape(signs.shape)
+        elif way == "uphill":
+            signs = self.uphill(unmoved)
+        elif way == "downhill":
+            signs = -self.uphill(unmoved)
+        share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
+        features = (unmoved.features + share * radius * signs).astype(unmoved.features.dtype)
+        moved = replace(unmoved, features=features)
+        return neighbour.with_edit(unit, moved, f"{reason} moved {way}")
+
+    def _relabel_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
+        """Return a neighbour in which one more unit has another label.
+
+        In 7 of 10 edits it is the label that the last relabelled unit got, so that several edits
+        change the model in one direction. Otherwise it is drawn.
+
+        Args:
+            neighbour: the dataset to edit; it is not changed. It is returned as it is if all its
+                private units were edited.
+            target: the query whose label the edit tries to change.
+        """
+        unit, reason = self._choose_unit(neighbour, target)
+        if unit is None:
+            return neighbour
+        before = neighbour.original.take(neighbour.original.units == unit)
+        last_label = None
+        if neighbour.added and self.rng.random() < 0.7:
+            last_label = neighbour.added[-1].labels[0]
+        labels = []
+        for label in before.labels.tolist():
+            others = [other for other in range(self.attack.classes) if other != label]
+            if last_label in others:
+                labels.append(last_label)
+            else:
+                labels.append(int(self.rng.choice(others)))
+        relabelled = replace(before, labels=np.array(labels, dtype=before.labels.dtype))
+        return neighbour.with_edit(unit, relabelled, f"{reason} relabelled")
+
+    def _choose_unit(self, neighbour: EditedRecords, target: TargetQuery) -> tuple[str | None, str]:
+        """Choose a private unit of the original that was not edited yet.
+
+        How is drawn: "any" draws a unit, "best" takes the unit whose records support the target's
+        label most, "heaviest" the one with the most weight in training.
+
+        Args:
+            neighbour: the dataset from whose remaining records the unit is chosen.
+            target: the query whose label the edit tries to change.
+
+        Returns:
+            The unit's name, and "any", "best" or "heaviest"; ``(None, "")`` if every private unit
+            was edited.
+        """
+        original = neighbour.original
+        available = ~original.public
+        available[neighbour.removed_rows] = False
+        units = np.unique(original.units[available])
+        if not len(units):
+            return None, ""
+        way = str(self.rng.choice(["any", "best", "heaviest"]))
+        if way == "any":
+            return str(self.rng.choice(units)), "any"
+        if way == "heaviest":
+            return str(units[self._weight_of_units(units).argmax()]), way
+        rows = np.flatnonzero(available)
+        features = np.asarray(original.features[rows], dtype=np.float64).reshape(len(rows), -1)
+        largest = np.maximum(np.abs(features).max(axis=1), 1e-300)
+        along_query = (features / largest[:, None]) @ target.query
+        support = np.where(original.labels[rows] == target.label, along_query, -along_query)
+        names, unit_of_row = np.unique(original.units[rows], return_inverse=True)
+        return str(names[np.bincount(unit_of_row, support).argmax()]), way
+
+    def _make_unit(
+        self, neighbour: EditedRecords, removed_unit: str | None, target: TargetQuery
+    ) -> tuple[Records, str]:
+        """Make a new unit, whose rows are copies of one record, and choose its name.
+
+        The name matters because its keyed hash decides the unit's batches and shard.
+
+        Args:
+            neighbour: the dataset that the unit will be added to.
+            removed_unit: the unit that it replaces; None: it replaces none.
+            target: the query whose label the unit should change.
+
+        Returns:
+            The unit's rows, and a description of them.
+        """
+        original = neighbour.original
+        way = str(self.rng.choice(WAYS))
+        count = self.attack.unit_rows
+        if way != "against":
+            count = int(self.rng.integers(1, self.attack.unit_rows + 1))
+        features, label, range_factor = self._make_row(way, original, target)
+        # features far beyond the ranges may be too large for the features' own type
+        largest = float(np.finfo(original.features.dtype).max)
+        row = np.clip(features, -largest, largest).astype(original.features.dtype)
+        rows = attack_records(
+            features=np.repeat(row.reshape(1, *original.features.shape[1:]), count, axis=0),
+            labels=np.full(count, label),
+            ids=np.arange(count).astype(str),
+            like=original,
+        )
+        named, name_choice = self._choose_name(
+            self._under_new_name(rows), removed_unit, keep_features=way in ("copy", "zero")
+        )
+        description = f"one {way}, {name_choice}"
+        if range_factor > 1:
+            description = (
+                f"{description}, beyond the ranges of the columns by a factor of {range_factor:g}"
+            )
+        return named, description
+
+    def _make_row(
+        self, way: str, records: Records, target: TargetQuery
+    ) -> tuple[np.ndarray, int, float]:
+        """Make the features and the label of a record.
+
+        | way        | features                                      | label                      |
+        |------------|-----------------------------------------------|----------------------------|
+        | copy       | those of a record of the run                  | that record's, or any      |
+        | mixed      | each from one of two records of the run       | any                        |
+        | zero       | 0 (also of copy and mixed if the run has no   | any                        |
+        |            | records)                                      |                            |
+        | saturating | a random corner of the ranges, or beyond it   | any                        |
+        | beyond     | far beyond a random corner                    | any                        |
+        | against    | in the direction of the query, or in its      | not the target's           |
+        |            | corner of the ranges                          |                            |
+        |            | in the opposite direction or corner           | the target's               |
+
+        Args:
+            way: one of ``WAYS``.
+            records: the run's training records.
+            target: the query whose label the record should change.
+
+        Returns:
+            Its features [features]; its label; and by which factor the features exceed the ranges
+            of the run's records (1: they do not).
+        """
+        rng = self.rng
+        other_labels = [label for label in range(self.attack.classes) if label != target.label]
+        any_label = int(rng.integers(self.attack.classes))
+        if way in ("copy", "mixed") and len(records):
+            features, label = self._copied_row(way, records, any_label)
+            return features, label, 1.0
+        if way in ("copy", "mixed", "zero"):
+            return np.zeros(self.attack.low.size), any_label, 1.0
+        range_factors = FAR_RANGE_FACTORS if way == "beyond" else RANGE_FACTORS
+        range_factor = float(rng.choice(range_factors))
+        if way != "against":
+            signs = rng.choice([-1.0, 1.0], self.attack.low.size)
+            label = int(rng.choice([any_label, *other_labels]))
+            return self._corner(signs, range_factor), label, range_factor
+        if self.attack.bounds_each_parameter and rng.random() < 0.7:
+            towards_query = self._corner(np.sign(target.query), range_factor)
+            away_from_query = self._corner(-np.sign(target.query), range_factor)
+        else:
+            towards_query = target.query * range_factor
+            away_from_query = -towards_query
+        label = int(rng.choice(other_labels))
+        if rng.random() < 0.3:
+            # opposite features with the target's own label: but for the bias, their gradient is
+            # that of another label along the query
+            return away_from_query, target.label, range_factor
+        return towards_query, label, range_factor
+
+    def _copied_row(self, way: str, records: Records, any_label: int) -> tuple[np.ndarray, int]:
+        """Make a record that copies a record of the run, or mixes the features of two.
+
+        Args:
+            way: "copy" or "mixed".
+            records: the run's training records, at least one.
+            any_label: a label drawn beforehand, which a mixed record gets, and half of the copies.
+
+        Returns:
+            Its features [features], and its label.
+        """
+        rng = self.rng
+        row = int(rng.integers(len(records)))
+        features = np.asarray(records.features[row], dtype=np.float64).ravel()
+        if way == "copy":
+            has_own_label = rng.random() < 0.5
+            return features, int(records.labels[row]) if has_own_label else any_label
+        other_row = int(rng.integers(len(records)))
+        other = np.asarray(records.features[other_row], dtype=np.float64).ravel()
+        return np.where(rng.random(len(features)) < 0.5, features, other), any_label
+
+    def _corner(self, signs: np.ndarray, range_factor: float) -> np.ndarray:
+        """Return the corner of the ranges that signs point to, or a point beyond it, [features].
+
+        Args:
+            signs: [features], each -1, 0 or 1; 0 gives the feature 0.
+            range_factor: 1 for the corner itself. Otherwise each feature is this multiple of the
+                largest absolute value in its range, or of 1 if its range is the point 0.
+        """
+        low = self.attack.low.ravel().astype(np.float64)
+        high = self.attack.high.ravel().astype(np.float64)
+        if range_factor == 1:
+            return np.where(signs > 0, high, np.where(signs < 0, low, 0.0))
+        largest = np.maximum(np.abs(low), np.abs(high))
+        return signs * np.where(largest > 0, largest, 1.0) * range_factor
+
+    def _choose_name(
+        self, rows: Records, removed_unit: str | None, keep_features: bool
+    ) -> tuple[Records, str]:
+        """Choose the name of a new unit.
+
+        How is drawn: "any" takes the first candidate, "heaviest" the one with the most weight in
+        training. If the unit replaces another, "elsewhere" takes the name whose shard and batches
+        differ most from the removed unit's, and "same" the removed unit's own name.
+
+        Args:
+            rows: the unit's rows.
+            removed_unit: the unit that it replaces; None: it replaces none.
+            keep_features: as of ``_name_candidates``.
+
+        Returns:
+            The rows under the chosen name, and how it was chosen, for the edit's description.
+        """
+        ways = ["any", "heaviest"]
+        if removed_unit is not None:
+            ways += ["elsewhere", "elsewhere", "same"]
+        way = str(self.rng.choice(ways))
+        fixed_name = removed_unit if way == "same" else None
+        candidates = self._name_candidates(rows, fixed_name, keep_features)
+        if len(candidates) == 1:
+            return candidates[0], "under the same name" if way == "same" else way
+        names = np.array([str(candidate.units[0]) for candidate in candidates])
+        if way == "any":
+            return candidates[0], way
+        weight = self._weight_of_units(names)
+        score = weight
+        if way == "elsewhere":
+            # scaled below 1, so that weight mostly decides between equal differences
+            scaled_weight = weight / (1 + weight.max())
+            score = scaled_weight + self._placement_difference(names, str(removed_unit))
+        return candidates[int(np.argmax(score))], way
+
+    def _name_candidates(
+        self, rows: Records, name: str | None, keep_features: bool
+    ) -> list[Records]:
+        """Return the rows of a unit under each name that it may get.
+
+        Args:
+            rows: the unit's rows.
+            name: the only candidate; None: ``NAME_CANDIDATES`` names that no unit has.
+            keep_features: features must stay as they are. It has no effect here, where features
+                always stay; it is for subclasses whose names are hashes of the features, which
+                change features in order to change names (the tests' adversary does).
+        """
+        names = [name]
+        if name is None:
+            names = [f"{rows.units[0]}.{index}" for index in range(NAME_CANDIDATES)]
+        return [replace(rows, units=np.full(len(rows), candidate)) for candidate in names]
+
+    def _takes_part(self, names: np.ndarray) -> np.ndarray:
+        """Return in which steps of training units of these names take part, [steps, names] bool."""
+        every_name = np.arange(len(names))
+        return np.array([np.isin(every_name, batch) for batch in self.plan.batches(names)])
+
+    def _weight_of_units(self, names: np.ndarray) -> np.ndarray:
+        """Return how far a constant gradient of each unit moves the final parameters, [names]."""
+        return self.attack.weight @ self._takes_part(names)
+
+    def _placement_difference(self, names: np.ndarray, removed_unit: str) -> np.ndarray:
+        """Return how much each name's shard and batches differ from a removed unit's, [names].
+
+        The difference is in [0, 2]: 1 if the shards differ, plus the share of steps in which
+        exactly one of the two takes part.
+        """
+        unit = np.array([removed_unit])
+        ensemble = self.attack.ensemble
+        is_other_shard = assign_shards(names, ensemble) != assign_shards(unit, ensemble)
+        in_one_only = self._takes_part(names) != self._takes_part(unit)
+        share_of_steps: np.ndarray = in_one_only.mean(axis=0)
+        return is_other_shard + share_of_steps
