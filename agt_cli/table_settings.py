@@ -85,6 +85,8 @@ class TableFile:
         target: whether labels are classes or numbers; None: not given.
         range: the public range of labels that are numbers; None: not given.
         drop: the columns that must not be features; None: not given.
+        codes: columns whose numbers are codes without an order, such as those of regions; None: not
+            given.
         ranges: column of numbers or dates -> its public range, as its owner declares it; those of
             other columns are proposed from the rows.
         name: the name of the dataset; None: the name of the file.
@@ -107,6 +109,7 @@ class TableFile:
     target: Literal["classes", "numeric"] | None = None
     range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
+    codes: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(read_ranges)] = Field(
         default_factory=dict
     )

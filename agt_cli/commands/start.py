@@ -30,7 +30,7 @@ from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Scoring, scoring_of
 from agt_cli.report.start_md import Summary
-from agt_cli.runs.inspect import advice_for_arrays
+from agt_cli.runs.arrays_file import advice_for_arrays
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.start.comparison import compare, legend_of, value_of

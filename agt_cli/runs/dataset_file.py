@@ -12,8 +12,9 @@ from agt.data.settings import CLASSES, DECLARED_SIZE
 from agt.errors import ConfigError, counted, few
 from agt_cli.process import visible
 from agt_cli.report.record import escape_interpolations
+from agt_cli.runs.column import CODES_REMARK, UNWRITABLE_WORD, Column
 from agt_cli.runs.formats import format_as_yaml, format_example
-from agt_cli.runs.inspect import CODES_REMARK, UNWRITABLE_WORD, Column, Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.table_settings import (
     PLAIN_NAME,

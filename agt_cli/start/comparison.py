@@ -8,7 +8,7 @@ from agt.mechanisms.planning import Plan
 from agt.models.model import Model
 from agt_cli.report.scoring import Estimate, Scores, Scoring
 from agt_cli.report.start_md import OURS, Comparison
-from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.prepare import Prepared
 from agt_cli.start.plan import weights_release
 from agt_cli.start.settings import StartSettings

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from agt.data.settings import CLASSES
 from agt.errors import counted, few
 from agt_cli.report.start_md import ProposedConstant, ProposedConstants
-from agt_cli.runs.inspect import Column, Inspection
+from agt_cli.runs.column import Column
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.settings import StartSettings
 
 

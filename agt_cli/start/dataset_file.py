@@ -21,7 +21,7 @@ from agt_cli.runs.dataset_file import (
     is_unedited,
     signed,
 )
-from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.constants import group_of
 from agt_cli.start.settings import NONE, StartSettings
 from agt_cli.table_settings import training_rows

@@ -2,7 +2,8 @@
 
 from agt.errors import ConfigError
 from agt_cli.report.console import Console
-from agt_cli.runs.inspect import MIN_QUANTITY_NUMBERS, Inspection
+from agt_cli.runs.inspection import Inspection
+from agt_cli.runs.label_column import MIN_QUANTITY_NUMBERS
 from agt_cli.start.questions import Question, questions
 from agt_cli.start.settings import Answered, StartSettings
 

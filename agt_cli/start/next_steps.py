@@ -10,7 +10,7 @@ from agt.models.model import Model
 from agt_cli.ledger_files import ledger_path
 from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, admission_command, release_command
 from agt_cli.report.scoring import Scoring
-from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.ledger_proposal import LedgerProposal
 from agt_cli.start.plan import ways
 from agt_cli.start.settings import StartSettings

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from agt.errors import counted, few
 from agt_cli.process import visible
+from agt_cli.runs.column import Column
 from agt_cli.runs.dataset_file import repeated_rows
-from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC
+from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.start.constants import range_words
 from agt_cli.start.remarks import SHOWN, left_out_remarks, predictors_sentence
