@@ -61,10 +61,15 @@ def read_flag(value: object) -> object:
     return answer
 
 
-def drop_override(columns: Sequence[str]) -> str:
-    """Return the word of a command line that leaves columns out, not quoted for a shell."""
+def columns_override(setting: str, columns: Sequence[str]) -> str:
+    """Return the word of a command line that names columns, not quoted for a shell.
+
+    Args:
+        setting: the setting that takes the columns, such as ``drop``.
+        columns: their names; none of them is written as none.
+    """
     words = [name if PLAIN_NAME.fullmatch(name) else quoted(name) for name in columns]
-    return f"drop=[{','.join(words)}]" if words else "drop=none"
+    return f"{setting}=[{','.join(words)}]" if words else f"{setting}=none"
 
 
 ColumnRange = Annotated[tuple[float | str, ...], BeforeValidator(read_column_range)]
@@ -214,6 +219,7 @@ class TableFile:
         if self.header is False or self.encoding is not None or not self.file.is_file():
             return
         columns = [("drop", name) for name in self.drop or ()]
+        columns += [("codes", name) for name in self.codes or ()]
         columns += [("ranges", name) for name in self.ranges]
         if self.label is not None:
             columns.append(("label", self.label))

@@ -177,6 +177,5 @@ def constants_warning(run: Run) -> str:
     return (
         f"note: {words}, which the claim takes as public, were "
         "proposed from the rows. The claim says so, and is false if "
-        "you would have declared another one with other people in the table. To replace one, edit "
-        "the dataset file, remove its name from proposed_from_rows, and train again"
+        "you would have declared another one with other people in the table (docs/data.md)"
     )

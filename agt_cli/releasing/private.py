@@ -27,15 +27,27 @@ from agt_cli.runs.pending import PendingErasures
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 
-def _warn_owner(opened: OpenedRun, console: Console) -> None:
-    """Say which constants were proposed from the rows, and which queries are training records."""
+def _warn_owner(opened: OpenedRun, console: Console, may_stop: bool) -> None:
+    """Say which constants were proposed from the rows, and which queries are training records.
+
+    Args:
+        may_stop: True: queries that are training records end the command, before it pays.
+
+    Raises:
+        ConfigError: queries are training records, and ``may_stop`` is True.
+    """
     run = opened.trained.finished
     inputs = opened.trained.inputs
     if note := constants_warning(run):
         console.note(note)
     if inputs is None or inputs == STANDARD_INPUT:
         return
-    for warning in query_warnings(run, inputs, opened.queries, opened.stored.source):
+    warnings = query_warnings(run, inputs, opened.queries, opened.stored.source)
+    if warnings and may_stop:
+        raise ConfigError(
+            f"{'; '.join(warnings)}. No budget was spent; to release nevertheless, add force=true"
+        )
+    for warning in warnings:
         console.warn(warning)
 
 
@@ -93,7 +105,7 @@ class PrivateAnswers(PredictSettings):
         mechanism = self.mechanism
         lines = self.trained.inputs == STANDARD_INPUT
         opened = self.trained.open(record, console, mechanism.reads_records)
-        _warn_owner(opened, console)
+        _warn_owner(opened, console, may_stop=not (self.force or randomness.simulated))
         count = len(opened.queries)
         most = mechanism.total.queries
         if most is not None and count > most:

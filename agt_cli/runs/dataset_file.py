@@ -20,9 +20,10 @@ from agt_cli.table_settings import (
     PLAIN_NAME,
     RESERVED_WORDS,
     TEST_SHARE,
-    drop_override,
+    columns_override,
     training_rows,
 )
+from agt_cli.typed_ranges import decimal_point
 
 _SIGNATURE = re.compile(
     r"# Written by agt (?:start|data inspect), unedited if the hash of all that follows is (.*)"
@@ -133,7 +134,7 @@ def dataset_yaml(
         if column.categorical
     }
     ranges = {
-        column: f"[{', '.join(map(column.bound, column.numeric))}]"
+        column: f"[{', '.join(decimal_point(column.bound(end)) for end in column.numeric)}]"
         for column in features
         if column.numeric
     }
@@ -305,7 +306,7 @@ def describe_content(column: Column) -> str:
         prediction_remark = (
             f"; this column alone predicts the label of {share:.1f} % of the rows (if its value "
             "is not known before the label, leave the column out with "
-            f"{shlex.quote(drop_override([column.name]))})"
+            f"{shlex.quote(columns_override('drop', [column.name]))})"
         )
     return (
         count
@@ -367,8 +368,8 @@ def _target_lines(inspection: Inspection) -> list[str]:
     """Return the lines of a dataset file that say what labels are."""
     if inspection.numbers is None:
         return [f"classes: {_yaml_list(inspection.classes)}"]
-    low = number(inspection.numbers.low)
-    high = number(inspection.numbers.high)
+    low = decimal_point(number(inspection.numbers.low))
+    high = decimal_point(number(inspection.numbers.high))
     return ["target: numeric", f"range: [{low}, {high}]    # {LABEL_RANGE}"]
 
 

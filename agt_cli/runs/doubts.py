@@ -59,9 +59,7 @@ _SENTENCES: dict[DataWarningCode, str] = {
     ),
     "may_be_codes": (
         "agt treats {values} as ordered numbers, although there are only a few different whole "
-        "numbers: if they are codes without an order, leave the column out with "
-        "drop=[{column}], or list it under categorical once conf/dataset/NAME.yaml is written, and "
-        "type agt train dataset=NAME"
+        "numbers: if they are codes without an order, give codes=[{column}]"
     ),
     "may_mean_missing": (
         "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agt.data.csv_format import CsvFormat
 from agt.data.target import ClassTarget, NumericTarget, Target
-from agt_cli.runs.column import Column
+from agt_cli.runs.column import CODES_REMARK, Column
 from agt_cli.runs.doubts import MAX_CLASS_NUMBERS, DataWarning
 
 
@@ -111,6 +111,11 @@ class Inspection:
     def label_predictors(self) -> list[str]:
         """The features that predict nearly every label by themselves."""
         return [column.name for column in self.features if column.predicted_share]
+
+    @property
+    def possible_codes(self) -> tuple[str, ...]:
+        """The features of few whole numbers, which are taken as ordered but may be codes."""
+        return tuple(column.name for column in self.features if column.remark == CODES_REMARK)
 
     @property
     def rounded_rows(self) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.formats import NumberFormat
-from agt_cli.runs.column import CODES_REMARK, Column
+from agt_cli.runs.column import Column
 from agt_cli.runs.column_values import ColumnValues
 from agt_cli.runs.doubts import (
     DataWarning,
@@ -44,7 +44,7 @@ def table_warnings(
     )
     if dates:
         yield DataWarning("dates_may_go_on", dates[0], dates)
-    codes = tuple(column.name for column in inspection.features if column.remark == CODES_REMARK)
+    codes = inspection.possible_codes
     if codes:
         yield DataWarning("may_be_codes", codes[0], codes)
     for column in inspection.columns:

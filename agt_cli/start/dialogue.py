@@ -47,11 +47,13 @@ def _say_doubts(
 ) -> tuple[DataWarning, ...]:
     """Say what may be a mistake in the file, each once; returns all that was said.
 
-    Columns that are left out are among the remarks (``left_out_remarks``), and what labels are, or
-    what becomes of rows without one, is asked. Where ranges were called public, nothing is said
-    about where the range of dates ends.
+    Columns that are left out are among the remarks (``left_out_remarks``), and what labels are,
+    what becomes of rows without one, or which numbers are codes, is asked. Where ranges were called
+    public, nothing is said about where the range of dates ends.
     """
-    elsewhere = ["number_as_classes", "left_out", "taken_as_words", "label_missing"]
+    elsewhere = [
+        *("number_as_classes", "left_out", "taken_as_words", "label_missing", "may_be_codes")
+    ]
     if "ranges" in (answered.settings.public or ()):
         elsewhere.append("dates_may_go_on")
     new = tuple(

@@ -7,6 +7,12 @@ from agt_cli.runs.label_column import MIN_QUANTITY_NUMBERS
 from agt_cli.start.questions import Question, questions
 from agt_cli.start.settings import Answered, StartSettings
 
+_NEEDS_A_DECISION = {"public": "YES_OR_NO"}
+"""A setting whose default is not proposed -> the word in place of its answer.
+
+With public=no, no private answer can follow, whatever is said of the purpose.
+"""
+
 
 class OpenQuestions(ConfigError):
     """Questions are to be answered before the command can go on; it is no mistake of the user."""
@@ -31,16 +37,17 @@ def check_answered(answered: Answered, console: Console) -> None:
         key = open_keys[0]
         question = questions(shown.inspection, shown.settings.id_permanent is True)[key]
         _say_question(key, question, console)
-        if question.default:
+        if question.default and key not in _NEEDS_A_DECISION:
             shown = shown.with_answer(key, question.default)
         else:
-            placeholders[key] = question.answers
+            placeholders[key] = _NEEDS_A_DECISION.get(key, question.answers)
     if shown is answered and not placeholders:
         return
-    if shown.settings.drop is None and shown.inspection.label_predictors:
-        question = questions(shown.inspection)["drop"]
-        _say_question("drop", question, console)
-        shown = shown.with_answer("drop", question.default)
+    for key in ("drop", "codes"):
+        if key in shown.settings.open_questions(shown.inspection):
+            question = questions(shown.inspection)[key]
+            _say_question(key, question, console)
+            shown = shown.with_answer(key, question.default)
     if "label" in placeholders:
         placeholders |= _placeholders_after_label(shown.inspection, console)
     if "id" in placeholders:

@@ -55,6 +55,12 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
             "[COLUMN,...]",
             NONE,
         ),
+        "codes": Question(
+            "Which of these columns have codes without an order, such as numbers of regions: "
+            f"{few(map(repr, inspection.possible_codes), SHOWN)}? Answer names, or none",
+            "[COLUMN,...]",
+            NONE,
+        ),
         "id": _id_question(inspection),
         "id_permanent": Question(
             f"{looks_like_row_numbers(inspection)}. If the number of a row changes when somebody "

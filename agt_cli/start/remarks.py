@@ -184,6 +184,9 @@ def early_remarks(answered: Answered) -> Iterator[str]:
         yield f"id={settings.id_column} declares of this column: {PERMANENT}."
     if settings.drop is None:
         yield from filter(None, [leak_remark(settings, inspection)])
+    if settings.codes is None:
+        warnings = inspection.warnings
+        yield from (warning.sentence for warning in warnings if warning.code == "may_be_codes")
 
 
 def declared_sentence(settings: StartSettings, inspection: Inspection) -> str:

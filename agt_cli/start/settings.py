@@ -13,18 +13,20 @@ from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
-from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, drop_override, training_rows
+from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, columns_override, training_rows
 from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = (
-    *("label", "missing_label", "target", "range", "drop", "id", "id_permanent", "unit_rows"),
-    *("public", "size", "purpose", "eps"),
+    *("label", "missing_label", "target", "range", "drop", "codes"),
+    *("id", "id_permanent", "unit_rows", "public", "size", "purpose", "eps"),
 )
-AT_A_TERMINAL = ("drop", "size")
-"""The questions that are asked at a terminal only. Without one, no column is dropped that nobody
-named, and a public size is computed from the rows.
+AT_A_TERMINAL = ("drop", "codes", "size")
+"""The questions that are asked at a terminal only. Without one, no column is dropped or taken for
+codes that nobody named, and a public size is computed from the rows.
 """
-CHANGES_INSPECTION = ("label", "missing_label", "target", "range", "drop", "id", "unit_rows")
+CHANGES_INSPECTION = (
+    *("label", "missing_label", "target", "range", "drop", "codes", "id", "unit_rows"),
+)
 """The answers after which the table is looked at again."""
 NONE = "none"
 
@@ -56,6 +58,7 @@ class StartSettings(StartAnswers, InspectSettings):
             "target": inspection.may_be_numbers,
             "range": self.target == "numeric",
             "drop": bool(inspection.label_predictors),
+            "codes": bool(inspection.possible_codes),
             "id_permanent": bool(inspection.row_number_ids) and self.purpose != "certificates",
             "unit_rows": inspection.unit is not None,
             "size": "size" in (self.public or ()),
@@ -205,10 +208,12 @@ class StartSettings(StartAnswers, InspectSettings):
         words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force", "formats", "drop", "ranges")
+            if key not in ("file", "data_dir", "force", "formats", "drop", "codes", "ranges")
         ]
-        if self.drop is not None:
-            words.append(drop_override(self.drop))
+        for setting in ("drop", "codes"):
+            columns = getattr(self, setting)
+            if columns is not None:
+                words.append(columns_override(setting, columns))
         if self.ranges:
             words.append(_ranges_override(self.ranges))
         if self.formats:

@@ -42,8 +42,6 @@ def say(summary: Summary, console: Console) -> None:
         *([] if repeats else [summary.declared]),
         *(["To measure, with noise, what is not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
-        "By hand:",
-        *(f"  {command}" for command in summary.commands),
         *summary.constants.lines,
         *([summary.ledger] if summary.ledger else []),
         "Next:",

@@ -660,7 +660,9 @@ def test_labels_with_a_blank_between_thousands_are_numbers_in_table_and_queries(
     assert dataset["formats"]["cost"] == {"decimal": ",", "thousands": " "}
     assert told["rmse"]["this model"] < told["rmse"]["always the median"]
     release = ("mechanism=noisy_statistics", "total.eps=90", "total.delta=1e-5", "ledger=none")
-    made = agt("predict", f"run={told['run']}", "inputs=t.csv", *release, "--json").ended(0)
+    asked = ("predict", f"run={told['run']}", "inputs=t.csv", *release)
+    agt(*asked).ended(2, "inputs=t.csv is the training table itself", "force=true")
+    made = agt(*asked, "force=true", "--json").ended(0)
     assert "inputs=t.csv is the training table itself" in made.err
     numbers = pd.read_csv(tmp_path / made.json["run"] / "labels.csv")["label"]
     assert (numbers == numbers.round(3)).all(), (
@@ -684,8 +686,14 @@ def test_queries_that_are_training_records_are_pointed_out_to_the_owner(
     own = table.drop(columns=["churn"] if named else ["churn", "member", "home"])
     mixed = pd.concat([own, own.assign(age=own["age"] + 0.5, member="z" + table["member"])])
     mixed.to_csv(tmp_path / "queries.csv", index=False)
-    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
-    said = agt("predict", f"run={run}", "inputs=queries.csv", *release, "ledger=none", "--json")
+    budget = ("total.eps=2", "total.delta=1e-5")
+    head = f"head={tmp_path / 'head'}"
+    agt("ledger", "init", "shop", f"run={run}", *budget, "unit=one person", head).ended(0)
+    release = ("mechanism=noisy_statistics", *budget, "force=true")
+    asked = ("predict", f"run={run}", "inputs=queries.csv")
+    agt(*asked, *release[:-1], "ledger=shop").ended(2, "of a training record", "force=true")
+    assert "spent: eps = 0 " in agt("ledger", "show", "shop").ended(0).out
+    said = agt(*asked, *release, "ledger=none", "--json")
     assert said.code == 0
     trained = json.loads((tmp_path / run / "metrics.json").read_text())["n_train"]
     kind = "id" if named else "content"
