@@ -124,30 +124,9 @@ def dataset_yaml(
     """
     _check_writable(inspection)
     has_declarations = undeclared is not None
-    features = inspection.features
-    markers = dict.fromkeys(word for column in features for word in column.markers)
-    markers.update(dict.fromkeys(inspection.label_markers))
-    # What stands for no value in one column does so in all.
-    listed = {
-        column: [word for word in column.categorical if word not in markers]
-        for column in features
-        if column.categorical
-    }
-    ranges = {
-        column: f"[{', '.join(decimal_point(column.bound(end)) for end in column.numeric)}]"
-        for column in features
-        if column.numeric
-    }
-    lists = {column: _yaml_list(words) for column, words in listed.items() if words}
-    missing = "indicator" if any(column.missing for column in features) else "error"
     read_off = from_data(inspection)
     not_public = read_off if undeclared is None else undeclared
     proposed = (*read_off, DECLARED_SIZE) if size_is_proposed else read_off
-    size = "null"
-    size_remark = SIZE
-    if table_rows is not None:
-        size = str(training_rows(table_rows))
-        size_remark = SIZE_OF_TABLE.format(rows=table_rows)
     lines = [
         *FILE_HEADER.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -158,13 +137,8 @@ def dataset_yaml(
         *_target_lines(inspection),
         *([f"missing_label: drop    # {MISSING_LABEL}"] if inspection.unlabelled else []),
         *_id_lines(inspection, has_declarations, unit_rows, id_permanent, id_is_answered),
-        f"declared_size: {size}    # {size_remark}",
-        f"missing: {missing}",
-        f"missing_values: {_yaml_list(markers)}",
-        f"# {CODES_REMARK} {CODES_LONG}",
-        *_mapping_lines("numeric", ranges),
-        *([f"# {LISTS}"] if listed else []),
-        *_mapping_lines("categorical", lists),
+        _size_line(table_rows),
+        *_feature_lines(inspection),
         *_format_lines(inspection),
         f"from_data: {_yaml_list(not_public)}",
         f"proposed_from_rows: {_yaml_list(proposed)}",
@@ -174,6 +148,44 @@ def dataset_yaml(
     for column in inspection.left_out:
         lines.append(f"#   {visible(column.name)}: {visible(column.remark)}")
     return "\n".join(lines) + "\n"
+
+
+def _size_line(table_rows: int | None) -> str:
+    """Return the line of a dataset file that declares a size.
+
+    Args:
+        table_rows: as in ``dataset_yaml``.
+    """
+    if table_rows is None:
+        return f"declared_size: null    # {SIZE}"
+    remark = SIZE_OF_TABLE.format(rows=table_rows)
+    return f"declared_size: {training_rows(table_rows)}    # {remark}"
+
+
+def _feature_lines(inspection: Inspection) -> list[str]:
+    """Return the lines of a dataset file on features: missing values, ranges and lists."""
+    features = inspection.features
+    markers = dict.fromkeys(word for column in features for word in column.markers)
+    markers.update(dict.fromkeys(inspection.label_markers))
+    ranges = {}
+    lists = {}
+    for column in features:
+        if column.numeric:
+            ends = [decimal_point(column.bound(end)) for end in column.numeric]
+            ranges[column] = f"[{', '.join(ends)}]"
+        # What stands for no value in one column does so in all.
+        words = [word for word in column.categorical if word not in markers]
+        if words:
+            lists[column] = _yaml_list(words)
+    missing = "indicator" if any(column.missing for column in features) else "error"
+    return [
+        f"missing: {missing}",
+        f"missing_values: {_yaml_list(markers)}",
+        f"# {CODES_REMARK} {CODES_LONG}",
+        *_mapping_lines("numeric", ranges),
+        *([f"# {LISTS}"] if lists else []),
+        *_mapping_lines("categorical", lists),
+    ]
 
 
 def signed(text: str, command: str) -> str:
