@@ -16,7 +16,7 @@ from agt.settings import keyword_schema
 from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.command_settings.predict import PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
-from agt_cli.releasing.known_records import constants_warning, query_warnings
+from agt_cli.releasing.known_records import constants_warning, query_warning
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
 from agt_cli.releasing.request import PredictRequest
@@ -31,10 +31,10 @@ def _warn_owner(opened: OpenedRun, console: Console, may_stop: bool) -> None:
     """Say which constants were proposed from the rows, and which queries are training records.
 
     Args:
-        may_stop: True: queries that are training records end the command, before it pays.
+        may_stop: True: if most queries are training records, the command ends before it pays.
 
     Raises:
-        ConfigError: queries are training records, and ``may_stop`` is True.
+        ConfigError: most queries are training records, and ``may_stop`` is True.
     """
     run = opened.trained.finished
     inputs = opened.trained.inputs
@@ -42,13 +42,14 @@ def _warn_owner(opened: OpenedRun, console: Console, may_stop: bool) -> None:
         console.note(note)
     if inputs is None or inputs == STANDARD_INPUT:
         return
-    warnings = query_warnings(run, inputs, opened.queries, opened.stored.source)
-    if warnings and may_stop:
+    warning = query_warning(run, inputs, opened.queries, opened.stored.source)
+    if warning is None:
+        return
+    if warning.about_most and may_stop:
         raise ConfigError(
-            f"{'; '.join(warnings)}. No budget was spent; to release nevertheless, add force=true"
+            f"{warning.sentence}. No budget was spent; to release nevertheless, add force=true"
         )
-    for warning in warnings:
-        console.warn(warning)
+    console.warn(warning.sentence)
 
 
 @keyword_schema

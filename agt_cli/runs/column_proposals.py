@@ -1,5 +1,6 @@
 """What is proposed for a column, from its values: a range, a list, or a reason to leave it out."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,32 +43,11 @@ from agt_cli.runs.ranges import outliers, round_range
 
 _OPEN_END_PATTERN = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
 """A number that stands for all beyond it, such as 90+ or <18."""
-_ID_TOKENS = {
-    "id",
-    "ids",
-    "pid",
-    "uid",
-    "uuid",
-    "guid",
-    "key",
-    "index",
-    "rowid",
-    "rownames",
-    "unnamed",
-}
-_PERSON_TOKENS = {
-    "person",
-    "patient",
-    "customer",
-    "client",
-    "subject",
-    "user",
-    "account",
-    "member",
-    "employee",
-    "record",
-    "nr",
-}
+_IDENTIFYING_WORD = re.compile(
+    r"id|ids|pid|uid|uuid|guid|key|index|rowid|rownames|unnamed|person|patient|customer|"
+    r"client|subject|user|account|member|employee|record|nr"
+)
+"""A word in the name of a column that may name records or people."""
 _LEAST_REPEATING = 0.2  # share of the rows whose number an earlier row has, to be groups
 _MIN_END_ROWS = 5  # with a number at which the range of a few whole numbers may end
 _EPOCH_YEAR = 1970  # from which NumPy counts years
@@ -113,7 +93,7 @@ def _check_options_fit(path: Path, column: Column, rows: int, options: ColumnOpt
     if name in options.codes and not column.categorical:
         reason = column.remark
         if column.numeric:
-            reason = "its values are neither words nor whole numbers"
+            reason = "its values are numbers that are not whole, or dates"
         raise DataError(
             f"{path}: codes names the column '{name}', but no list of its values can be proposed "
             f"({reason}): leave '{name}' out of codes"
@@ -335,8 +315,7 @@ def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
         most_values: so many different values are no names yet.
     """
     has_identifying_name = (
-        not (_ID_TOKENS | _PERSON_TOKENS).isdisjoint(words_in_name(column.name))
-        or not column.name.strip()
+        any(map(_IDENTIFYING_WORD.fullmatch, words_in_name(column.name))) or not column.name.strip()
     )
     unique = column.distinct == rows - column.missing
     id_column = column.name or "NAME (first give this column the name NAME in the file)"

@@ -59,7 +59,7 @@ _SENTENCES: dict[DataWarningCode, str] = {
     ),
     "may_be_codes": (
         "agt treats {values} as ordered numbers, although there are only a few different whole "
-        "numbers: if they are codes without an order, give codes=[{column}]"
+        "numbers: name those that are codes without an order, as in codes=[{reason}]"
     ),
     "may_mean_missing": (
         "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "
@@ -198,6 +198,8 @@ class DataWarning:
             )
             values = few(groups, MAX_SHOWN_GROUPS, "; ")
         reason = " ".join(self.values)
+        if self.code == "may_be_codes":
+            reason = ",".join(self.values)
         if self.code == "points_may_be_thousands":
             values = repr(self.values[0])
             reason = self.values[1]

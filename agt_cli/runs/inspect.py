@@ -25,12 +25,11 @@ from agt_cli.runs.column import DEFAULT_OPTIONS, Column, ColumnOptions
 from agt_cli.runs.column_proposals import propose_columns
 from agt_cli.runs.column_values import ColumnValues, has_decimal_commas, read_columns, row_count
 from agt_cli.runs.csv_header import check_header, check_header_not_repeated, check_header_of_words
-from agt_cli.runs.doubts import DataWarning
 from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.label_column import LabelFacts, label_candidates
 from agt_cli.runs.label_predictors import with_predicted_shares
 from agt_cli.runs.sniffing import guess_csv_format
-from agt_cli.runs.table_warnings import row_warnings, table_warnings
+from agt_cli.runs.table_warnings import table_warnings
 
 _COLUMNS_COMPARED_FIRST = 3  # of equal rows
 
@@ -102,7 +101,9 @@ def inspect_table(
     return replace(
         inspection,
         repeated=_count_repeated_rows(inspection, table.values),
-        warnings=_all_warnings(inspection, table, may_lack_header, facts.remedy),
+        warnings=tuple(
+            table_warnings(inspection, table.reader, table.values, may_lack_header, facts.remedy)
+        ),
     )
 
 
@@ -263,16 +264,6 @@ def _open_table(path: Path, known_format: Mapping[str, Any], header: bool | None
     if header is None:
         check_header(path, form)
     return open_columns(path, "file", csv_format=form)
-
-
-def _all_warnings(
-    inspection: Inspection, table: _Table, may_lack_header: bool, remedy: str
-) -> tuple[DataWarning, ...]:
-    """Return the warnings about a table; other arguments as of ``table_warnings``."""
-    return (
-        *table_warnings(inspection, table.values, may_lack_header, remedy),
-        *row_warnings(table.reader, table.values, inspection.label),
-    )
 
 
 def _count_repeated_rows(

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,75 +29,22 @@ from agt_cli.runs.formats import (
 
 MIN_QUANTITY_NUMBERS = 5
 """Labels of fewer different numbers are classes, unless their owner says otherwise."""
-_LABEL_TOKENS = {
-    "label",
-    "target",
-    "class",
-    "y",
-    "outcome",
-    "default",
-    "defaulted",
-    "churn",
-    "churned",
-    "income",
-    "response",
-    "survived",
-    "diagnosis",
-    "exited",
-    "fraud",
-    "approved",
-    "readmitted",
-    "deposit",
-    "risk",
-    "creditability",
-    "attrition",
-    "stroke",
-    "died",
-    "deceased",
-    "mortality",
-    "spam",
-    "subscribed",
-    "purchased",
-    "converted",
-    "kredit",
-    "canceled",
-    "cancelled",
-    "letter",
-    "lettr",
-    "digit",
-}
-_POSSIBLE_LABEL_TOKENS = {
-    "type",
-    "species",
-    "quality",
-    "status",
-    "result",
-    "condition",
-    "output",
-    "disease",
-    "num",
-    "grade",
-    "severity",
-    "category",
-    "cover",
-    "death",
-    "alive",
-    "group",
-}
-_TOKENS_ABOUT_A_LABEL = {
-    "type",
-    "amount",
-    "date",
-    "rate",
-    "score",
-    "count",
-    "number",
-    "size",
-    "source",
-    "channel",
-    "method",
-    "time",
-}
+_LABEL_WORD = re.compile(
+    r"label|target|class|y|outcome|default|defaulted|churn|churned|income|response|"
+    r"survived|diagnosis|exited|fraud|approved|readmitted|deposit|risk|creditability|"
+    r"attrition|stroke|died|deceased|mortality|spam|subscribed|purchased|converted|kredit|"
+    r"canceled|cancelled|letter|lettr|digit"
+)
+"""A word in the name of most columns of labels."""
+_POSSIBLE_LABEL_WORD = re.compile(
+    r"type|species|quality|status|result|condition|output|disease|num|grade|severity|"
+    r"category|cover|death|alive|group"
+)
+"""A word in the name of some columns of labels."""
+_WORD_ABOUT_A_LABEL = re.compile(
+    r"type|amount|date|rate|score|count|number|size|source|channel|method|time"
+)
+"""A word in the name of a column that is about a label, such as the type of a deposit."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +87,7 @@ def label_candidates(
         return LabelCandidates(names)
     (evident,) = [column for column in columns if column.name == names[0]]
     reason = f"it is the last column and has {evident.distinct} different values"
-    if _is_named_like_a_label(evident.name, _LABEL_TOKENS):
+    if _is_named_like_a_label(evident.name, _LABEL_WORD):
         reason = "labels are often named so"
     return LabelCandidates(names, evident.name, reason)
 
@@ -148,9 +95,9 @@ def label_candidates(
 def _label_score(column: Column, is_last: bool) -> float:
     """Return how much a column looks like labels."""
     score = 0.0
-    if _is_named_like_a_label(column.name, _LABEL_TOKENS):
+    if _is_named_like_a_label(column.name, _LABEL_WORD):
         score += 3.0
-    elif _is_named_like_a_label(column.name, _POSSIBLE_LABEL_TOKENS):
+    elif _is_named_like_a_label(column.name, _POSSIBLE_LABEL_WORD):
         score += 1.5
     if is_last:
         score += 2.0
@@ -163,12 +110,17 @@ def _label_score(column: Column, is_last: bool) -> float:
     return score
 
 
-def _is_named_like_a_label(name: str, texts: Collection[str]) -> bool:
-    """Return whether a name has one of some words, and is not that of a part of it, such as the
-    type of a deposit.
+def _is_named_like_a_label(name: str, label_word: re.Pattern[str]) -> bool:
+    """Return whether a column's name has one of some words, and no word about a label.
+
+    Args:
+        name: of the column.
+        label_word: matches the words of which the name must have one.
     """
-    tokens = set(words_in_name(name))
-    return not tokens.isdisjoint(texts) and tokens.isdisjoint(_TOKENS_ABOUT_A_LABEL)
+    words = words_in_name(name)
+    return any(map(label_word.fullmatch, words)) and not any(
+        map(_WORD_ABOUT_A_LABEL.fullmatch, words)
+    )
 
 
 @dataclass(frozen=True)

@@ -27,50 +27,70 @@ MAX_EXCEPTIONS = 0.05
 
 def table_warnings(
     inspection: Inspection,
+    reader: ColumnReader,
     values_by_column: Mapping[str, ColumnValues],
-    unnamed: bool,
+    may_lack_header: bool,
     remedy: str,
 ) -> Iterator[DataWarning]:
-    """Yield warnings about a table: names, columns and the label.
+    """Yield warnings about a table: names, columns, the label, and rows.
 
     Args:
-        unnamed: whether the names may be those of no column.
-        remedy: what to do so that labels are read as numbers, as ``unread_label_remedy`` says.
+        inspection: what the table holds.
+        reader: reads the rows that are inspected.
+        values_by_column: the values of each column that is not dropped.
+        may_lack_header: True: nothing shows that the first line of a csv gives the names of
+            columns.
+        remedy: what to type so that labels are read as numbers, as ``LabelFacts`` has it.
     """
-    if unnamed:
+    if may_lack_header:
         yield DataWarning("names_may_be_a_record", values=tuple(values_by_column)[:4])
     dates = tuple(
         column.name for column in inspection.features if column.kind == "date" and not column.public
     )
     if dates:
         yield DataWarning("dates_may_go_on", dates[0], dates)
-    codes = inspection.possible_codes
-    if codes:
-        yield DataWarning("may_be_codes", codes[0], codes)
+    if inspection.possible_codes:
+        yield DataWarning("may_be_codes", values=inspection.possible_codes)
     for column in inspection.columns:
         if column.kind == "dropped":
             continue
+        values = values_by_column[column.name]
         if column.name != column.name.strip():
             yield DataWarning("blanks_around_name", column.name)
         if column.name == inspection.label:
-            yield from _label_warnings(inspection, values_by_column[column.name], remedy)
+            yield from _label_warnings(inspection, values, remedy)
         else:
-            yield from value_warnings(column.name, column.categorical)
-            if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
-                yield DataWarning("left_out", column.name, (column.remark,))
-            elif column.categorical and column.remark:
-                yield DataWarning("taken_as_words", column.name, (column.remark,))
-            reading = tuple(_reading_warnings(inspection.form, values_by_column[column.name]))
-            yield from reading
-            if column.outside and column.public:
-                ends = tuple(column.bound(end) for end in column.numeric)
-                yield DataWarning("outside_declared_range", column.name, ends, column.outside)
-            elif column.outside and not any(doubt.code == "may_mean_missing" for doubt in reading):
-                yield DataWarning("outliers", column.name, column.outlying_values, column.outside)
+            yield from _column_warnings(inspection.form, column, values)
         yield from _lost_code_warnings(inspection, column)
+    yield from _row_warnings(reader, values_by_column, inspection.label)
 
 
-def row_warnings(
+def _column_warnings(
+    form: CsvFormat | None, column: Column, values: ColumnValues
+) -> Iterator[DataWarning]:
+    """Yield what is doubtful about a column that is not the label.
+
+    Args:
+        form: of a csv; None: another format.
+        column: what is proposed for it.
+        values: its values.
+    """
+    yield from value_warnings(column.name, column.categorical)
+    if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
+        yield DataWarning("left_out", column.name, (column.remark,))
+    elif column.categorical and column.remark:
+        yield DataWarning("taken_as_words", column.name, (column.remark,))
+    reading = tuple(_reading_warnings(form, values))
+    yield from reading
+    # A number that may mean that a value is missing is mostly an outlier, and is named as that.
+    if column.outside and column.public:
+        ends = tuple(column.bound(end) for end in column.numeric)
+        yield DataWarning("outside_declared_range", column.name, ends, column.outside)
+    elif column.outside and not any(warning.code == "may_mean_missing" for warning in reading):
+        yield DataWarning("outliers", column.name, column.outlying_values, column.outside)
+
+
+def _row_warnings(
     columns: ColumnReader, values_by_column: Mapping[str, ColumnValues], label: str | None
 ) -> Iterator[DataWarning]:
     """Yield that rows have no label, or next to no values, with the place of the first one.

@@ -85,8 +85,8 @@ class StartSettings(StartAnswers, InspectSettings):
         return self.eps or 1.0
 
     @property
-    def counted(self) -> tuple[str, str]:
-        """The word for what certificates count, in the singular and in the plural.
+    def unit_names(self) -> tuple[str, str]:
+        """The name of what certificates count, in the singular and in the plural.
 
         It is a person if a column names people, and also with ``id=none``, which declares that
         each row is another person.
@@ -95,7 +95,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
     @property
     def groups(self) -> list[str]:
-        """The groups of values that are there: numbers have no classes."""
+        """The groups of public values of this table; labels that are numbers have no classes."""
         return [group for group in PUBLIC_GROUPS if group != "classes" or self.target != "numeric"]
 
     def table_rows(self, inspection: Inspection) -> int | None:

@@ -81,7 +81,8 @@ def test_numbers_that_may_be_codes_are_asked_about_and_typed(agt: Agt, tmp_path:
     assert "ward" not in dataset(tmp_path)["numeric"]
     said = agt("start", "t.csv", *ANSWERS, "-q").ended(0)
     assert "codes=[ward]" in said.err, "before it is trained"
-    agt("start", "t.csv", *ANSWERS, "codes=[spent]", "-q").ended(3, "codes", "'spent'")
+    table.assign(pay=[row + 0.5 for row in range(300)]).to_csv(tmp_path / "t.csv", index=False)
+    agt("start", "t.csv", *ANSWERS, "codes=[pay]", "-q").ended(2, "codes", "not whole", "'pay'")
 
 
 def test_the_line_says_what_has_no_default(agt: Agt, tmp_path: Path) -> None:
