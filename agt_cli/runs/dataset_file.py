@@ -212,6 +212,7 @@ def is_unedited(text: str) -> bool:
 
 
 def _hash(text: str) -> str:
+    """Return the hash by which an edit of a text is recognised."""
     return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
@@ -328,7 +329,7 @@ def describe_content(column: Column) -> str:
 
 
 def repeated_rows(inspection: Inspection) -> str:
-    """Return how many rows are equal to others, and what that means without ids."""
+    """Return a sentence on how many rows are equal to others, and on what follows without ids."""
     return (
         f"{inspection.repeated:,} of {inspection.rows:,} rows are equal to an earlier row. Without "
         "a column that names records, equal rows are all trained on or all tested on, so accuracy "
@@ -416,6 +417,7 @@ def _mapping_lines(key: str, entries: Mapping[Column, str]) -> list[str]:
 
 
 def _yaml_list(words: Iterable[str]) -> str:
+    """Return text as a list in YAML, in one line."""
     return f"[{', '.join(map(_scalar, words))}]"
 
 

@@ -13,7 +13,7 @@ from agt_cli.runs.doubts import (
     DataWarning,
     class_warnings,
     has_codes,
-    number_label_warnings,
+    numeric_label_warnings,
     sentinel_warnings,
     value_warnings,
 )
@@ -68,7 +68,7 @@ def table_warnings(
 def _column_warnings(
     form: CsvFormat | None, column: Column, values: ColumnValues
 ) -> Iterator[DataWarning]:
-    """Yield what is doubtful about a column that is not the label.
+    """Yield warnings about a column that is not the label.
 
     Args:
         form: of a csv; None: another format.
@@ -93,7 +93,7 @@ def _column_warnings(
 def _row_warnings(
     columns: ColumnReader, values_by_column: Mapping[str, ColumnValues], label: str | None
 ) -> Iterator[DataWarning]:
-    """Yield that rows have no label, or next to no values, with the place of the first one.
+    """Yield warnings that rows have no label, or next to no values, with the place of the first.
 
     Args:
         columns: of the file.
@@ -121,9 +121,15 @@ def _row_warnings(
 def _label_warnings(
     inspection: Inspection, values: ColumnValues, remedy: str
 ) -> Iterator[DataWarning]:
-    """Yield what is doubtful about the column of labels; ``remedy`` as in ``table_warnings``."""
+    """Yield warnings about the column of labels.
+
+    Args:
+        inspection: what the table holds.
+        values: of the column of labels.
+        remedy: as in ``table_warnings``.
+    """
     if inspection.numbers is not None:
-        yield from number_label_warnings(
+        yield from numeric_label_warnings(
             values.name, values.numbers, values.counts, inspection.numbers
         )
     elif inspection.classes:
@@ -138,10 +144,11 @@ def _label_warnings(
 
 
 def _reading_warnings(form: CsvFormat | None, values: ColumnValues) -> Iterator[DataWarning]:
-    """Yield what may be read otherwise than it is meant in a column that is no label.
+    """Yield warnings that values of a feature may be read otherwise than they are meant.
 
     Args:
         form: of a csv; None: another format.
+        values: of the feature.
     """
     texts = values.distinct.to_pylist() if values.is_text else []
     if setting := _thousands_setting(form, values):
@@ -171,7 +178,14 @@ def _thousands_setting(form: CsvFormat | None, values: ColumnValues) -> str:
 
 
 def _lost_code_warnings(inspection: Inspection, column: Column) -> Iterator[DataWarning]:
-    """Yield words for a missing value among codes, such as NA among those of countries."""
+    """Yield a warning for each word among codes that counts as a missing value.
+
+    NA is such a word where a column has codes of countries.
+
+    Args:
+        inspection: what the table holds; only the cells of a csv can be such words.
+        column: one of its columns.
+    """
     texts = [word for word, _ in column.values]
     if inspection.form is None or not column.missing or not has_codes(texts):
         return

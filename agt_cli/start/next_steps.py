@@ -70,11 +70,7 @@ class NextSteps:
         if settings.private_groups(inspection) and may_release:
             measuring = measuring_commands(settings, scoring, folder, ledger)
         measures_first = bool(measuring) and settings.purpose == "answers"
-        unmet = [
-            f"condition {condition.letter} ({condition.name})"
-            for condition in model.conditions
-            if not condition.held
-        ]
+        unmet = _unmet_conditions(model)
         release = weights_release(planned)
         certifying = f"agt certify run={folder}"
         by_hand = [settings.line(inspection.path), shlex.join(["agt", "train", *training])]
@@ -104,6 +100,15 @@ class NextSteps:
             measuring=measuring,
             by_hand=by_hand,
         )
+
+
+def _unmet_conditions(model: Model) -> list[str]:
+    """Return the conditions of a guarantee that a model does not meet, in words."""
+    return [
+        f"condition {condition.letter} ({condition.name})"
+        for condition in model.conditions
+        if not condition.held
+    ]
 
 
 def publishing_commands(
