@@ -30,7 +30,7 @@ from agt_cli.start.plan import weights_release
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 520
+WORDS = 490
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
