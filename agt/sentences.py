@@ -335,6 +335,19 @@ def declaration(condition: str, why: str, broken_by: str | None) -> str:
     return f"{declared}; false if {broken_by}" if broken_by else declared
 
 
+def declared_in_brief(conditions: Sequence[str]) -> str:
+    """Return that a guarantee depends on statements that are declared, as a sentence.
+
+    Args:
+        conditions: the letters of the conditions that need them, at least one.
+    """
+    letters = ", ".join(conditions)
+    return (
+        f"declared, not proved (for condition {letters}): the statements that report.md lists. The "
+        "guarantee holds only if they are true"
+    )
+
+
 def simulation(why: str, lines: Iterable[str]) -> list[str]:
     """Return the sentences on a release of which only a simulation is drawn.
 

@@ -136,7 +136,7 @@ def _raising_config_errors(cls: Any) -> Any:
     return cls
 
 
-def _changing_settings(change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:
+def changing_settings(change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:
     """Return a validator that replaces the settings a class is built from, before they are checked.
 
     Args:
@@ -172,7 +172,7 @@ def accepting_removed(**unused: object) -> Any:
                 )
         return {key: value for key, value in given.items() if key not in unused}
 
-    return _changing_settings(drop_removed)
+    return changing_settings(drop_removed)
 
 
 def _with_placeholders(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,7 +357,7 @@ class TrainingConfig:
     by_recipe: tuple[OpenName, ...] = ()
     caution: Positive = 1.0
 
-    _leave_open = _changing_settings(_with_placeholders)
+    _leave_open = changing_settings(_with_placeholders)
 
     def __post_init__(self) -> None:
         """Raise ValueError for momentum and weight decay that the bounds do not cover."""

@@ -378,8 +378,13 @@ def _check_setting(command: str, word: str) -> None:
         raise ConfigError(
             f"{word}: the setting {key}=... needs the name of one of its options{options}"
         )
-    if key in RANGE_KEYS:
+    if key in RANGE_KEYS or key.startswith("dataset.numeric."):
         check_no_ambiguous_points(key, value)
+    if key == "dataset" and config_files.user_conf() is not None:
+        # Imported only for a data set, because it loads YAML.
+        from agt.data.written_ranges import check_unquoted_points
+
+        check_unquoted_points(Path("conf", "dataset", f"{value}.yaml"))
     if key == "hydra/sweeper":
         raise ConfigError(
             f"{word}: agt has its own sweeper and supports no other: leave this setting out"

@@ -164,8 +164,9 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
     own = OwnNetwork(value)
     other_words = [typed_word for typed_word in typed if typed_word != word]
     typed_keys = {_key(other_word) for other_word in other_words}
-    form = ("certificate=box", "training=generic", *FORM.values())
-    needed = [setting for setting in form if _key(setting) not in typed_keys]
+    form = ("training=generic", *FORM.values())
+    # Another certificate that was typed cannot work, so it is replaced.
+    needed = ["certificate=box", *(word for word in form if _key(word) not in typed_keys)]
     sentences = [
         "A function of your own is named by model=custom and model._target_",
         *own.problems(),

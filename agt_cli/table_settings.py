@@ -61,10 +61,15 @@ def read_flag(value: object) -> object:
     return answer
 
 
-def drop_override(columns: Sequence[str]) -> str:
-    """Return the word of a command line that leaves columns out, not quoted for a shell."""
+def columns_override(setting: str, columns: Sequence[str]) -> str:
+    """Return the word of a command line that names columns, not quoted for a shell.
+
+    Args:
+        setting: the setting that takes the columns, such as ``drop``.
+        columns: their names; none of them is written as none.
+    """
     words = [name if PLAIN_NAME.fullmatch(name) else quoted(name) for name in columns]
-    return f"drop=[{','.join(words)}]" if words else "drop=none"
+    return f"{setting}=[{','.join(words)}]" if words else f"{setting}=none"
 
 
 ColumnRange = Annotated[tuple[float | str, ...], BeforeValidator(read_column_range)]
@@ -85,6 +90,8 @@ class TableFile:
         target: whether labels are classes or numbers; None: not given.
         range: the public range of labels that are numbers; None: not given.
         drop: the columns that must not be features; None: not given.
+        codes: columns whose numbers are codes without an order, such as those of regions; None: not
+            given.
         ranges: column of numbers or dates -> its public range, as its owner declares it; those of
             other columns are proposed from the rows.
         name: the name of the dataset; None: the name of the file.
@@ -107,6 +114,7 @@ class TableFile:
     target: Literal["classes", "numeric"] | None = None
     range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
+    codes: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(read_ranges)] = Field(
         default_factory=dict
     )
@@ -211,6 +219,7 @@ class TableFile:
         if self.header is False or self.encoding is not None or not self.file.is_file():
             return
         columns = [("drop", name) for name in self.drop or ()]
+        columns += [("codes", name) for name in self.codes or ()]
         columns += [("ranges", name) for name in self.ranges]
         if self.label is not None:
             columns.append(("label", self.label))

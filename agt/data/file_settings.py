@@ -21,8 +21,9 @@ from agt.data.settings import (
     check_edges,
     check_label_range,
 )
+from agt.data.written_ranges import read_written_ranges
 from agt.errors import nearest
-from agt.settings import MAX_ROWS, DeclaredSize, Positive, schema
+from agt.settings import MAX_ROWS, DeclaredSize, Positive, changing_settings, schema
 
 
 @schema
@@ -236,7 +237,7 @@ class ColumnsSettings:
     Attributes:
         numeric: column -> public [low, high]; or more numbers, the public edges of bins in
             increasing order, of which the first and the last are the range (of a column of dates:
-            dates).
+            dates). A number may be text, written as the column's numbers are.
         categorical: column -> public list of values.
         bins: how many equal parts a range is cut into for its thermometer code; 0: the number is
             scaled to [-1, 1] instead.
@@ -260,6 +261,8 @@ class ColumnsSettings:
 
     SETTING: ClassVar[str] = "columns"
     """What messages call it."""
+
+    _read_ranges = changing_settings(read_written_ranges)
 
     numeric: Mapping[ColumnName, Annotated[Limits, Field(min_length=2)] | None] = Field(
         default_factory=dict

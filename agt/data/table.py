@@ -22,6 +22,7 @@ from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import MAX_RATE_OUTSIDE, Outside, population_mismatches
 from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
+from agt.data.written_ranges import check_unquoted_points
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
@@ -91,6 +92,7 @@ class Columns(ColumnsSettings):
                 'columns=agt.Columns(numeric={"age": [18, 100]}, categorical={"sex": ["f", "m"]}), '
                 "with the columns of your data frame"
             )
+        check_unquoted_points(Path(str(given)))
         try:
             node = parse_yaml(Path(str(given)).read_bytes(), str(given))
         except (OSError, Broken) as error:

@@ -24,7 +24,7 @@ from agt.facts import Declaration, Standing, with_code
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.composition import Total, delta_of, total
 from agt.mechanisms.curves import Curve, sample_curve
-from agt.mechanisms.guarantees import ApproximateDP, Guarantee
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
 from agt.settings import Accounting, Count, Counting, RelationConfig, keyword_schema
@@ -219,29 +219,32 @@ class Claim:
         says that it would hold without the seed.
 
         Args:
-            brief: for a terminal: the scope is shortened, and a declaration does not say what would
-                make it false.
+            brief: for a terminal: totals come before a guarantee that is not in terms of (eps,
+                delta), the scope is shortened, declarations are counted and not listed, and what
+                ``agt ledger init`` has said of the ledger is left out.
         """
         lines = [self.text]
         # Without totals, the guarantee in the first sentence is the total.
         if self.proved and self.totals:
-            lines += self.total_sentences
+            totals = self.total_sentences
+            is_gaussian = isinstance(self.guarantee, GaussianDP)
+            lines = [*totals, *lines] if brief and is_gaussian else [*lines, *totals]
         if self.proved:
             lines.append(sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE)
-        for declaration in self.declared or ():
-            sentence = str(declaration)
-            if brief:
-                sentence = sentences.declaration(
-                    declaration.condition, declaration.fact.sentence, None
-                )
-            lines.append(sentence)
+        declared = self.declared or ()
+        if brief and declared:
+            conditions = sorted({declaration.condition for declaration in declared})
+            lines.append(sentences.declared_in_brief(conditions))
+        else:
+            lines += map(str, declared)
         if self.noisy:
             lines.append(sentences.APART)
         if self.simulated:
             return sentences.simulation(sentences.DRAWS_FROM_SEED, lines)
         account = self.account or self.uncounted
         if account is not None:
-            lines += account.lines
+            said_before = (sentences.ONLY_LEDGER, sentences.SAME_DISK) if brief else ()
+            lines += [line for line in account.lines if line not in said_before]
         return lines
 
     def owner_warnings(self, size: float | None) -> list[str]:

@@ -31,7 +31,8 @@ class PredictSettings:
         ledger: the ledger that counts the release, by name or path; ``none``: no ledger does; None:
             the one that the environment variable AGT_LEDGER names, if there is one.
         lot: for how many questions that come as JSON lines budget is reserved at once.
-        force: True: release although the answers would hardly be better than guesses.
+        force: True: release although the answers would hardly be better than guesses, or most
+            queries are training records.
     """
 
     accounting: Accounting = "rigorous"

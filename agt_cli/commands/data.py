@@ -30,10 +30,8 @@ from agt_cli.runs.dataset_file import (
     repeated_rows,
     signed,
 )
-from agt_cli.runs.inspect import (
-    Inspection,
-)
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC, InspectSettings
+from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.table_settings import PLAIN_NAME
 from agt_cli.usage import quoted

@@ -38,7 +38,7 @@ from agt_cli.releasing.spent import Spending, interrupted_releases, spending
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED_FILES, release_report
-from agt_cli.runs.inspect import UNWRITABLE_WORD
+from agt_cli.runs.column import UNWRITABLE_WORD
 from agt_cli.runs.prepare import RunSettings, data_files, read_settings
 
 

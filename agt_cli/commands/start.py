@@ -30,10 +30,10 @@ from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Scoring, scoring_of
 from agt_cli.report.start_md import Summary
-from agt_cli.runs.inspect import advice_for_arrays
+from agt_cli.runs.arrays_file import advice_for_arrays
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
-from agt_cli.start.comparison import compare, legend_of, value_of
+from agt_cli.start.comparison import compare, value_of
 from agt_cli.start.constants import proposed_constants
 from agt_cli.start.dataset_file import write_dataset_file
 from agt_cli.start.dialogue import ask
@@ -42,7 +42,7 @@ from agt_cli.start.next_steps import NextSteps
 from agt_cli.start.plan import PLANNED_QUERIES, weights_mechanism
 from agt_cli.start.remarks import declared_sentence, early_remarks, remarks_on
 from agt_cli.start.settings import QUESTIONS, Answered, StartSettings
-from agt_cli.start.summary import say, write_record
+from agt_cli.start.summary import print_summary, write_record
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
 def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     """Ask, write the dataset's file, train, and say how good it is and what could be done next."""
     if settings.file.suffix.lower() == ".npz" and settings.file.is_file():
-        return _say_next_step_for_arrays(settings.file, console)
+        return _print_next_step_for_arrays(settings.file, console)
     answered = ask(settings, console)
     settings = answered.settings
     inspection = answered.inspection
@@ -108,7 +108,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     trained = _train(settings, training, console)
     summary = _summarise(answered, scoring, training, trained)
     page = write_record(settings, summary)
-    say(summary, console)
+    print_summary(summary, console)
     console.say(f"report: {page.folder / 'report.html'}")
     return _result(settings, summary, trained.record, page.folder)
 
@@ -138,12 +138,20 @@ def _summarise(
     eps = ledger.eps or settings.planned_eps
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, PLANNED_QUERIES)
     steps = NextSteps.propose(
-        settings, inspection, scoring, training, model, folder, planned, ledger
+        settings,
+        inspection,
+        scoring,
+        training=training,
+        model=model,
+        folder=folder,
+        planned=planned,
+        ledger=ledger,
     )
     usual = scores_on_table(build(trained.record.config["dataset"], "dataset"), scoring).scores
-    legend = legend_of(scoring, test.labels, inspection)
-    compared = compare(settings, scoring, model, trained.prepared, usual, planned, eps, legend)
-    stability = scoring.measure_stability(model, planned.evidence, test.features, settings.counted)
+    compared = compare(settings, scoring, model, test, usual=usual, planned=planned, eps=eps)
+    stability = scoring.measure_stability(
+        model, planned.evidence, test.features, settings.unit_names
+    )
     return Summary(
         table=settings.file.name,
         training_rows=len(dataset.train),
@@ -151,7 +159,7 @@ def _summarise(
         dataset=settings.dataset_file,
         run=folder,
         comparison=compared,
-        counted=settings.counted[1],
+        counted=settings.unit_names[1],
         stability=stability,
         ways=steps.ways,
         proposed=steps.proposed,
@@ -204,12 +212,12 @@ def _result(
     }
 
 
-def _say_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
-    """Say which command trains on the vectors of an npz, about which nothing is asked.
+def _print_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
+    """Print the command that trains on the vectors of an npz, about which nothing is asked.
 
     Args:
         path: the file.
-        console: where it is said.
+        console: prints it.
     """
     next_step = advice_for_arrays(path)
     console.say(

@@ -39,11 +39,11 @@ from agt_cli.report.proposed_release import (
     WEIGHTS_MECHANISMS,
     release_command,
 )
-from agt_cli.report.quality import ModelQuality, Quality, format_rate
+from agt_cli.report.quality import ModelQuality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import LOGISTIC_REGRESSION, PROMISED_GAP, scoring_of
 from agt_cli.report.sections_md import unmet_condition_lines
-from agt_cli.report.training_md import CHOICE_BY_RESULTS, caution_advice
+from agt_cli.report.training_md import CHOICE_BY_RESULTS
 from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
 from agt_cli.runs.prepare import (
     Prepared,
@@ -378,18 +378,15 @@ def _print_result(
     columns = _result_columns(record.metrics)
     console.table(f"trained on {dataset_name}", tuple(columns), [tuple(columns.values())])
     quality.print_to(console)
-    advice: list[str] = []
-    if isinstance(quality, Quality):  # numbers have intervals, and no stable distances
-        advice = caution_advice(record.config["training"])
-    for line in (*advice, *sentences):
+    for line in sentences:
         console.say(line)
     if record.config["training"].get("chosen_on") != "data":  # else nothing is claimed anyway
         console.note(CHOICE_BY_RESULTS)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "store this digest of the run outside its folder, and later give it as digest=...: then "
-        "agt certify, agt plan and agt predict refuse a run that was changed or replaced"
+        "store this digest outside the run's folder: given as digest=..., it makes later commands "
+        "refuse a run that was changed"
     )
 
 

@@ -118,31 +118,51 @@ class TrainingIndex:
         return are_among(self.key.names(names, kind), hashes)
 
 
-def query_warnings(run: Run, inputs: Path, queries: Records, source: DataSource) -> list[str]:
-    """Return what the data owner should know of queries that are training records; empty: nothing.
+@dataclass(frozen=True)
+class QueryWarning:
+    """A warning that queries are training records.
+
+    Attributes:
+        sentence: the warning.
+        about_most: True: more than half of the queries are training records.
+    """
+
+    sentence: str
+    about_most: bool
+
+
+def query_warning(
+    run: Run, inputs: Path, queries: Records, source: DataSource
+) -> QueryWarning | None:
+    """Return what the data owner should know of queries that are training records.
 
     Args:
         run: the finished training run.
         inputs: the file of queries.
         queries, source: as in ``TrainingIndex.find``.
+
+    Returns:
+        None: none is, as far as the run knows.
     """
     if _is_training_table(run, inputs):
-        return [
+        sentence = (
             f"inputs={inputs} is the training table itself, but the guarantee of a release covers "
             "queries that are independent of the training records: ask about other rows, or leave "
             f"inputs=... out, which labels the rows that were kept out of training {_SEE}"
-        ]
+        )
+        return QueryWarning(sentence, about_most=True)
     index = TrainingIndex.of(run)
     known = None if index is None else index.find(queries, source, inputs)
     if known is None or not known.matched.any():
-        return []
+        return None
     count = int(known.matched.sum())
     verb = "has" if count == 1 else "have"
-    return [
+    sentence = (
         f"{count:,} of {counted(len(queries), 'query', 'queries')} {verb} {known.by}, but the "
         "guarantee of a release covers queries that are independent of the training records "
         f"{_SEE}"
-    ]
+    )
+    return QueryWarning(sentence, about_most=2 * count > len(queries))
 
 
 def _is_training_table(run: Run, inputs: Path) -> bool:
@@ -177,6 +197,5 @@ def constants_warning(run: Run) -> str:
     return (
         f"note: {words}, which the claim takes as public, were "
         "proposed from the rows. The claim says so, and is false if "
-        "you would have declared another one with other people in the table. To replace one, edit "
-        "the dataset file, remove its name from proposed_from_rows, and train again"
+        "you would have declared another one with other people in the table (docs/data.md)"
     )

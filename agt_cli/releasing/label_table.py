@@ -74,9 +74,8 @@ class LabelTable:
         if not isinstance(self.names, Mapped):  # only ``row_numbers`` returns a ``Mapped`` array
             return []
         warning = (
-            "the column 'record_id' of the labels contains the number of each query (counted "
-            "from 0), because no column gives ids of queries. To give ids, add the dataset's "
-            "id column, or a column named 'id', to the file of queries"
+            "the column 'record_id' of the labels counts the queries from 0, because their file "
+            "has neither the dataset's id column nor a column named 'id'"
         )
         return [warning]
 

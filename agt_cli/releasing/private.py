@@ -16,7 +16,7 @@ from agt.settings import keyword_schema
 from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.command_settings.predict import PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
-from agt_cli.releasing.known_records import constants_warning, query_warnings
+from agt_cli.releasing.known_records import constants_warning, query_warning
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
 from agt_cli.releasing.request import PredictRequest
@@ -27,16 +27,29 @@ from agt_cli.runs.pending import PendingErasures
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 
-def _warn_owner(opened: OpenedRun, console: Console) -> None:
-    """Say which constants were proposed from the rows, and which queries are training records."""
+def _warn_owner(opened: OpenedRun, console: Console, may_stop: bool) -> None:
+    """Say which constants were proposed from the rows, and which queries are training records.
+
+    Args:
+        may_stop: True: if most queries are training records, the command ends before it pays.
+
+    Raises:
+        ConfigError: most queries are training records, and ``may_stop`` is True.
+    """
     run = opened.trained.finished
     inputs = opened.trained.inputs
     if note := constants_warning(run):
         console.note(note)
     if inputs is None or inputs == STANDARD_INPUT:
         return
-    for warning in query_warnings(run, inputs, opened.queries, opened.stored.source):
-        console.warn(warning)
+    warning = query_warning(run, inputs, opened.queries, opened.stored.source)
+    if warning is None:
+        return
+    if warning.about_most and may_stop:
+        raise ConfigError(
+            f"{warning.sentence}. No budget was spent; to release nevertheless, add force=true"
+        )
+    console.warn(warning.sentence)
 
 
 @keyword_schema
@@ -93,7 +106,7 @@ class PrivateAnswers(PredictSettings):
         mechanism = self.mechanism
         lines = self.trained.inputs == STANDARD_INPUT
         opened = self.trained.open(record, console, mechanism.reads_records)
-        _warn_owner(opened, console)
+        _warn_owner(opened, console, may_stop=not (self.force or randomness.simulated))
         count = len(opened.queries)
         most = mechanism.total.queries
         if most is not None and count > most:

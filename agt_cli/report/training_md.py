@@ -24,7 +24,7 @@ NOTES_WARNING = (
     "private data, so do not publish them."
 )
 CHOICE_BY_RESULTS = (
-    "If you change the model, the id, the features or a setting because of these results or this "
+    "If you change the model, the id, the features or a setting because of these results or agt's "
     "advice, it is chosen by results on these records, and claims of a release would be false. "
     "Choose on public rows instead (agt tune), or declare training.chosen_on=data, with which agt "
     "claims no privacy (docs/releasing.md, What may decide a choice)"
@@ -32,10 +32,10 @@ CHOICE_BY_RESULTS = (
 
 
 def caution_advice(training: Mapping[str, Any]) -> list[str]:
-    """Return advice on ``training.caution``, the recipe's one setting, for the console.
+    """Return advice on ``training.caution``, the recipe's one setting, as paragraphs.
 
     Returns:
-        No line where the settings are not the recipe's.
+        No paragraph where the settings are not the recipe's.
     """
     if training.get("chosen_on") != "recipe":
         return []
@@ -73,6 +73,9 @@ def train_report(
         noise: sentences on weights that were trained with noise, and on later removals.
     """
     kind, how = _describe_training(record, dataset, relation, certificate)
+    advice: list[str] = []
+    if dataset.target.numeric is None:  # numbers have intervals, and no stable distances
+        advice = caution_advice(record.config["training"])
     notes: list[str | Sequence[str]] = []
     if dataset.notes:
         notes = ["## For the data owner", NOTES_WARNING, dataset.notes]
@@ -84,6 +87,7 @@ def train_report(
         *report_headline(quality, len(dataset.train), relation, conditions),
         escape_markdown(quality.explanation),
         how,
+        *advice,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
         *notes,

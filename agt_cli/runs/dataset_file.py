@@ -12,16 +12,18 @@ from agt.data.settings import CLASSES, DECLARED_SIZE
 from agt.errors import ConfigError, counted, few
 from agt_cli.process import visible
 from agt_cli.report.record import escape_interpolations
+from agt_cli.runs.column import CODES_REMARK, UNWRITABLE_WORD, Column
 from agt_cli.runs.formats import format_as_yaml, format_example
-from agt_cli.runs.inspect import CODES_REMARK, UNWRITABLE_WORD, Column, Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.table_settings import (
     PLAIN_NAME,
     RESERVED_WORDS,
     TEST_SHARE,
-    drop_override,
+    columns_override,
     training_rows,
 )
+from agt_cli.typed_ranges import decimal_point
 
 _SIGNATURE = re.compile(
     r"# Written by agt (?:start|data inspect), unedited if the hash of all that follows is (.*)"
@@ -122,30 +124,9 @@ def dataset_yaml(
     """
     _check_writable(inspection)
     has_declarations = undeclared is not None
-    features = inspection.features
-    markers = dict.fromkeys(word for column in features for word in column.markers)
-    markers.update(dict.fromkeys(inspection.label_markers))
-    # What stands for no value in one column does so in all.
-    listed = {
-        column: [word for word in column.categorical if word not in markers]
-        for column in features
-        if column.categorical
-    }
-    ranges = {
-        column: f"[{', '.join(map(column.bound, column.numeric))}]"
-        for column in features
-        if column.numeric
-    }
-    lists = {column: _yaml_list(words) for column, words in listed.items() if words}
-    missing = "indicator" if any(column.missing for column in features) else "error"
     read_off = from_data(inspection)
     not_public = read_off if undeclared is None else undeclared
     proposed = (*read_off, DECLARED_SIZE) if size_is_proposed else read_off
-    size = "null"
-    size_remark = SIZE
-    if table_rows is not None:
-        size = str(training_rows(table_rows))
-        size_remark = SIZE_OF_TABLE.format(rows=table_rows)
     lines = [
         *FILE_HEADER.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -156,13 +137,8 @@ def dataset_yaml(
         *_target_lines(inspection),
         *([f"missing_label: drop    # {MISSING_LABEL}"] if inspection.unlabelled else []),
         *_id_lines(inspection, has_declarations, unit_rows, id_permanent, id_is_answered),
-        f"declared_size: {size}    # {size_remark}",
-        f"missing: {missing}",
-        f"missing_values: {_yaml_list(markers)}",
-        f"# {CODES_REMARK} {CODES_LONG}",
-        *_mapping_lines("numeric", ranges),
-        *([f"# {LISTS}"] if listed else []),
-        *_mapping_lines("categorical", lists),
+        _size_line(table_rows),
+        *_feature_lines(inspection),
         *_format_lines(inspection),
         f"from_data: {_yaml_list(not_public)}",
         f"proposed_from_rows: {_yaml_list(proposed)}",
@@ -172,6 +148,44 @@ def dataset_yaml(
     for column in inspection.left_out:
         lines.append(f"#   {visible(column.name)}: {visible(column.remark)}")
     return "\n".join(lines) + "\n"
+
+
+def _size_line(table_rows: int | None) -> str:
+    """Return the line of a dataset file that declares a size.
+
+    Args:
+        table_rows: as in ``dataset_yaml``.
+    """
+    if table_rows is None:
+        return f"declared_size: null    # {SIZE}"
+    remark = SIZE_OF_TABLE.format(rows=table_rows)
+    return f"declared_size: {training_rows(table_rows)}    # {remark}"
+
+
+def _feature_lines(inspection: Inspection) -> list[str]:
+    """Return the lines of a dataset file on features: missing values, ranges and lists."""
+    features = inspection.features
+    markers = dict.fromkeys(word for column in features for word in column.markers)
+    markers.update(dict.fromkeys(inspection.label_markers))
+    ranges = {}
+    lists = {}
+    for column in features:
+        if column.numeric:
+            ends = [decimal_point(column.bound(end)) for end in column.numeric]
+            ranges[column] = f"[{', '.join(ends)}]"
+        # What stands for no value in one column does so in all.
+        words = [word for word in column.categorical if word not in markers]
+        if words:
+            lists[column] = _yaml_list(words)
+    missing = "indicator" if any(column.missing for column in features) else "error"
+    return [
+        f"missing: {missing}",
+        f"missing_values: {_yaml_list(markers)}",
+        f"# {CODES_REMARK} {CODES_LONG}",
+        *_mapping_lines("numeric", ranges),
+        *([f"# {LISTS}"] if lists else []),
+        *_mapping_lines("categorical", lists),
+    ]
 
 
 def signed(text: str, command: str) -> str:
@@ -198,6 +212,7 @@ def is_unedited(text: str) -> bool:
 
 
 def _hash(text: str) -> str:
+    """Return the hash by which an edit of a text is recognised."""
     return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
@@ -304,7 +319,7 @@ def describe_content(column: Column) -> str:
         prediction_remark = (
             f"; this column alone predicts the label of {share:.1f} % of the rows (if its value "
             "is not known before the label, leave the column out with "
-            f"{shlex.quote(drop_override([column.name]))})"
+            f"{shlex.quote(columns_override('drop', [column.name]))})"
         )
     return (
         count
@@ -314,7 +329,7 @@ def describe_content(column: Column) -> str:
 
 
 def repeated_rows(inspection: Inspection) -> str:
-    """Return how many rows are equal to others, and what that means without ids."""
+    """Return a sentence on how many rows are equal to others, and on what follows without ids."""
     return (
         f"{inspection.repeated:,} of {inspection.rows:,} rows are equal to an earlier row. Without "
         "a column that names records, equal rows are all trained on or all tested on, so accuracy "
@@ -366,8 +381,8 @@ def _target_lines(inspection: Inspection) -> list[str]:
     """Return the lines of a dataset file that say what labels are."""
     if inspection.numbers is None:
         return [f"classes: {_yaml_list(inspection.classes)}"]
-    low = number(inspection.numbers.low)
-    high = number(inspection.numbers.high)
+    low = decimal_point(number(inspection.numbers.low))
+    high = decimal_point(number(inspection.numbers.high))
     return ["target: numeric", f"range: [{low}, {high}]    # {LABEL_RANGE}"]
 
 
@@ -402,6 +417,7 @@ def _mapping_lines(key: str, entries: Mapping[Column, str]) -> list[str]:
 
 
 def _yaml_list(words: Iterable[str]) -> str:
+    """Return text as a list in YAML, in one line."""
     return f"[{', '.join(map(_scalar, words))}]"
 
 

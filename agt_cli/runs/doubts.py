@@ -59,9 +59,7 @@ _SENTENCES: dict[DataWarningCode, str] = {
     ),
     "may_be_codes": (
         "agt treats {values} as ordered numbers, although there are only a few different whole "
-        "numbers: if they are codes without an order, leave the column out with "
-        "drop=[{column}], or list it under categorical once conf/dataset/NAME.yaml is written, and "
-        "type agt train dataset=NAME"
+        "numbers: name those that are codes without an order, as in codes=[{reason}]"
     ),
     "may_mean_missing": (
         "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "
@@ -126,7 +124,7 @@ _SENTENCES: dict[DataWarningCode, str] = {
     "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
 _GROUPED_CODES: frozenset[DataWarningCode] = frozenset(("values_alike", "classes_alike"))
-"""Doubts whose values are shown in groups of those that are alike."""
+"""Warnings whose values are shown in groups of those that are alike."""
 MAX_SHOWN_GROUPS = 6
 """The largest number of these groups that are shown."""
 _UNQUOTED_CODES: frozenset[DataWarningCode] = frozenset(
@@ -140,7 +138,7 @@ _UNQUOTED_CODES: frozenset[DataWarningCode] = frozenset(
         "rows_nearly_empty",
     )
 )
-"""Doubts whose values are shown as they are."""
+"""Warnings whose values are shown without quotation marks."""
 MAX_CLASS_NUMBERS = 12
 """Of as many different numbers, a label may well have classes."""
 _MISSING_LABEL_WORDS = {
@@ -200,6 +198,8 @@ class DataWarning:
             )
             values = few(groups, MAX_SHOWN_GROUPS, "; ")
         reason = " ".join(self.values)
+        if self.code == "may_be_codes":
+            reason = ",".join(self.values)
         if self.code == "points_may_be_thousands":
             values = repr(self.values[0])
             reason = self.values[1]
@@ -247,7 +247,12 @@ def _finite_number(word: str) -> float | None:
 
 
 def value_warnings(column: str, words: Sequence[str]) -> list[DataWarning]:
-    """Return what is doubtful about the list of values that is proposed for a column."""
+    """Return warnings about the list of values that is proposed for a column.
+
+    Args:
+        column: its name.
+        words: the proposed values; none where no list is proposed.
+    """
     warnings = _similarity_warnings("values_alike", column, words)
     return [*warnings, *_blank_warnings(column, words)]
 
@@ -255,7 +260,13 @@ def value_warnings(column: str, words: Sequence[str]) -> list[DataWarning]:
 def _similarity_warnings(
     code: DataWarningCode, column: str, words: Sequence[str]
 ) -> list[DataWarning]:
-    """Return the doubt that names all values that are alike, if there are any."""
+    """Return a warning that names all similar values, as a list of one; empty: there are none.
+
+    Args:
+        code: of the warning, which is about a feature or about the label.
+        column: its name.
+        words: its values.
+    """
     values = tuple(word for group in groups_of_similar_words(words) for word in group)
     return [DataWarning(code, column, values)] if values else []
 
@@ -270,9 +281,10 @@ def _blank_warnings(column: str, words: Sequence[str]) -> Iterator[DataWarning]:
 def class_warnings(
     column: str, counts: Sequence[tuple[str, int]], *, may_be_numbers: bool
 ) -> list[DataWarning]:
-    """Return what is doubtful about a column of labels that are classes.
+    """Return warnings about a column of labels that are classes.
 
     Args:
+        column: its name.
         counts: label and number of rows.
         may_be_numbers: True: they may be a quantity as well, and the owner did not say what they
             are.
@@ -289,12 +301,15 @@ def class_warnings(
     return [*warnings, *_blank_warnings(column, words)]
 
 
-def number_label_warnings(
+def numeric_label_warnings(
     column: str, numbers: np.ndarray, counts: np.ndarray, target: NumericTarget
 ) -> list[DataWarning]:
-    """Return what is doubtful about a column of labels that are numbers.
+    """Return a warning that labels are outside of their declared range, as a list of one.
+
+    The list is empty if none is.
 
     Args:
+        column: its name.
         numbers: [n] the different labels.
         counts: [n] how many rows have each.
         target: their declared range.
@@ -308,9 +323,10 @@ def number_label_warnings(
 def sentinel_warnings(
     column: str, words: Sequence[str], numbers: np.ndarray, counts: np.ndarray
 ) -> list[DataWarning]:
-    """Return which number of a feature may mean that a value is missing, as 999 among heights.
+    """Return a warning for each number that may mean that a value is missing, as 999 among heights.
 
     Args:
+        column: the name of the feature.
         words: [n] the different numbers as they are written.
         numbers: [n] the same as numbers.
         counts: [n] how many rows have each.

@@ -72,10 +72,11 @@ def likeliest_date_format(words: pa.Array) -> str:
     """Return the format in which most of the first words are dates."""
     sample = words[:_SAMPLED_WORDS].to_pylist()
 
-    def count(form: DateFormat) -> int:
+    def dates_in_sample(form: DateFormat) -> int:
+        """Return how many of the first words are dates in a format."""
         return sum(reads(form, pa.array([word])) for word in sample)
 
-    return max(_DATES, key=count).text
+    return max(_DATES, key=dates_in_sample).text
 
 
 def number_formats(words: pa.Array) -> list[NumberFormat]:
@@ -138,6 +139,7 @@ def number_text_in_format(form: NumberFormat, word: str) -> str:
 
 
 def _quoted_name(name: str) -> str:
+    """Return a column's name as a key in YAML, in double quotes where it needs them."""
     return name if re.fullmatch(r"[\w.-]+", name) else _double_quoted(name)
 
 

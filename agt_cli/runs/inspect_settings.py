@@ -10,7 +10,9 @@ from agt.data.formats import DeclaredFormat
 from agt.data.settings import ColumnName, LabelWord
 from agt.settings import schema
 from agt.store.locations import locate
-from agt_cli.runs.inspect import MAX_LISTED_VALUES, Inspection, inspect_table
+from agt_cli.runs.column import MAX_LISTED_VALUES, ColumnOptions
+from agt_cli.runs.inspect import inspect_table
+from agt_cli.runs.inspection import Inspection
 from agt_cli.table_settings import TableFile
 
 RANGE_IS_PUBLIC = (
@@ -34,6 +36,13 @@ class InspectSettings(TableFile):
 
     def inspect(self) -> Inspection:
         """Look at the file. Raises DataMissing or DataError (agt_cli.runs.inspect)."""
+        options = ColumnOptions(
+            missing_values=tuple(map(str, self.missing_values)),
+            most_values=self.most_values,
+            formats=self.formats,
+            ranges=self.limits,
+            codes=self.codes or (),
+        )
         given = {"separator": self.separator, "encoding": self.encoding}
         return inspect_table(
             self.path,
@@ -41,12 +50,9 @@ class InspectSettings(TableFile):
             id=self.id,
             header=self.header,
             form={key: value for key, value in given.items() if value is not None},
-            missing_values=tuple(map(str, self.missing_values)),
-            most_values=self.most_values,
-            formats=self.formats,
             target=self.target,
             label_range=self.range,
             drop=self.drop or (),
             missing_label=self.missing_label or "error",
-            ranges=self.limits,
+            options=options,
         )

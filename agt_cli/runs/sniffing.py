@@ -38,7 +38,7 @@ def guess_csv_format(path: Path, header: bool = True) -> CsvFormat:
     head = read_head(path)
     encoding = _encoding(path, head)
     check_text_kind(path, head, encoding)
-    shapes = {}  # separator -> (whether all lines have the same number of cells, that of the first)
+    widths_by_separator = {}  # separator -> the number of cells of each line that is not empty
     rows_by_separator = {}
     problems = []
     for separator in SEPARATORS:
@@ -47,21 +47,22 @@ def guess_csv_format(path: Path, header: bool = True) -> CsvFormat:
         except DataError as problem:
             problems.append(problem)
             continue
-        widths = [len(row) for row in rows if row]
         rows_by_separator[separator] = rows
-        shapes[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
-    if not shapes:
+        widths_by_separator[separator] = [len(row) for row in rows if row] or [0]
+    if not rows_by_separator:
         raise problems[0]
     _check_no_blank_lines(path, next(iter(rows_by_separator.values())))
-    fitting = [name for name, (constant, width) in shapes.items() if constant and width > 1]
+    dividing = [name for name, widths in widths_by_separator.items() if widths[0] > 1]
+    uniform = [name for name, widths in widths_by_separator.items() if len({*widths}) == 1]
+    fitting = [name for name in dividing if name in uniform]
     if not fitting:
         _check_no_title_lines(path, rows_by_separator)
     if fitting in ([], [" "]):
         _check_not_aligned(path, rows_by_separator)
-    dividing = [
-        separator for separator, (_, width) in shapes.items() if width > 1 and separator != " "
-    ]
-    best = max(dividing or shapes, key=lambda separator: shapes[separator])
+    # Blanks only where no other separator divides the lines. That all lines have the same number of
+    # cells counts more than many cells.
+    candidates = [name for name in dividing if name != " "] or [*widths_by_separator]
+    best = max(candidates, key=lambda name: (name in uniform, widths_by_separator[name][0]))
     return CsvFormat(best, encoding, header)
 
 

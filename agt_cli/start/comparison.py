@@ -1,15 +1,14 @@
 """How good the model of ``agt start`` is on the test rows, beside usual learners."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
+from agt.data.records import Records
 from agt.mechanisms.planning import Plan
 from agt.models.model import Model
 from agt_cli.report.scoring import Estimate, Scores, Scoring
 from agt_cli.report.start_md import OURS, Comparison
-from agt_cli.runs.inspect import Inspection
-from agt_cli.runs.prepare import Prepared
 from agt_cli.start.plan import weights_release
 from agt_cli.start.settings import StartSettings
 
@@ -18,27 +17,30 @@ def compare(
     settings: StartSettings,
     scoring: Scoring,
     model: Model,
-    prepared: Prepared,
+    test: Records,
+    *,
     usual: Mapping[str, Scores],
     planned: Plan,
     eps: float,
-    legend: Sequence[str],
 ) -> Comparison:
     """Return how good the model is on the test rows, beside others and a constant answer.
 
     Args:
-        usual: name -> scores of usual learners.
+        settings: the purpose says whether answers are to be published.
+        scoring: how answers are scored.
+        model: that was trained.
+        test: the rows that were kept out of training.
+        usual: name -> scores of usual learners on the same rows.
         planned: what could be released of the model.
         eps: the total budget that it was planned with.
-        legend: of the table of scores.
     """
-    test = prepared.dataset.test
     constant_name, constant = scoring.constant(test.labels)
     private = None
     weights = weights_release(planned)
     held = all(condition.held for condition in model.conditions)
     if settings.purpose != "certificates" and held and weights:
         private = weights.expected
+    legend = scoring.legend(test.labels)
     scores = {
         OURS: scoring.scores(model.predict(test.features), test.labels),
         **usual,
@@ -50,22 +52,8 @@ def compare(
         scores=scores,
         private=private,
         eps=eps,
-        legend=legend,
+        legend=[legend] if legend else [],
     )
-
-
-def legend_of(scoring: Scoring, labels: np.ndarray, inspection: Inspection) -> list[str]:
-    """Return what a reader of the comparison needs to know, in sentences.
-
-    Args:
-        scoring: how answers are scored.
-        labels: [n] the true labels of the test rows.
-        inspection: what the table holds.
-    """
-    sentences = [scoring.legend(labels)]
-    if inspection.left_out:
-        sentences.append("No model uses left-out columns.")
-    return [sentence for sentence in sentences if sentence]
 
 
 def boosting_remark(compared: Comparison) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from agt.data.settings import CLASSES
 from agt.errors import counted, few
 from agt_cli.report.start_md import ProposedConstant, ProposedConstants
-from agt_cli.runs.inspect import Column, Inspection
+from agt_cli.runs.column import Column
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.settings import StartSettings
 
 
@@ -31,12 +32,12 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
 
 
 def _list_words(values: Sequence[str]) -> str:
-    """Return how long a list of values is, and the first of them."""
+    """Return the number of values of a list and the first of them, as text."""
     return f"{counted(len(values), 'value')} ({few(values, 4)})"
 
 
 def range_words(column: Column) -> str:
-    """Return the proposed range of a numeric column."""
+    """Return the proposed range of a column of numbers or dates, as text."""
     low = column.bound(column.numeric[0])
     high = column.bound(column.numeric[-1])
     return f"{low} to {high}"

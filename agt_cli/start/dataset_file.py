@@ -21,7 +21,7 @@ from agt_cli.runs.dataset_file import (
     is_unedited,
     signed,
 )
-from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.constants import group_of
 from agt_cli.start.settings import NONE, StartSettings
 from agt_cli.table_settings import training_rows
@@ -36,15 +36,15 @@ Where no size was declared, a size is a further declaration.
 def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
     """Return settings whose dataset file is not the one of another label.
 
-    A second label of the same table gets a file of its own, named by the table and the label. It is
-    said, once.
+    A second label of the same table gets a file of its own, named by the table and the label, and
+    the console says so.
 
     Raises:
         ConfigError: one of agt's own data sets has that name.
     """
     if settings.name or settings.force or settings.label is None:
         return settings
-    label = _existing(settings).get("label")
+    label = _read_existing(settings).get("label")
     if label is None or str(label) == settings.label:
         return settings
     named = replace(settings, name=f"{settings.dataset}_{settings.label}")
@@ -70,13 +70,13 @@ def check_may_be_replaced(settings: StartSettings) -> None:
 
 
 def write_dataset_file(settings: StartSettings, inspection: Inspection, console: Console) -> None:
-    """Write the dataset's file, in which what was said of the table, and nothing else, is public.
+    """Write the dataset file, in which nothing is public but what the answers declare public.
 
     Raises:
         ConfigError: there is such a file, and it was edited.
     """
     file = settings.dataset_file
-    text = _declared_text(settings, inspection)
+    text = _text_by_answers(settings, inspection)
     # Again, because somebody may have edited the file while the questions were answered.
     check_may_be_replaced(settings)
     if file.exists() and not settings.force:
@@ -87,8 +87,8 @@ def write_dataset_file(settings: StartSettings, inspection: Inspection, console:
     write_atomic(file, signed(text, "start").encode())
 
 
-def _declared_text(settings: StartSettings, inspection: Inspection) -> str:
-    """Return what the dataset file says by these answers."""
+def _text_by_answers(settings: StartSettings, inspection: Inspection) -> str:
+    """Return the text of the dataset file that follows from the answers."""
     private = settings.private_groups(inspection)
     declared = {column.name for column in inspection.features if group_of(column) not in private}
     if "classes" not in private:
@@ -105,7 +105,7 @@ def _declared_text(settings: StartSettings, inspection: Inspection) -> str:
     )
 
 
-def _existing(settings: StartSettings) -> Mapping[str, Any]:
+def _read_existing(settings: StartSettings) -> Mapping[str, Any]:
     """Return what the dataset file says; empty if there is none, or if it cannot be read."""
     try:
         content = yaml.safe_load(settings.dataset_file.read_text(encoding="utf-8"))
@@ -123,8 +123,8 @@ def _target_in(existing: Mapping[str, Any]) -> Target | None:
 
 
 def _refusal(settings: StartSettings) -> ConfigError:
-    """Return that the dataset file must not be replaced, with the lines that go on from here."""
-    existing = _existing(settings)
+    """Return the error that the dataset file must not be replaced, with what to type instead."""
+    existing = _read_existing(settings)
     words = []
     if settings.size is not None:
         words.append(f"dataset.declared_size={training_rows(settings.size)}")

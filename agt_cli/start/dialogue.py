@@ -22,7 +22,7 @@ def ask(settings: StartSettings, console: Console) -> Answered:
     settings = with_own_name(settings, console)
     check_may_be_replaced(settings)
     answered = Answered(settings, settings.inspect())
-    said = _say_doubts(answered, (), console)
+    said = _print_new_warnings(answered, (), console)
     if console.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         check_answered(answered, console)
         return answered
@@ -31,7 +31,7 @@ def ask(settings: StartSettings, console: Console) -> Answered:
         question = questions(answered.inspection, answered.settings.id_permanent is True)[key]
         try:
             next_answered = answered.with_answer(key, console.ask(question.text, question.default))
-            said = _say_doubts(next_answered, said, console)
+            said = _print_new_warnings(next_answered, said, console)
         except AgtError as error:
             console.warn(str(error))
             continue
@@ -42,23 +42,33 @@ def ask(settings: StartSettings, console: Console) -> Answered:
     return answered
 
 
-def _say_doubts(
+def _print_new_warnings(
     answered: Answered, said: tuple[DataWarning, ...], console: Console
 ) -> tuple[DataWarning, ...]:
-    """Say what may be a mistake in the file, each once; returns all that was said.
+    """Print warnings about the file that were not printed before.
 
-    Columns that are left out are among the remarks (``left_out_remarks``), and what labels are, or
-    what becomes of rows without one, is asked. Where ranges were called public, nothing is said
-    about where the range of dates ends.
+    Columns that are left out are among the remarks (``left_out_remarks``), and what labels are,
+    what becomes of rows without one, or which numbers are codes, is asked. Where ranges were called
+    public, nothing is said about where the range of dates ends.
+
+    Args:
+        answered: the answers so far.
+        said: the warnings that were printed before.
+        console: prints them.
+
+    Returns:
+        All warnings that were printed up to now.
     """
-    elsewhere = ["number_as_classes", "left_out", "taken_as_words", "label_missing"]
+    asked_or_remarked = [
+        *("number_as_classes", "left_out", "taken_as_words", "label_missing", "may_be_codes")
+    ]
     if "ranges" in (answered.settings.public or ()):
-        elsewhere.append("dates_may_go_on")
+        asked_or_remarked.append("dates_may_go_on")
     new = tuple(
-        doubt
-        for doubt in answered.inspection.warnings
-        if doubt not in said and doubt.code not in elsewhere
+        warning
+        for warning in answered.inspection.warnings
+        if warning not in said and warning.code not in asked_or_remarked
     )
-    for doubt in new:
-        console.warn(doubt.sentence)
+    for warning in new:
+        console.warn(warning.sentence)
     return (*said, *new)

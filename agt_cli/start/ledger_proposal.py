@@ -82,7 +82,7 @@ class LedgerProposal:
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
             with Ledger.open(existing_ledger(name), second_head(), writing=False) as ledger:
-                proposal = cls._accepted_by(
+                proposal = cls._accepted_by_ledger(
                     ledger, name, people, mechanism=mechanism, eps=eps, delta=delta
                 )
                 population = ledger.population.name
@@ -91,13 +91,15 @@ class LedgerProposal:
             proposal = cls(name, sentences=(refused,))
             population = ""
         if match.by_names and _may_be_by_chance(names, match.share):
-            return cls._of_its_own(folder, name, match, proposal, eps)
+            return cls._propose_own_ledger(folder, name, match, proposal, eps)
         found = (
             f"These people already have the ledger {name}: it admitted the table {match.name} with "
             f"the same {match.shared}."
         )
         if match.by_names:
-            found = f"{_same_ids(name, match)} What follows takes them for the same people."
+            found = (
+                f"{_shared_ids_sentence(name, match)} What follows takes them for the same people."
+            )
         sentences = (found, *proposal.sentences)
         if not proposal.eps and population:
             outputs = Path(str(run.config.get("output_dir") or "outputs"))
@@ -105,7 +107,7 @@ class LedgerProposal:
         return replace(proposal, sentences=(*sentences, show))
 
     @classmethod
-    def _of_its_own(
+    def _propose_own_ledger(
         cls,
         folder: Path,
         name: str,
@@ -130,12 +132,12 @@ class LedgerProposal:
         )
         admission = " ".join(cls(name, unit=proposal.unit or "UNIT").admission(folder))
         instead = f"{declared} `{admission}`, and give ledger={shlex.quote(name)}."
-        of_other_ledger = _of_ledger(name, proposal.sentences)
-        sentences = (_same_ids(name, match), instead, *of_other_ledger)
+        of_other_ledger = _name_ledger(name, proposal.sentences)
+        sentences = (_shared_ids_sentence(name, match), instead, *of_other_ledger)
         return cls(declares_others=True, eps=eps, sentences=sentences)
 
     @classmethod
-    def _accepted_by(
+    def _accepted_by_ledger(
         cls,
         ledger: Ledger,
         name: str,
@@ -199,7 +201,7 @@ class LedgerProposal:
         return [f"agt {admission_command(self.name, run, self.unit)}"]
 
 
-def _same_ids(name: str, match: MatchingTable) -> str:
+def _shared_ids_sentence(name: str, match: MatchingTable) -> str:
     """Return which ids a table of a ledger shares, and that numbered ids may match by chance."""
     return (
         f"{NUMBERED_IDS} The ledger {name} admitted the table {match.name} with the same "
@@ -221,6 +223,6 @@ def _may_be_by_chance(names: np.ndarray, share: float) -> bool:
     return share < 0.5 and all(map(_NUMBERED.fullmatch, map(str, np.unique(names))))
 
 
-def _of_ledger(name: str, sentences: tuple[str, ...]) -> tuple[str, ...]:
-    """Return sentences about a ledger, with its name; none if there are none."""
+def _name_ledger(name: str, sentences: tuple[str, ...]) -> tuple[str, ...]:
+    """Return sentences about a ledger as one that begins with its name; none if there are none."""
     return (f"Of the ledger {name}: {' '.join(sentences)}",) if sentences else ()

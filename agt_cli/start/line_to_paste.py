@@ -2,9 +2,16 @@
 
 from agt.errors import ConfigError
 from agt_cli.report.console import Console
-from agt_cli.runs.inspect import MIN_QUANTITY_NUMBERS, Inspection
+from agt_cli.runs.inspection import Inspection
+from agt_cli.runs.label_column import MIN_QUANTITY_NUMBERS
 from agt_cli.start.questions import Question, questions
 from agt_cli.start.settings import Answered, StartSettings
+
+_NEEDS_A_DECISION = {"public": "YES_OR_NO"}
+"""A setting whose default is not proposed -> the word in place of its answer.
+
+With public=no, no private answer can follow, whatever is said of the purpose.
+"""
 
 
 class OpenQuestions(ConfigError):
@@ -29,21 +36,22 @@ def check_answered(answered: Answered, console: Console) -> None:
     while open_keys := [key for key in shown.open_keys if key not in placeholders]:
         key = open_keys[0]
         question = questions(shown.inspection, shown.settings.id_permanent is True)[key]
-        _say_question(key, question, console)
-        if question.default:
+        _print_question(key, question, console)
+        if question.default and key not in _NEEDS_A_DECISION:
             shown = shown.with_answer(key, question.default)
         else:
-            placeholders[key] = question.answers
+            placeholders[key] = _NEEDS_A_DECISION.get(key, question.answers)
     if shown is answered and not placeholders:
         return
-    if shown.settings.drop is None and shown.inspection.label_predictors:
-        question = questions(shown.inspection)["drop"]
-        _say_question("drop", question, console)
-        shown = shown.with_answer("drop", question.default)
+    for key in ("drop", "codes"):
+        if key in shown.settings.open_questions(shown.inspection):
+            question = questions(shown.inspection)[key]
+            _print_question(key, question, console)
+            shown = shown.with_answer(key, question.default)
     if "label" in placeholders:
-        placeholders |= _placeholders_after_label(shown.inspection, console)
+        placeholders |= _explain_settings_of_other_labels(shown.inspection, console)
     if "id" in placeholders:
-        placeholders |= _placeholders_after_id(shown.settings, shown.inspection, console)
+        placeholders |= _explain_settings_of_people(shown.settings, shown.inspection, console)
     line = shown.settings.line(shown.inspection.path, placeholders)
     if shown.settings.force:
         line += " force=true"
@@ -53,10 +61,11 @@ def check_answered(answered: Answered, console: Console) -> None:
     )
 
 
-def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[str, str]:
-    """Return placeholders for questions that only another label than the proposed one would open.
+def _explain_settings_of_other_labels(inspection: Inspection, console: Console) -> dict[str, str]:
+    """Print what the settings are for that only another label than the proposed one needs.
 
-    What each setting is for is printed.
+    Returns:
+        Such a setting -> the word in place of its answer.
     """
     columns = inspection.columns
     if any(
@@ -69,12 +78,13 @@ def _placeholders_after_label(inspection: Inspection, console: Console) -> dict[
     return {"missing_label": "drop"}
 
 
-def _placeholders_after_id(
+def _explain_settings_of_people(
     settings: StartSettings, inspection: Inspection, console: Console
 ) -> dict[str, str]:
-    """Return placeholders for questions that only a column of repeating ids would open.
+    """Print what ``unit_rows`` is for, which only a column of repeating ids needs.
 
-    What ``unit_rows`` is for is printed.
+    Returns:
+        A setting that such a column needs -> the word in place of its answer.
     """
     if settings.unit_rows is not None:
         return {}
@@ -89,7 +99,7 @@ def _placeholders_after_id(
     return {"unit_rows": "NUMBER", "id_permanent": "ANSWER"}
 
 
-def _say_question(key: str, question: Question, console: Console) -> None:
+def _print_question(key: str, question: Question, console: Console) -> None:
     """Print a question, line by line."""
     first, *others = question.text.splitlines()
     console.warn(f"{key}: {first}")

@@ -10,9 +10,9 @@ from agt.models.model import Model
 from agt_cli.ledger_files import ledger_path
 from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, admission_command, release_command
 from agt_cli.report.scoring import Scoring
-from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.ledger_proposal import LedgerProposal
-from agt_cli.start.plan import ways
+from agt_cli.start.plan import describe_ways, weights_release
 from agt_cli.start.settings import StartSettings
 
 MEASURED = 0.2  # of the budget, for what nobody calls public
@@ -42,6 +42,7 @@ class NextSteps:
         settings: StartSettings,
         inspection: Inspection,
         scoring: Scoring,
+        *,
         training: Sequence[str],
         model: Model,
         folder: Path,
@@ -55,7 +56,11 @@ class NextSteps:
         decide a choice").
 
         Args:
+            settings: the answers.
+            inspection: what the table holds.
+            scoring: how answers are scored.
             training: the words of ``agt train`` that train the same model.
+            model: that was trained.
             folder: of the training run.
             planned: what could be released of the model.
             ledger: what the ledger of these people accepts.
@@ -65,21 +70,16 @@ class NextSteps:
         if settings.private_groups(inspection) and may_release:
             measuring = measuring_commands(settings, scoring, folder, ledger)
         measures_first = bool(measuring) and settings.purpose == "answers"
-        unmet = [
-            f"condition {condition.letter} ({condition.name})"
-            for condition in model.conditions
-            if not condition.held
-        ]
-        eps = ledger.eps or settings.planned_eps
-        lines, mechanism = ways(planned, scoring, eps, unmet, settings.counted[1], measures_first)
+        unmet = _unmet_conditions(model)
+        release = weights_release(planned)
         certifying = f"agt certify run={folder}"
         by_hand = [settings.line(inspection.path), shlex.join(["agt", "train", *training])]
         if measures_first:
             proposed = 0
             onward = measuring[:1]
-        elif mechanism and may_release:
+        elif release is not None and not unmet and may_release:
             proposed = 0
-            onward = publishing_commands(settings, folder, mechanism, ledger)
+            onward = publishing_commands(settings, folder, release.mechanism, ledger)
         else:
             proposed = 2
             onward = [certifying]
@@ -87,12 +87,28 @@ class NextSteps:
             by_hand.append(certifying)
         by_hand.append(f"agt plan run={folder}")
         return cls(
-            ways=lines,
+            ways=describe_ways(
+                planned,
+                scoring,
+                ledger.eps or settings.planned_eps,
+                unmet=unmet,
+                unit_name=settings.unit_names[1],
+                measures_first=measures_first,
+            ),
             proposed=proposed,
             onward=onward,
             measuring=measuring,
             by_hand=by_hand,
         )
+
+
+def _unmet_conditions(model: Model) -> list[str]:
+    """Return the conditions of a guarantee that a model does not meet, in words."""
+    return [
+        f"condition {condition.letter} ({condition.name})"
+        for condition in model.conditions
+        if not condition.held
+    ]
 
 
 def publishing_commands(
@@ -101,13 +117,14 @@ def publishing_commands(
     """Return the commands that publish weights, counted by a ledger.
 
     Args:
+        settings: the answers.
         folder: of the training run.
         mechanism: that releases its weights.
         ledger: what the ledger of these people accepts; without one, the first command opens it.
     """
     name = ledger.name or free_ledger_name(settings.dataset)
     if not ledger.name:
-        unit = f"one {settings.counted[0]}"
+        unit = f"one {settings.unit_names[0]}"
         first = [ledger.opening(name, folder, settings.delta, unit)]
     else:
         first = [] if ledger.admitted else ledger.admission(folder)
@@ -128,10 +145,12 @@ def free_ledger_name(dataset: str) -> str:
 def measuring_commands(
     settings: StartSettings, scoring: Scoring, folder: Path, ledger: LedgerProposal
 ) -> list[str]:
-    """Return the commands that have what is not public measured with noise, and publish weights for
-    the rest of the budget.
+    """Return the commands that measure what is not public, with noise, and publish weights for the
+    rest of the budget.
 
     Args:
+        settings: the answers.
+        scoring: how answers are scored.
         folder: of the training run.
         ledger: what the ledger of these people accepts for both releases; without one, the commands
             name none.
@@ -149,7 +168,7 @@ def measuring_commands(
     elif ledger.declares_others:
         # Without a ledger of their own, every command would ask whose people these are.
         name = free_ledger_name(settings.dataset)
-        unit = f"one {settings.counted[0]}"
+        unit = f"one {settings.unit_names[0]}"
         before = [ledger.opening(name, folder, settings.delta, unit)]
         after = [f"agt {admission_command(name, 'latest', unit)} another_population=ANSWER"]
     if name:

@@ -61,55 +61,79 @@ def _more_answers(planned: Plan, scoring: Scoring, count: int) -> str:
 
 
 def _not_yet(unmet: Sequence[str]) -> str:
-    """Return that nothing can be published while these conditions are not met."""
+    """Return that nothing can be published yet, with the conditions that are not met.
+
+    Args:
+        unmet: the conditions, in words, at least one.
+    """
     verb = "is" if len(unmet) == 1 else "are"
     return f"not yet, because {' and '.join(unmet)} {verb} not met"
 
 
-def ways(
-    planned: Plan, scoring: Scoring, eps: float, unmet: Sequence[str], many: str, measures: bool
-) -> tuple[list[str], str]:
-    """Return the three ways to go on, in words, and the mechanism of the first.
+def describe_ways(
+    planned: Plan,
+    scoring: Scoring,
+    eps: float,
+    *,
+    unmet: Sequence[str],
+    unit_name: str,
+    measures_first: bool,
+) -> list[str]:
+    """Return the three ways to go on: weights, answers one by one, and certificates.
 
-    The words say what is expected of a way, so they are for the data owner alone. The mechanism
-    depends on public values alone; it is empty where no weights can be released.
+    The sentences say what is expected of a way, which depends on private rows, so they are for the
+    data owner alone.
 
     Args:
+        planned: what could be released of the model.
+        scoring: how answers are scored.
+        eps: the total budget that it was planned with.
         unmet: the conditions of a guarantee that are not met, in words.
-        many: what certificates count.
-        measures: whether what is not public is to be measured first, so that weights can be
-            released then.
+        unit_name: what certificates count, in the plural.
+        measures_first: True: what is not public is measured first, and weights are released then.
     """
-    evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
-    held = not unmet
-    weights = singly = "none" if held else _not_yet(unmet)
-    if not held and measures:
-        weights = "not before everything that is not public is measured (see below)"
-    mechanism = ""
-    (count, name) = planned.one_by_one.get(eps, (0, ""))
-    release = weights_release(planned)
-    if held and release:
-        mechanism = release.mechanism
-        constant = evidence.merit(evidence.constant_score)
-        halfway = (evidence.merit(evidence.nominal_score) + constant) / 2
-        useful = evidence.merit(release.expected) > max(constant, halfway)
-        reason = ""
-        if not useful and evidence.is_useful:
-            reason = (
-                " (the table has too few rows for this budget, so the answers would not "
-                "be accurate)"
-            )
-        elif not useful:
-            reason = f" (not more accurate than {scoring.baseline_in_sentence})"
-        weights = f"any number of answers, {scoring.expected_words(release.expected)}{reason}"
-    if held and count:
-        answers = counted(count, "answer")
-        score = scoring.expected_words(evidence.score_limit)
-        singly = f"{answers}, {score}, with mechanism={name}"
-        singly += _more_answers(planned, scoring, count)
-    lines = [
+    weights = singly = "none"
+    if unmet:
+        weights = singly = _not_yet(unmet)
+        if measures_first:
+            weights = "not before everything that is not public is measured (see below)"
+    else:
+        release = weights_release(planned)
+        if release is not None:
+            weights = _describe_weights(release, planned, scoring)
+        count, mechanism = planned.one_by_one.get(eps, (0, ""))
+        if count:
+            score = scoring.expected_words(planned.evidence.score_limit)
+            singly = f"{counted(count, 'answer')}, {score}, with mechanism={mechanism}"
+            singly += _more_answers(planned, scoring, count)
+    cost = f"eps = {eps:g}, delta = {planned.delta:g}"
+    return [
         f"weights, published once ({cost}): {weights}",
         f"{scoring.answers}, published one by one for the same budget: {singly}",
-        f"certificates (not to be published): {scoring.certificate_words(many)}",
+        f"certificates (not to be published): {scoring.certificate_words(unit_name)}",
     ]
-    return lines, mechanism
+
+
+def _describe_weights(release: PlannedRelease, planned: Plan, scoring: Scoring) -> str:
+    """Return what is expected of the answers of released weights.
+
+    It is said where they would gain less than half of what the model without noise gains over a
+    constant answer.
+
+    Args:
+        release: of the weights.
+        planned: the plan that has it.
+        scoring: how answers are scored.
+    """
+    evidence = planned.evidence
+    constant = evidence.merit(evidence.constant_score)
+    halfway = (evidence.merit(evidence.nominal_score) + constant) / 2
+    is_useful = evidence.merit(release.expected) > max(constant, halfway)
+    reason = ""
+    if not is_useful and evidence.is_useful:
+        reason = (
+            " (the table has too few rows for this budget, so the answers would not be accurate)"
+        )
+    elif not is_useful:
+        reason = f" (not more accurate than {scoring.baseline_in_sentence})"
+    return f"any number of answers, {scoring.expected_words(release.expected)}{reason}"

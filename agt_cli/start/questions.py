@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from agt.errors import counted, few
 from agt_cli.process import visible
+from agt_cli.runs.column import Column
 from agt_cli.runs.dataset_file import repeated_rows
-from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC
+from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.start.constants import range_words
 from agt_cli.start.remarks import SHOWN, left_out_remarks, predictors_sentence
@@ -51,6 +52,12 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "drop": Question(
             f"{predictors_sentence(inspection.label_predictors)}. Which columns are known only "
             "after the label, so must be left out? Answer names, or none",
+            "[COLUMN,...]",
+            NONE,
+        ),
+        "codes": Question(
+            "Which of these columns have codes without an order, such as numbers of regions: "
+            f"{few(map(repr, inspection.possible_codes), SHOWN)}? Answer names, or none",
             "[COLUMN,...]",
             NONE,
         ),

@@ -11,7 +11,7 @@ from agt_cli.report.quality import ModelQuality
 from agt_cli.report.start_md import Comparison
 from agt_cli.report.training_md import CHOICE_BY_RESULTS
 from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, PERMANENT, repeated_rows
-from agt_cli.runs.inspect import Inspection
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.comparison import boosting_remark
 from agt_cli.start.settings import NONE, Answered, StartSettings
 
@@ -184,6 +184,9 @@ def early_remarks(answered: Answered) -> Iterator[str]:
         yield f"id={settings.id_column} declares of this column: {PERMANENT}."
     if settings.drop is None:
         yield from filter(None, [leak_remark(settings, inspection)])
+    if settings.codes is None:
+        warnings = inspection.warnings
+        yield from (warning.sentence for warning in warnings if warning.code == "may_be_codes")
 
 
 def declared_sentence(settings: StartSettings, inspection: Inspection) -> str:

@@ -10,21 +10,23 @@ from types import MappingProxyType
 from agt.errors import ConfigError
 from agt.settings import schema, validate
 from agt_cli.runs.formats import formats_override
-from agt_cli.runs.inspect import Inspection
 from agt_cli.runs.inspect_settings import InspectSettings
+from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
-from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, drop_override, training_rows
+from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, columns_override, training_rows
 from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = (
-    *("label", "missing_label", "target", "range", "drop", "id", "id_permanent", "unit_rows"),
-    *("public", "size", "purpose", "eps"),
+    *("label", "missing_label", "target", "range", "drop", "codes"),
+    *("id", "id_permanent", "unit_rows", "public", "size", "purpose", "eps"),
 )
-AT_A_TERMINAL = ("drop", "size")
-"""The questions that are asked at a terminal only. Without one, no column is dropped that nobody
-named, and a public size is computed from the rows.
+AT_A_TERMINAL = ("drop", "codes", "size")
+"""The questions that are asked at a terminal only. Without one, no column is dropped or taken for
+codes that nobody named, and a public size is computed from the rows.
 """
-CHANGES_INSPECTION = ("label", "missing_label", "target", "range", "drop", "id", "unit_rows")
+CHANGES_INSPECTION = (
+    *("label", "missing_label", "target", "range", "drop", "codes", "id", "unit_rows"),
+)
 """The answers after which the table is looked at again."""
 NONE = "none"
 
@@ -56,6 +58,7 @@ class StartSettings(StartAnswers, InspectSettings):
             "target": inspection.may_be_numbers,
             "range": self.target == "numeric",
             "drop": bool(inspection.label_predictors),
+            "codes": bool(inspection.possible_codes),
             "id_permanent": bool(inspection.row_number_ids) and self.purpose != "certificates",
             "unit_rows": inspection.unit is not None,
             "size": "size" in (self.public or ()),
@@ -82,8 +85,8 @@ class StartSettings(StartAnswers, InspectSettings):
         return self.eps or 1.0
 
     @property
-    def counted(self) -> tuple[str, str]:
-        """The word for what certificates count, in the singular and in the plural.
+    def unit_names(self) -> tuple[str, str]:
+        """The name of what certificates count, in the singular and in the plural.
 
         It is a person if a column names people, and also with ``id=none``, which declares that
         each row is another person.
@@ -92,7 +95,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
     @property
     def groups(self) -> list[str]:
-        """The groups of values that are there: numbers have no classes."""
+        """The groups of public values of this table; labels that are numbers have no classes."""
         return [group for group in PUBLIC_GROUPS if group != "classes" or self.target != "numeric"]
 
     def table_rows(self, inspection: Inspection) -> int | None:
@@ -205,10 +208,12 @@ class StartSettings(StartAnswers, InspectSettings):
         words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force", "formats", "drop", "ranges")
+            if key not in ("file", "data_dir", "force", "formats", "drop", "codes", "ranges")
         ]
-        if self.drop is not None:
-            words.append(drop_override(self.drop))
+        for setting in ("drop", "codes"):
+            columns = getattr(self, setting)
+            if columns is not None:
+                words.append(columns_override(setting, columns))
         if self.ranges:
             words.append(_ranges_override(self.ranges))
         if self.formats:

@@ -11,8 +11,11 @@ from agt_cli.report.start_md import REMARKS, Summary, write_start
 from agt_cli.start.settings import StartSettings
 
 
-def say(summary: Summary, console: Console) -> None:
-    """Show the summary on the terminal."""
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print a summary.
+
+    The commands that do the same step by step are left out, because its page has them.
+    """
     if summary.remarks:
         console.say(f"{REMARKS}:")
     for line in summary.remarks:
@@ -38,12 +41,10 @@ def say(summary: Summary, console: Console) -> None:
         *([comparison.shortfall] if comparison.shortfall else []),
         summary.stability.sentence,
         "Plan (no budget is spent yet):",
-        *_numbered(summary.ways, summary.proposed),
+        *_numbered_lines(summary.ways, summary.proposed),
         *([] if repeats else [summary.declared]),
         *(["To measure, with noise, what is not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
-        "By hand:",
-        *(f"  {command}" for command in summary.commands),
         *summary.constants.lines,
         *([summary.ledger] if summary.ledger else []),
         "Next:",
@@ -54,8 +55,13 @@ def say(summary: Summary, console: Console) -> None:
         console.say(line)
 
 
-def _numbered(ways: Sequence[str], proposed: int) -> Iterator[str]:
-    """Yield a line for each way to go on; the proposed one (an index) is marked."""
+def _numbered_lines(ways: Sequence[str], proposed: int) -> Iterator[str]:
+    """Yield a line for each way to go on, with a number.
+
+    Args:
+        ways: in words.
+        proposed: the index of the way that is proposed, which is marked.
+    """
     for index, way in enumerate(ways):
         number = index + 1
         mark = "  <- the next command" if index == proposed else ""

@@ -30,7 +30,7 @@ from agt_cli.start.plan import weights_release
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 520
+WORDS = 490
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -59,13 +59,14 @@ def shop(path: Path, rows: int = 1500) -> Path:
     return path
 
 
-def typed(line: str, queries: str) -> list[str]:
+def typed(line: str, queries: str, trained: bool = False) -> list[str]:
     """The words of a command that was proposed, with a file of queries in the place of FILE, and a
-    file for the ledger's head in the place of HEAD.
+    file for the ledger's head in the place of HEAD; ``trained``: the queries are training records.
     """
     _, *words = shlex.split(line)
+    confirmed = ["force=true"] if trained and QUERIES in words else []
     filled = {QUERIES: f"inputs={queries}", f"head={HEAD}": "head=ledger.head"}
-    return [filled.get(word, word) for word in words]
+    return [*(filled.get(word, word) for word in words), *confirmed]
 
 
 def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
@@ -79,8 +80,12 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
     assert re.search(r"\b\d+ people\b", said.out), "so many that half of the answers withstand"
     assert said.out.count("<- the next command") == 1
     assert not list(tmp_path.glob("outputs/*/*/spent.json"))
-    lines = [line for line in said.out.splitlines() if line.startswith("  agt ")]
-    commands = [typed(line, "my shop.csv") for line in lines]
+    next_lines = [line for line in said.out.splitlines() if line.startswith("  agt ")]
+    (report,) = tmp_path.glob("outputs/start/*/report.md")
+    page = report.read_text(encoding="utf-8").partition("one step at a time:")[2]
+    by_hand = [line for line in page.splitlines() if line.startswith("    agt ")]
+    lines = [*by_hand, *next_lines]
+    commands = [typed(line, "my shop.csv", trained=True) for line in lines]
     named = [words[0] for words in commands]
     assert named == ["start", "train", "certify", "plan", "ledger", "predict"]
     assert "ledger=my_shop" in commands[-1], "the release that is proposed is counted"
@@ -130,7 +135,7 @@ def test_numbers_from_a_table_to_released_weights_by_the_commands_that_it_prints
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert (dataset["target"], dataset["range"], dataset["from_data"]) == ("numeric", [0, 4000], [])
     for line in (*told["commands"][:2], *told["next_commands"]):
-        agt(*typed(line, "t.csv"), "-q").ended(0)
+        agt(*typed(line, "t.csv", trained=True), "-q").ended(0)
     comparison = pd.read_csv(tmp_path / told["record"] / "tables" / "comparison.csv")
     assert [*comparison] == ["name", "rmse", "low", "high", "mae", "r2"]
     agt("verify", told["record"], "-q").ended(0)
@@ -145,7 +150,7 @@ def test_numbers_of_which_nothing_is_public_but_their_range_are_measured_first(
     assert told["not_public"] == ["ranges", "lists", "size"]
     assert f"ensemble.members={MEMBERS_WITHOUT_SIZE}" in told["commands"][1]
     for line in told["measuring"][:2]:
-        agt(*typed(line, "t.csv"), "-q").ended(0)
+        agt(*typed(line, "t.csv", trained=True), "-q").ended(0)
     path = tmp_path / "conf" / "dataset" / "t_measured.yaml"
     measured = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert (measured["target"], measured["classes"]) == ("numeric", None)
@@ -213,7 +218,7 @@ def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None
     run = tmp_path / told["run"]
     agt("certify", f"run={run}", "-q").ended(0)
     assert yaml.safe_load((run / "config.yaml").read_text())["relation"]["unit_rows"] == 2
-    commands = [typed(line, "t.csv") for line in told["measuring"]]
+    commands = [typed(line, "t.csv", trained=True) for line in told["measuring"]]
     for words in commands:
         # of a table whose measured ranges are rough, the whole file is no population of queries
         agt(*(word for word in words if word != "inputs=t.csv"), "-q").ended(0)
@@ -545,7 +550,7 @@ def test_train_recommends_for_private_labels_what_start_does(
         of_no_run(shlex.split(line)) for line in proposed
     ]
     for words in (opening, release):
-        agt(*typed(shlex.join(words), "t.csv"), "-q").ended(0)
+        agt(*typed(shlex.join(words), "t.csv", trained=True), "-q").ended(0)
 
 
 @pytest.mark.usefixtures("uncompared")
@@ -563,7 +568,7 @@ def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: P
     assert "The ledger all customers admitted the table" in said.out
     proposed = said.out[said.out.index("\nNext:") :]
     lines = [line for line in proposed.splitlines() if line.startswith("  agt ")]
-    admission, release = (typed(line, "t.csv") for line in lines)
+    admission, release = (typed(line, "t.csv", trained=True) for line in lines)
     assert admission[:3] == ["ledger", "admit", "all customers"]
     for words in (admission, release):
         agt(*words, "-q").ended(0)
@@ -572,7 +577,7 @@ def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: P
     measuring = agt("start", "newer.csv", *given).ended(0).json["measuring"]
     assert [line.split()[1] for line in measuring] == ["measure", "train", "ledger", "predict"]
     for line in measuring:
-        words = [word for word in typed(line, "t.csv") if word != "inputs=t.csv"]
+        words = [word for word in typed(line, "t.csv", trained=True) if word != "inputs=t.csv"]
         agt(*words, "-q").ended(0)
 
 
@@ -588,7 +593,7 @@ def test_numbered_ids_that_match_by_chance_are_proposed_a_ledger_of_their_own(
     table.loc[20:, "member"] = [f"m{900_001 + 7 * row**2}" for row in range(280)]
     table.assign(age=table["age"] + 1).to_csv(tmp_path / "mine.csv", index=False)
     found = agt("start", "mine.csv", *given).ended(0).json
-    opening, release = (typed(line, "t.csv") for line in found["next_commands"])
+    opening, release = (typed(line, "t.csv", trained=True) for line in found["next_commands"])
     assert {"another_population=ANSWER", "total.eps=2", "unit=one person"} <= {*opening}
     assert {"total.delta=1e-05", "head=ledger.head"} <= {*opening}
     assert "ledger=mine" in release
@@ -660,7 +665,9 @@ def test_labels_with_a_blank_between_thousands_are_numbers_in_table_and_queries(
     assert dataset["formats"]["cost"] == {"decimal": ",", "thousands": " "}
     assert told["rmse"]["this model"] < told["rmse"]["always the median"]
     release = ("mechanism=noisy_statistics", "total.eps=90", "total.delta=1e-5", "ledger=none")
-    made = agt("predict", f"run={told['run']}", "inputs=t.csv", *release, "--json").ended(0)
+    asked = ("predict", f"run={told['run']}", "inputs=t.csv", *release)
+    agt(*asked).ended(2, "inputs=t.csv is the training table itself", "force=true")
+    made = agt(*asked, "force=true", "--json").ended(0)
     assert "inputs=t.csv is the training table itself" in made.err
     numbers = pd.read_csv(tmp_path / made.json["run"] / "labels.csv")["label"]
     assert (numbers == numbers.round(3)).all(), (
@@ -684,9 +691,13 @@ def test_queries_that_are_training_records_are_pointed_out_to_the_owner(
     own = table.drop(columns=["churn"] if named else ["churn", "member", "home"])
     mixed = pd.concat([own, own.assign(age=own["age"] + 0.5, member="z" + table["member"])])
     mixed.to_csv(tmp_path / "queries.csv", index=False)
-    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
-    said = agt("predict", f"run={run}", "inputs=queries.csv", *release, "ledger=none", "--json")
-    assert said.code == 0
+    release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5")
+    release = (f"run={run}", *release, "ledger=none")
+    own.to_csv(tmp_path / "own.csv", index=False)
+    agt("predict", "inputs=own.csv", *release).ended(2, "of a training record", "force=true")
+    assert not [*tmp_path.glob("outputs/predict/*/spent.json")]
+    agt("predict", "inputs=own.csv", *release, "force=true", "-q").ended(0)
+    said = agt("predict", "inputs=queries.csv", *release, "force=true", "--json").ended(0)
     trained = json.loads((tmp_path / run / "metrics.json").read_text())["n_train"]
     kind = "id" if named else "content"
     assert f"{trained} of 600 queries have the {kind} of a training record" in said.err
@@ -694,7 +705,7 @@ def test_queries_that_are_training_records_are_pointed_out_to_the_owner(
     assert "of a training record" not in claim, "for the owner only"
     strangers = mixed.iloc[300:].assign(spent=mixed["spent"].iloc[300:] + 0.123)
     strangers.to_csv(tmp_path / "strangers.csv", index=False)
-    said = agt("predict", f"run={run}", "inputs=strangers.csv", *release, "ledger=none")
+    said = agt("predict", "inputs=strangers.csv", *release, "force=true")
     assert "of a training record" not in said.err
 
 
@@ -787,11 +798,12 @@ def test_at_a_terminal_few_questions_and_few_words(tmp_path: Path) -> None:
     os.close(terminal)
     assert os.waitpid(process, 0)[1] == 0, seen
     assert "'sometimes'" in seen
+    (report,) = tmp_path.glob("outputs/start/*/report.md")
     command = (
         "agt start t.csv label=churn id=none public=yes size=1500 purpose=both eps=2 "
         "'drop=[refund]'"
     )
-    assert command in " ".join(seen.split())
+    assert command in report.read_text(encoding="utf-8")
     written = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert "refund" not in {*written["numeric"], *written["categorical"]}
     first, wrong, after = re.sub(r"\x1b\[[\d;?]*\w", "", seen).partition("sometimes")

@@ -63,10 +63,26 @@ def test_without_a_terminal_the_last_line_answers_every_question(agt: Agt, tmp_p
     refused = agt("start", "t.csv").ended(2, "town: ", "not interactive")
     words = line_to_paste(refused)
     assert words == [
-        *("start", "t.csv", "label=churn", "id=none", "missing_label=drop", "public=no"),
+        *("start", "t.csv", "label=churn", "id=none", "missing_label=drop", "public=YES_OR_NO"),
         *("purpose=both", "eps=1"),
     ]
-    agt(*words, "-q").ended(0)
+    agt(*words, "-q").ended(2, "YES_OR_NO")
+    agt(*(word.replace("YES_OR_NO", "yes") for word in words), "-q").ended(0)
+
+
+def test_numbers_that_may_be_codes_are_asked_about_and_typed(agt: Agt, tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv").assign(ward=[1 + row % 3 for row in range(300)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = line_to_paste(agt("start", "t.csv").ended(2, "codes: "))
+    assert "codes=none" in words
+    given = {"codes=none": "codes=[ward]", "public=YES_OR_NO": "public=yes"}
+    agt(*(given.get(word, word) for word in words), "-q").ended(0)
+    assert dataset(tmp_path)["categorical"]["ward"] == ["1", "2", "3"]
+    assert "ward" not in dataset(tmp_path)["numeric"]
+    said = agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    assert "codes=[ward]" in said.err, "before it is trained"
+    table.assign(pay=[row + 0.5 for row in range(300)]).to_csv(tmp_path / "t.csv", index=False)
+    agt("start", "t.csv", *ANSWERS, "codes=[pay]", "-q").ended(2, "codes", "not whole", "'pay'")
 
 
 def test_the_line_says_what_has_no_default(agt: Agt, tmp_path: Path) -> None:
@@ -78,6 +94,7 @@ def test_the_line_says_what_has_no_default(agt: Agt, tmp_path: Path) -> None:
         "label=COLUMN": "label=kind",
         "id=COLUMN": "id=home",
         "unit_rows=NUMBER": "unit_rows=2",
+        "public=YES_OR_NO": "public=no",
     }
     agt(*(given.get(word, word) for word in words), "-q").ended(0)
 
@@ -477,7 +494,7 @@ def test_what_inspect_wrote_is_replaced_unless_it_was_edited(agt: Agt, tmp_path:
     plain(tmp_path / "t.csv")
     agt("data", "inspect", "t.csv", "-q").ended(0)
     words = line_to_paste(agt("start", "t.csv").ended(2))
-    given = {"public=no": "public=yes"}
+    given = {"public=YES_OR_NO": "public=yes"}
     agt(*(given.get(word, word) for word in words), "-q").ended(0)
     assert dataset(tmp_path)["from_data"] == []
 

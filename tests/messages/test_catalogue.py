@@ -672,7 +672,7 @@ data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
 data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: there is no column or key 'text'
 data prepare amex | 4 | train_data.csv does not exist | kaggle
 start @no.csv | 4 | no.csv
-start @ok.csv | 2 | this terminal is not interactive | public=no | answers=FILE.yaml
+start @ok.csv | 2 | this terminal is not interactive | public=YES_OR_NO | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
 start @twices.csv | 4 | twices.csv does not exist | did you mean | twice.csv'?
 data inspect @empty.csv | 2 | empty.csv

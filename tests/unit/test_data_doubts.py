@@ -1,11 +1,13 @@
 """What may be a mistake in a table is said to its owner before anything is written."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agt.errors import DataError
+from agt_cli.runs.column import ColumnOptions
 from agt_cli.runs.dataset_file import dataset_yaml
 from agt_cli.runs.doubts import MAX_SHOWN_GROUPS, DataWarning, DataWarningCode
 from agt_cli.runs.inspect import inspect_table
@@ -19,7 +21,9 @@ def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> li
     rows = zip(*columns.values(), strict=True)
     lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    return list(inspect_table(tmp_path / "t.csv", **settings).warnings)
+    names = [field.name for field in fields(ColumnOptions) if field.name in settings]
+    options = ColumnOptions(**{name: settings.pop(name) for name in names})
+    return list(inspect_table(tmp_path / "t.csv", options=options, **settings).warnings)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import gzip
 import io
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from agt.store.yaml_text import parse_yaml
 from agt_cli.commands.data import target_question
 from agt_cli.composing import compose_command
 from agt_cli.report.record import to_yaml
+from agt_cli.runs.column import CODES_REMARK, ColumnOptions
 from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, dataset_yaml, describe_proposal, from_data
-from agt_cli.runs.inspect import CODES_REMARK, Inspection, inspect_table
+from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.inspect_settings import InspectSettings
+from agt_cli.runs.inspection import Inspection
 from agt_cli.start.questions import questions
 from agt_cli.start.remarks import left_out_remarks
 
@@ -53,7 +55,9 @@ def table(**columns: list[Any]) -> dict[str, list[Any]]:
 
 
 def look(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> Inspection:
-    return inspect_table(write(tmp_path / "t.csv", columns), **settings)
+    names = [field.name for field in fields(ColumnOptions) if field.name in settings]
+    options = ColumnOptions(**{name: settings.pop(name) for name in names})
+    return inspect_table(write(tmp_path / "t.csv", columns), options=options, **settings)
 
 
 def column(inspection: Inspection, name: str) -> Any:
@@ -882,7 +886,7 @@ def test_a_declared_format_answers_which_way_is_meant(tmp_path: Path) -> None:
     )
     path = write(tmp_path / "t.csv", columns, ";")
     formats = {"x": "%m/%d/%Y", "size": NumberFormat(thousands=",")}
-    inspection = inspect_table(path, formats=formats)
+    inspection = inspect_table(path, options=ColumnOptions(formats=formats))
     assert column(inspection, "x").low == 19724
     assert column(inspection, "size").high == 5678
 

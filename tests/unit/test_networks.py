@@ -187,6 +187,16 @@ def test_the_line_to_type_has_everything_that_was_typed_and_everything_that_is_m
     )
 
 
+@pytest.mark.usefixtures("own_folder")
+def test_the_line_to_type_has_no_certificate_that_a_network_cannot_have() -> None:
+    typed = ("dataset=mine", "certificate=votes", "model=net_of_mine.py:build")
+    with pytest.raises(ConfigError) as error:
+        check_code_as_option(typed[-1], typed)
+    line = str(error.value).partition("Type: ")[2]
+    assert " certificate=box " in line
+    assert "votes" not in line
+
+
 @pytest.mark.parametrize("value", ["mlp", "my_linear", "small-cnn", "3", "0.5", "[4]"])
 def test_names_of_models_are_not_taken_for_code(value: str) -> None:
     assert not is_code(value)

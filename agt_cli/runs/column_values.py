@@ -1,0 +1,314 @@
+"""The distinct values of a column that nothing is declared of, and how they are read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agt.data.cell_values import as_word
+from agt.data.column_reader import ColumnReader
+from agt.data.csv_format import CsvFormat
+from agt.data.formats import COMMA, DeclaredFormat, NumberFormat
+from agt.errors import DataError
+from agt_cli.runs.column import ColumnOptions
+from agt_cli.runs.formats import number_formats
+
+NUMBER_WITH_COMMA_PATTERN = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
+DATE_PATTERN = (
+    r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
+    r"([T ]\d{1,2}:\d{2}.*)?$"
+)
+NUMBER_PATTERN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+MISSING_WORDS = {
+    "",
+    "?",
+    "-",
+    "--",
+    ".",
+    "none",
+    "unknown",
+    "missing",
+    "na",
+    "n.a.",
+    "n/a",
+    "k.a.",
+    "k. a.",
+    "n.v.",
+    "keine angabe",
+    "nan",
+    "null",
+    "nil",
+    "\\n",
+    "#n/a",
+}
+_MAX_MISSING_WORDS = 100
+
+
+@dataclass(frozen=True)
+class ColumnValues:
+    """The distinct values of a column.
+
+    Attributes:
+        name: of the column.
+        cells: the column itself.
+        distinct: distinct values that are not missing, as they are.
+        numbers: [distinct] float64, NaN where a word is no number.
+        counts: [distinct] rows with each.
+        missing: rows without a value.
+        markers: words taken for missing.
+        is_single: each row has one value or none, and not a list, or bytes that are no text.
+        format: how the text is written, if not in the default format.
+        possible_formats: of numbers, if several read the text, differently.
+    """
+
+    name: str
+    cells: pa.Array
+    distinct: pa.Array
+    numbers: np.ndarray
+    counts: np.ndarray
+    missing: int
+    markers: tuple[str, ...] = ()
+    is_single: bool = True
+    format: DeclaredFormat | None = None
+    possible_formats: tuple[NumberFormat, ...] = ()
+
+    @property
+    def is_text(self) -> bool:
+        """True: the values are text, as all are in a csv."""
+        return pa.types.is_string(self.distinct.type)
+
+    @property
+    def is_numeric(self) -> bool:
+        """True: there are values, and all are finite numbers."""
+        return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
+
+    @property
+    def is_whole(self) -> bool:
+        """True: there are values, and all are whole numbers."""
+        return self.is_numeric and bool((self.numbers == np.rint(self.numbers)).all())
+
+    @property
+    def is_date(self) -> bool:
+        """True: there are values, and all are dates or times."""
+        if pa.types.is_temporal(self.distinct.type):
+            return True
+        return bool(self.is_text and len(self.distinct) and self.matches(DATE_PATTERN).all())
+
+    def has_word(self, word: str) -> bool:
+        """Return whether a value is this word, blanks around it aside."""
+        trimmed = pc.utf8_trim_whitespace(self.distinct)
+        return bool(pc.any(pc.equal(trimmed, word.strip())).as_py())
+
+    def matches(self, pattern: str) -> np.ndarray:
+        """Return whether each value, trimmed, matches a pattern somewhere, [distinct]."""
+        return np.asarray(pc.match_substring_regex(pc.utf8_trim_whitespace(self.distinct), pattern))
+
+    def without_missing(self, is_missing: pa.Array, markers: tuple[str, ...] = ()) -> Self:
+        """Return the values without some that are missing.
+
+        Args:
+            is_missing: [distinct] bool.
+            markers: words that were taken for missing.
+        """
+        remains = ~np.asarray(is_missing, dtype=bool)
+        return replace(
+            self,
+            distinct=self.distinct.filter(pa.array(remains)),
+            numbers=self.numbers[remains],
+            counts=self.counts[remains],
+            missing=self.missing + int(self.counts[~remains].sum()),
+            markers=markers,
+        )
+
+    def index_of_rows(self) -> np.ndarray:
+        """Return the index of each row's value in ``distinct``, [rows]; one more: no value."""
+        indices: np.ndarray = (
+            pc.index_in(self.cells, self.distinct).fill_null(len(self.distinct)).to_numpy()
+        )
+        return indices
+
+    def rows_with_value(self) -> np.ndarray:
+        """Return which rows have a value, [rows] bool."""
+        has_value: np.ndarray = self.index_of_rows() < len(self.distinct)
+        return has_value
+
+    def first_cell(self, columns: ColumnReader, is_wanted: np.ndarray) -> tuple[str, str]:
+        """Return the first cell that has one of some values, and the place of its row as text.
+
+        Args:
+            columns: of the file.
+            is_wanted: [distinct] bool, at least one.
+        """
+        wanted_values = self.distinct.filter(pa.array(is_wanted))
+        row = pc.index(pc.is_in(self.cells, wanted_values), True).as_py()
+        return str(self.cells[row].as_py()), columns.row(row)
+
+    def sorted_counts(self) -> list[tuple[str, int]]:
+        """Return value and count, numbers by their size and then words."""
+        texts = [str(as_word(word)) for word in self.distinct.to_pylist()]
+        order = sorted(range(len(texts)), key=lambda index: (self.numbers[index], texts[index]))
+        return [(texts[index], int(self.counts[index])) for index in order]
+
+    def most_frequent(self, max_values: int) -> tuple[tuple[str, int], ...]:
+        """Return value and count, the most frequent first; nothing of more than ``max_values``."""
+        if len(self.distinct) > max_values:
+            return ()
+        try:
+            texts = [str(as_word(word)) for word in self.distinct.to_pylist()]
+        except OverflowError:  # dates beyond Python's
+            return ()
+        pairs = zip(texts, self.counts.tolist(), strict=True)
+        return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+
+def read_columns(
+    columns: ColumnReader, names: Iterable[str], options: ColumnOptions
+) -> dict[str, ColumnValues]:
+    """Return the distinct values of some columns.
+
+    Args:
+        columns: of the file.
+        names: the columns to read.
+        options: what the owner says of the columns.
+    """
+    return {name: _read_column(columns, name, options) for name in names}
+
+
+def row_count(values_by_column: Mapping[str, ColumnValues]) -> int:
+    """Return how many rows the columns have."""
+    return next((len(values.cells) for values in values_by_column.values()), 0)
+
+
+def has_decimal_commas(values_by_column: Iterable[ColumnValues]) -> bool:
+    """Return whether numbers in a csv have a decimal comma.
+
+    A column has nothing else, and no column has a decimal point.
+    """
+    texts = [values for values in values_by_column if values.is_text and len(values.distinct)]
+    if any(values.is_numeric and values.matches(r"\.(\d{1,2}|\d{4,})$").any() for values in texts):
+        return False
+    return any(
+        values.matches(COMMA).all() and values.matches(r",(\d{1,2}|\d{4,})$").any()
+        for values in texts
+    )
+
+
+def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> ColumnValues:
+    """Return the distinct values of a column.
+
+    Args:
+        columns: of the file.
+        name: of the column.
+        options: what the owner says of the columns.
+    """
+    cells, single = _cells(columns, name)
+    texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
+    is_number = pa.types.is_integer(texts.type) or pa.types.is_floating(texts.type)
+    form = options.formats.get(name)
+    possible: list[NumberFormat] = []
+    if is_number:
+        numbers = texts.cast(pa.float64(), safe=False)
+    elif pa.types.is_string(texts.type):
+        numbers = _numbers_in_default_format(columns, texts)
+        if form is None:
+            possible = _number_formats(texts, numbers, options.missing_values)
+            form = possible[0] if len(possible) == 1 else None
+        if isinstance(form, NumberFormat):
+            numbers = form.numbers(pc.if_else(form.matches(texts), texts, None))
+    else:
+        numbers = pa.nulls(len(texts), pa.float64())
+    column_values = ColumnValues(
+        name,
+        cells,
+        texts,
+        np.array(pc.fill_null(numbers, np.nan)),
+        np.array(counts),
+        missing=0 if single else cells.null_count,
+        is_single=single,
+        format=form,
+        possible_formats=tuple(possible[:2]),
+    )
+    column_values = column_values.without_missing(pc.is_null(texts, nan_is_null=is_number))
+    if not column_values.is_text:
+        return column_values
+    return _without_markers(column_values, options.missing_values)
+
+
+def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
+    """Return a column, and whether each row of it has one value or none.
+
+    Vectors, or bytes that are no text, are returned as they are: such a column is left out, and the
+    others can be inspected.
+    """
+    raw: pa.Array = columns.raw(name, "file")
+    try:
+        cells = columns.column(name, "file")
+    except DataError:
+        return raw, False
+    if pa.types.is_decimal(cells.type):
+        return cells.cast(pa.float64()), True
+    simpler = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
+    return cells.cast(simpler.get(cells.type, cells.type)), True
+
+
+def _numbers_in_default_format(columns: ColumnReader, texts: pa.Array) -> pa.Array:
+    """Return words as numbers, with the decimal sign of the file; null: a word is not a number."""
+    text = (columns.csv_format or CsvFormat()).with_decimal_points(texts)
+    return pc.if_else(pc.match_substring_regex(text, NUMBER_PATTERN), text, None).cast(
+        pa.float64(), safe=False
+    )
+
+
+def _number_formats(
+    texts: pa.Array, numbers: pa.Array, missing_values: Sequence[str]
+) -> list[NumberFormat]:
+    """Return the formats of numbers that fit all words, if the default format does not.
+
+    Words that mean that a value is missing need not fit.
+
+    Args:
+        texts: distinct values.
+        numbers: the words as numbers in the default format; null where a word is not one.
+        missing_values: further values that mean that a value is missing.
+    """
+    present = texts.drop_null()
+    folded = pc.utf8_lower(pc.utf8_trim_whitespace(present))
+    is_missing_marker = pc.or_(
+        pc.is_in(folded, pa.array(sorted(MISSING_WORDS), pa.string())),
+        pc.is_in(present, pa.array(missing_values, pa.string())),
+    )
+    present = present.filter(pc.invert(is_missing_marker))
+    if (
+        not len(present)
+        or numbers.null_count <= texts.null_count + pc.sum(is_missing_marker).as_py()
+    ):
+        return []
+    return number_formats(present)
+
+
+def _without_markers(values: ColumnValues, missing_values: Sequence[str]) -> "ColumnValues":
+    """Return the values without the words that mean that a value is missing.
+
+    '?' always does; the words of ``MISSING_WORDS`` do if everything else is a number, or a date.
+
+    Args:
+        values: the values.
+        missing_values: further values that mean that a value is missing.
+    """
+    not_read = values.distinct.filter(
+        pa.array(np.isnan(values.numbers) & ~values.matches(DATE_PATTERN))
+    )
+    texts = not_read.to_pylist() if len(not_read) <= _MAX_MISSING_WORDS else []
+    missing_words = {word for word in texts if word.strip().casefold() in MISSING_WORDS}
+    markers = {word for word in texts if word.strip() in ("", "?")}
+    declared = pc.is_in(values.distinct, pa.array(missing_values, pa.string()))
+    markers |= set(values.distinct.filter(declared).to_pylist())
+    if missing_words | markers >= set(texts) and len(texts) < len(values.distinct):
+        markers |= missing_words
+    listed = sorted(markers)
+    return values.without_missing(
+        pc.is_in(values.distinct, pa.array(listed, pa.string())), tuple(listed)
+    )
