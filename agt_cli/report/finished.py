@@ -317,10 +317,7 @@ class Run(Folder):
         """A clause with the main metric of a finished run that is not a release; empty: none."""
         metrics = self.metrics
         if self.command == "audit":
-            summary = ""
-            if "audits" in self.environment:
-                summary = "a summary that an earlier version of agt wrote: "
-            return f"{summary}{metrics.get('verdict', '')}"
+            return str(metrics.get("verdict", ""))
         if isinstance(removed := metrics.get("removed"), int):
             records = counted(removed, "record")
             dry_run = " in a dry run (on a copy)" if "rehearsed" in self.environment else ""
