@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from agt.errors import ConfigError, SupersededForm, altered
+from agt.errors import ConfigError, Superseded, altered
 from agt.settings import plain_of, validate
 from agt.store.json_text import parse_json
 from agt.store.reading import Broken
@@ -44,7 +44,7 @@ def content_of(value: Any) -> bytes:
 
 
 def check_form(form: object, name: str, remedy: str = "") -> None:
-    """Raise SupersededForm if only earlier versions of agt wrote files of a form.
+    """Raise Superseded if only earlier versions of agt wrote files of a form.
 
     Args:
         form: the form of the file, for example the entry ``schema`` of a document.
@@ -56,7 +56,7 @@ def check_form(form: object, name: str, remedy: str = "") -> None:
     if last_writer is None:
         return
     again = f"{remedy}, or " if remedy else ""
-    raise SupersededForm(
+    raise Superseded(
         f"{name} has a form that agt wrote up to version {last_writer} ({form}), and that this "
         f"version does not read: {again}read it with version {LAST_READER} (in a clone of agt's "
         f"repository, type git checkout {LAST_READER_COMMIT} and pip install .)"
@@ -85,7 +85,7 @@ def read_document(
             others unchanged.
 
     Raises:
-        SupersededForm: the document has a form that holds sentences instead of fields.
+        Superseded: the document has a form that holds sentences instead of fields.
         ConfigError: the content has another version, is no JSON, or has NaN or infinity; or an
             entry is unknown, missing, out of range, or not written as ``content_of`` writes it.
     """

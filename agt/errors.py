@@ -72,10 +72,6 @@ class Superseded(ConfigError):
     """A file is in a form that an earlier version wrote, and that this version no longer reads."""
 
 
-class SupersededForm(Superseded):
-    """A document has a form that only earlier versions wrote, so nothing in it can be checked."""
-
-
 class Busy(AgtError):
     """Another process holds what is needed, so nothing was looked at and nothing was written."""
 

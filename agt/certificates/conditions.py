@@ -115,7 +115,7 @@ class Condition:
             node: the JSON object.
 
         Raises:
-            SupersededForm: a fact is a sentence instead of a code with values.
+            Superseded: a fact is a sentence instead of a code with values.
             ValueError, TypeError, KeyError: the object does not describe a condition that this
                 version knows.
         """

@@ -337,7 +337,7 @@ def read_claim(content: bytes) -> Claim:
         content: the bytes of claim.json.
 
     Raises:
-        SupersededForm: it has a form that holds sentences instead of fields.
+        Superseded: it has a form that holds sentences instead of fields.
         ConfigError: the file is not JSON, or of an unknown version; an entry is unknown, missing,
             NaN, infinite or out of range; or a total or curve claims more privacy than the
             guarantee proves.

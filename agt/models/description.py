@@ -96,7 +96,7 @@ def check_model_format(model_format: object, name: str) -> None:
         name: what messages call the file.
 
     Raises:
-        SupersededForm: in this format facts are sentences.
+        Superseded: in this format facts are sentences.
         ConfigError: the format is unknown.
     """
     if model_format == FORMAT_OF_TEXT:
@@ -116,7 +116,7 @@ def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         compute: the device, threads and memory to use on this machine.
 
     Raises:
-        SupersededForm: the values hold facts as sentences.
+        Superseded: the values hold facts as sentences.
         ConfigError: the format is unknown, or this version refuses a setting.
         ValueError, TypeError, KeyError: ``describe`` did not return ``node``.
     """

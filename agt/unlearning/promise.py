@@ -151,7 +151,7 @@ def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Remova
         plain: JSON values of the other fields (``Removal.plain``).
 
     Raises:
-        SupersededForm: the promise or a step holds sentences instead of codes with values.
+        Superseded: the promise or a step holds sentences instead of codes with values.
         ConfigError, KeyError, TypeError, ValueError: the values do not describe a removal.
     """
     assumes_text = any("why" in fact for fact in promise.get("assumptions", ()))

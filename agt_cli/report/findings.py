@@ -345,7 +345,7 @@ def read_audit(content: bytes) -> Audit:
     """Return the audit that ``Audit.content`` made.
 
     Raises:
-        SupersededForm: it is of agt.audit/1.
+        Superseded: it is of agt.audit/1.
         ConfigError: it is of another version, or no such document.
     """
     return read_document(Audit, content, VERSION, "an audit", "audit", "type agt audit again")

@@ -280,7 +280,7 @@ def read_account(content: bytes) -> ErasureReport:
         content: the bytes of account.json.
 
     Raises:
-        SupersededForm: it has a form that holds sentences.
+        Superseded: it has a form that holds sentences.
         ConfigError: the content is no JSON, has NaN or infinity, or is of an unknown version; an
             entry is unknown, missing or out of range; or two entries contradict each other.
     """

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agt.errors import ConfigError, SupersededForm
+from agt.errors import ConfigError, Superseded
 from agt.ledger import chain
 from agt.settings import schema
 from agt.store.folder import Folder, broken_as_config_error
@@ -122,12 +122,12 @@ class RequestEntry:
         """What the method of unlearning recorded about the removal.
 
         Raises:
-            SupersededForm: an early version of agt recorded it as sentences.
+            Superseded: an early version of agt recorded it as sentences.
             Broken: the entry has no such record, or one that cannot be read.
         """
         try:
             return read_removal(self.promise, self.facts["removal"])
-        except SupersededForm:
+        except Superseded:
             raise
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise Broken(

@@ -9,7 +9,6 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts
 from agt.documents import SPENT_AS_TEXT, check_form
-from agt.errors import Superseded, counted, few
+from agt.errors import counted, few
 from agt.facts import Standing
 from agt.models.fitting import load
 from agt.models.model import Model
@@ -314,24 +313,12 @@ class Record(Run):
 
         None: the folder is not a training run, or the model could not be built, which is noted.
         """
-        with self.findings.recording_errors("model"), self._naming_version():
+        with self.findings.recording_errors("model"):
             model = _model_of(self) if self.command == "train" else None
             if model is not None:
                 _check_model(self, model)
             return model
         return None
-
-    @contextmanager
-    def _naming_version(self) -> Iterator[None]:
-        """Name the version that made what this version no longer reads, in its error."""
-        try:
-            yield
-        except Superseded as error:
-            version = self.environment.get("agt")
-            raise type(error)(
-                f"this folder was made by agt {version}, but is checked by agt {__version__}: "
-                f"{error}"
-            ) from None
 
     @property
     def classes(self) -> list[str]:

@@ -17,7 +17,7 @@ import agt_cli
 from agt.certificates.conditions import Condition, symmetric_fact
 from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.documents import LAST_READER
-from agt.errors import SupersededForm
+from agt.errors import Superseded
 from agt.fact_sentences import BROKEN_BY, TEMPLATES
 from agt.facts import Fact
 from agt.models.box import box_facts
@@ -122,5 +122,5 @@ def test_a_model_that_was_saved_with_facts_as_text_is_refused(name: str) -> None
     """Versions up to 0.8.0 wrote format 1."""
     problem = test_models.fitted(name).model.problem
     node = {**describe(problem), "format": 1}
-    with pytest.raises(SupersededForm, match=LAST_READER):
+    with pytest.raises(Superseded, match=LAST_READER):
         read_problem(node, problem.settings.compute)

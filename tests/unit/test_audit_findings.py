@@ -10,7 +10,7 @@ import pytest
 from unit.test_claims import change
 
 from agt.documents import LAST_READER
-from agt.errors import ConfigError, SupersededForm
+from agt.errors import ConfigError, Superseded
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome, Strength, read_audit
 
 RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -44,7 +44,7 @@ def test_what_is_written_is_read(value: Audit) -> None:
 
 def test_an_audit_of_version_1_is_refused_with_the_version_that_reads_it() -> None:
     node = {**json.loads(audit().content), "schema": "agt.audit/1"}
-    with pytest.raises(SupersededForm, match=LAST_READER):
+    with pytest.raises(Superseded, match=LAST_READER):
         read_audit(json.dumps(node).encode())
 
 

@@ -13,7 +13,7 @@ import mpmath
 import pytest
 
 from agt.documents import LAST_READER
-from agt.errors import ConfigError, SupersededForm
+from agt.errors import ConfigError, Superseded
 from agt.fact_sentences import BROKEN_BY, TEMPLATES
 from agt.facts import Declaration, Fact, declared
 from agt.mechanisms.accounts import (
@@ -318,7 +318,7 @@ def test_numbers_beyond_all_doubles_are_refused() -> None:
 @pytest.mark.parametrize("form", ["agt.claim/1", "agt.claim/2"])
 def test_a_claim_of_sentences_is_refused_with_the_version_that_reads_it(form: str) -> None:
     node = json.loads(claimed().content)
-    with pytest.raises(SupersededForm, match=LAST_READER):
+    with pytest.raises(Superseded, match=LAST_READER):
         read_claim(change(node, "schema", form))
 
 

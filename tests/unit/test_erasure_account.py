@@ -12,7 +12,7 @@ from unit.test_claims import change
 
 from agt import __version__
 from agt.documents import LAST_READER
-from agt.errors import ConfigError, SupersededForm
+from agt.errors import ConfigError, Superseded
 from agt.facts import declared, not_held, proved
 from agt.unlearning.promise import Promise, Removal, RemovalBudget, read_removal
 from agt.unlearning.sentences import TEMPLATES, Remark
@@ -282,7 +282,7 @@ def test_traces_are_said_loudly() -> None:
 
 @pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2"])
 def test_an_account_of_sentences_is_refused_with_the_version_that_reads_it(form: str) -> None:
-    with pytest.raises(SupersededForm, match=LAST_READER):
+    with pytest.raises(Superseded, match=LAST_READER):
         read_account(change(json.loads(made().content), "schema", form))
 
 
@@ -297,5 +297,5 @@ def test_an_account_of_sentences_is_refused_with_the_version_that_reads_it(form:
 def test_a_removal_of_sentences_is_refused_with_the_version_that_reads_it(
     promise: dict[str, Any], removal: dict[str, Any]
 ) -> None:
-    with pytest.raises(SupersededForm, match=LAST_READER):
+    with pytest.raises(Superseded, match=LAST_READER):
         read_removal(promise, removal)

@@ -14,7 +14,7 @@ from agt.data.ids import counts_rows
 from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.data.meanings import classes_fact, id_facts, split_fact
 from agt.documents import LAST_READER
-from agt.errors import SupersededForm
+from agt.errors import Superseded
 from agt.facts import (
     Declaration,
     Evidence,
@@ -86,7 +86,7 @@ def test_a_condition_whose_facts_are_text_is_refused_with_the_version_that_reads
         "name": "public constants",
         "facts": [{"standing": "declared", "why": "list public", "broken_by": "it was not"}],
     }
-    with pytest.raises(SupersededForm, match=LAST_READER):
+    with pytest.raises(Superseded, match=LAST_READER):
         Condition.from_json(recorded)
 
 
