@@ -414,13 +414,6 @@ def _check_index(log: Log, record: Record) -> None:
     Raises:
         Broken: it is not so, or the index does not match the run.
     """
-    if not record.holds(RECORD_INDEX_FILE):
-        record.findings.unchecked(
-            "erased",
-            f"the erased records were not looked for, because the run has no {RECORD_INDEX_FILE} "
-            "(a very old version of agt made it)",
-        )
-        return
     index = Index.read(record.read(RECORD_INDEX_FILE))
     indexed = set(as_words(index.ids))
     listed = len(index)
