@@ -122,7 +122,7 @@ class Condition:
         letter = node["letter"]
         name = node["name"]
         if any("why" in fact for fact in node["facts"]):
-            check_form(FACTS_AS_TEXT, f"condition {letter}", "train again")
+            check_form(FACTS_AS_TEXT, f"conditions.json (condition {letter})", "train again")
         if name not in CONDITION_NAMES.get(letter, ()):
             raise ValueError(f"there is no condition {letter!r} with the name {name!r}")
         return cls(letter, name, evidence_from_json(node))

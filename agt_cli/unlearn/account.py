@@ -290,6 +290,5 @@ def read_account(content: bytes) -> ErasureReport:
         VERSION,
         name="the account of an erasure",
         key="account",
-        remedy="type agt unlearn run=... without ids=... to write the last account again",
         of_earlier=of_earlier_form,
     )

@@ -314,10 +314,10 @@ class Record(Run):
         None: the folder is not a training run, or the model could not be built, which is noted.
         """
         with self.findings.recording_errors("model"):
-            model = _model_of(self) if self.command == "train" else None
-            if model is not None:
+            if self.command == "train":
+                model = _build_model(self)
                 _check_model(self, model)
-            return model
+                return model
         return None
 
     @property
@@ -481,15 +481,12 @@ def check_version(version: str, name: str, record: "Record") -> None:
         )
 
 
-def _model_of(record: Record) -> Model | None:
+def _build_model(record: Record) -> Model:
     """Build the model of a training run from its record, with no memory for its bounds.
 
-    Returns:
-        The model; None: an early version of agt made the run without source.json, which is noted.
-
     Raises:
-        Broken: the settings ask for more training steps than are checked, or source.json does not
-            match config.yaml.
+        Broken: the settings ask for more training steps than are checked, or source.json is missing
+            or does not match config.yaml.
     """
     config = {**record.config, "compute": {}}
     head = stored_network(record) or build(config["model"], "model")
@@ -505,12 +502,7 @@ def _model_of(record: Record) -> Model | None:
     choices = with_public_rows(settings.choices, settings.training.chosen_from)
     stored = run_without_records(record, replace(settings, choices=choices))
     if stored is None:
-        record.findings.unchecked(
-            "model",
-            "the model was not checked, because the run was made by a version of agt that did "
-            "not write source.json, which this check needs",
-        )
-        return None
+        raise Broken("source.json, which describes the data of the run, is missing")
     _check_source(config["dataset"], stored)
     with settings.certificate.allocating_shapes_only():
         return load(stored.problem, record)

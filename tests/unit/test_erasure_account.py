@@ -4,6 +4,7 @@ anybody's name.
 
 import json
 import math
+from pathlib import Path
 from string import Formatter
 from typing import Any
 
@@ -16,6 +17,7 @@ from agt.errors import ConfigError, Superseded
 from agt.facts import declared, not_held, proved
 from agt.unlearning.promise import Promise, Removal, RemovalBudget, read_removal
 from agt.unlearning.sentences import TEMPLATES, Remark
+from agt_cli.report.replaced import check_not_replaced
 from agt_cli.unlearn import account as account_module
 from agt_cli.unlearn.account import (
     OUTSIDE,
@@ -284,6 +286,19 @@ def test_traces_are_said_loudly() -> None:
 def test_an_account_of_sentences_is_refused_with_the_version_that_reads_it(form: str) -> None:
     with pytest.raises(Superseded, match=LAST_READER):
         read_account(change(json.loads(made().content), "schema", form))
+
+
+@pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2", "agt.erasure/3"])
+def test_an_account_of_every_form_shows_that_a_copy_of_the_run_was_replaced(
+    form: str, tmp_path: Path
+) -> None:
+    """A copy with erased records is refused, whichever version erased them."""
+    account = tmp_path / "unlearn/first/account.json"
+    account.parent.mkdir(parents=True)
+    account.write_bytes(change(json.loads(made().content), "schema", form))
+    with pytest.raises(ConfigError, match="erasure 3"):
+        check_not_replaced(BEFORE, tmp_path / "train/copy", [tmp_path])
+    check_not_replaced(AFTER, tmp_path / "train/run", [tmp_path])
 
 
 @pytest.mark.parametrize(
