@@ -338,7 +338,7 @@ def _selftest_verdict(tested: list[Finding]) -> str:
     second = f"{correct} of {correct} correct claims passed (no false alarm)"
     if accused:
         second = f"{accused} of {correct} correct claims were wrongly REJECTED (false alarms)"
-    return f"{first}; {second}"
+    return f"{first}; {second}" if correct else first
 
 
 def read_audit(content: bytes) -> Audit:
