@@ -2,18 +2,39 @@
 
 A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its version. Entries
 that are None are left out of the file.
+
+Forms that hold sentences instead of fields are not read: ``check_form`` refuses them, in these
+documents and in every other file of a run or a model.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from agt.errors import ConfigError, altered
+from agt.errors import ConfigError, Superseded, altered
 from agt.settings import plain_of, validate
 from agt.store.json_text import parse_json
 from agt.store.reading import Broken
 
 T = TypeVar("T")
+
+FACTS_AS_TEXT = "facts as text"
+"""The form of conditions, models and promises whose facts are sentences."""
+SPENT_AS_TEXT = "totals as text"
+"""The form of spent.json whose guarantee and totals are sentences."""
+LAST_WRITERS = {
+    "agt.audit/1": "0.5.0",
+    "agt.claim/1": "0.7.0",
+    "agt.claim/2": "0.8.0",
+    "agt.erasure/1": "0.7.0",
+    "agt.erasure/2": "0.8.0",
+    FACTS_AS_TEXT: "0.8.0",
+    SPENT_AS_TEXT: "0.7.0",
+}
+"""Each form that is no longer read -> the last version of agt that wrote it."""
+LAST_READER = "0.18.0"
+"""The last version of agt that reads all of these forms."""
+LAST_READER_COMMIT = "9913b034"
 
 
 def content_of(value: Any) -> bytes:
@@ -22,12 +43,33 @@ def content_of(value: Any) -> bytes:
     return f"{text}\n".encode()
 
 
+def check_form(form: object, name: str, remedy: str = "") -> None:
+    """Raise Superseded if only earlier versions of agt wrote files of a form.
+
+    Args:
+        form: the form of the file, for example the entry ``schema`` of a document.
+        name: what the message calls the file, for example "a claim".
+        remedy: how to get such a file in the present form, for example "type agt audit again";
+            empty: it cannot be made again.
+    """
+    last_writer = LAST_WRITERS.get(str(form))
+    if last_writer is None:
+        return
+    again = f"{remedy}, or " if remedy else ""
+    raise Superseded(
+        f"{name} has a form that agt wrote up to version {last_writer} ({form}), and that this "
+        f"version does not read: {again}read it with version {LAST_READER} (in a clone of agt's "
+        f"repository, type git checkout {LAST_READER_COMMIT} and pip install .)"
+    )
+
+
 def read_document(
     cls: type[T],
     content: bytes,
     version: str,
     name: str,
     key: str,
+    remedy: str = "",
     of_earlier: Callable[[dict[str, Any]], dict[str, Any]] = lambda node: node,
 ) -> T:
     """Read a document that ``content_of`` wrote.
@@ -38,10 +80,12 @@ def read_document(
         version: the version of the form that is read.
         name: what messages call such a document, for example "a claim".
         key: the key that messages put before the names of its entries, for example "claim".
+        remedy: how to get such a document in the present form, as ``check_form`` needs it.
         of_earlier: makes a document of ``version`` from one of an earlier version, and returns
             others unchanged.
 
     Raises:
+        Superseded: the document has a form that holds sentences instead of fields.
         ConfigError: the content has another version, is no JSON, or has NaN or infinity; or an
             entry is unknown, missing, out of range, or not written as ``content_of`` writes it.
     """
@@ -49,7 +93,10 @@ def read_document(
         node = parse_json(content, name)
     except Broken as error:
         raise ConfigError(str(error)) from None
-    node = of_earlier(node) if isinstance(node, dict) else {}
+    if not isinstance(node, dict):
+        node = {}
+    check_form(node.get("schema"), name, remedy)
+    node = of_earlier(node)
     if node.get("schema") != version:
         raise ConfigError(
             f"{name} has version {node.get('schema')!r}, but this version of agt reads {version}: "

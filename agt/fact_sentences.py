@@ -4,11 +4,6 @@
 what would make it false. ``setting`` is the setting by which something was declared, as typed.
 """
 
-from agt.templates import IN_WORDS
-
-DECLARED_IN_WORDS = "declared_in_words"
-"""Code of a declaration that an earlier version recorded as text."""
-
 _CHOSEN = (
     "the model, the ids, the features and the training settings were chosen on public data or "
     "constants ({setting})"
@@ -54,8 +49,6 @@ _OWN_IDS = (
 )
 
 TEMPLATES: dict[str, str] = {
-    IN_WORDS: "{text}",
-    DECLARED_IN_WORDS: "{text}",
     # In the words of whoever wrote a data set of their own (docs/extending.md).
     "own_words": "{text}",
     "declared_in_own_words": "{text}",
@@ -691,7 +684,6 @@ _ROWS_PRIVATE = (
 )
 
 BROKEN_BY: dict[str, str] = {
-    DECLARED_IN_WORDS: "{broken_by}",
     "declared_in_own_words": "{broken_by}",
     "column_names_records": _RENAMED,
     "column_names_records_for_good": _RENAMED,

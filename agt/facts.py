@@ -13,14 +13,10 @@ from enum import StrEnum
 from typing import Any, Union
 
 from agt import fact_sentences, sentences
-from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
+from agt.fact_sentences import BROKEN_BY, TEMPLATES
 from agt.messages import Message, SettingNames, joined
-from agt.templates import FORMATS, IN_WORDS, add_new, check_values, fill
+from agt.templates import FORMATS, add_new, check_values, fill
 
-LAST_IN_WORDS = "0.8.0"
-"""The last version that recorded facts as text: no text stands for a fact in records of later
-ones.
-"""
 Value = Union[bool, int, float, str, tuple[str, ...], "Fact", tuple["Fact", ...]]
 
 
@@ -103,11 +99,6 @@ class Fact:
         """The setting that declared it; None: it is no declaration, or several settings did."""
         setting = self.values.get("setting")
         return setting if isinstance(setting, str) and self.standing is Standing.DECLARED else None
-
-    @property
-    def in_words(self) -> bool:
-        """Whether the fact is a text of an earlier version, which no code checks."""
-        return self.code in (IN_WORDS, DECLARED_IN_WORDS)
 
     @property
     def message(self) -> Message:
@@ -262,12 +253,12 @@ def fact_of(node: Mapping[str, Any]) -> Fact:
     """Return the fact that ``dataclasses.asdict`` made a JSON value of.
 
     Args:
-        node: the value, also of an earlier version, which recorded facts as text.
+        node: the value.
 
     Raises:
-        ValueError, TypeError, KeyError: ``node`` describes no fact.
+        ValueError, TypeError: ``node`` describes no fact.
     """
-    return Fact(**(with_code(node) if "why" in node else node))
+    return Fact(**node)
 
 
 def evidence_from_json(node: Mapping[str, Any]) -> Evidence:
@@ -277,28 +268,3 @@ def evidence_from_json(node: Mapping[str, Any]) -> Evidence:
         ValueError, TypeError, KeyError: ``node`` describes no evidence.
     """
     return Evidence(tuple(fact_of(fact) for fact in node["facts"]))
-
-
-def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a fact that an earlier version recorded as text, in today's form.
-
-    Args:
-        node: the recorded value, with ``why`` and ``standing``, and perhaps ``broken_by``.
-
-    Raises:
-        ValueError: it has other entries, or no text.
-        KeyError: it has no text or no standing.
-    """
-    other_entries = dict(node)
-    text = other_entries.pop("why")
-    standing = other_entries.pop("standing")
-    broken_by = other_entries.pop("broken_by", "")
-    if other_entries or not (isinstance(text, str) and isinstance(broken_by, str) and text):
-        raise ValueError(
-            "a fact that is recorded as text may only have the entries 'why', 'standing' and "
-            f"'broken_by', but this one is {node}"
-        )
-    if broken_by:
-        values = {"text": text, "broken_by": broken_by}
-        return {"standing": standing, "code": DECLARED_IN_WORDS, "values": values}
-    return {"standing": standing, "code": IN_WORDS, "values": {"text": text}}

@@ -13,9 +13,6 @@ from typing import Any
 from agt.errors import counted, few
 from agt.messages import KEYS, SettingNames
 
-IN_WORDS = "in_words"
-"""Code of what an earlier version recorded as text: it is shown as it is, and nothing checks it."""
-
 
 def upward(number: float) -> str:
     """Return a finite bound with three digits, for a reader: never below it."""

@@ -156,22 +156,15 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
         name: the command's primary configuration, unless ``--config-name`` gives another.
 
     Returns:
-        The options by name, and the settings as ``overrides``.
+        The attributes ``run``, ``multirun``, ``cfg``, ``resolve``, ``package``, ``config_name`` and
+        ``config_dir`` have the options. ``overrides`` has the settings in the order in which they
+        were typed; before them, the folder of ``--config-dir`` as Hydra's search path.
 
     Raises:
-        ConfigError: an option is unknown, has no value, or excludes another.
+        ConfigError: an option is unknown, has no value, or excludes another; or there is no such
+            folder.
     """
-    parser = _Parser(add_help=False, allow_abbrev=True)
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--run", "-r", action="store_true")
-    modes.add_argument("--multirun", "-m", action="store_true")
-    modes.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("--package", "-p")
-    parser.add_argument("--config-name", "-cn", default=name)
-    parser.add_argument("--config-dir", "-cd", type=Path)
-    parser.add_argument("overrides", nargs="*")
-    options = parser.parse_intermixed_args(list(rest))
+    options = _option_parser(name).parse_intermixed_args(list(rest))
     if options.resolve and not options.cfg:
         raise ConfigError(
             "--resolve has no effect without --cfg: type agt COMMAND --cfg job --resolve"
@@ -185,6 +178,21 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
         folder = usage.quoted(f"file://{options.config_dir.absolute()}")
         options.overrides = [f"hydra.searchpath=[{folder}]", *options.overrides]
     return options
+
+
+def _option_parser(config_name: str) -> ArgumentParser:
+    """Return the parser of Hydra's options that agt has, with the default of ``--config-name``."""
+    parser = _Parser(add_help=False, allow_abbrev=True)
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--run", "-r", action="store_true")
+    modes.add_argument("--multirun", "-m", action="store_true")
+    modes.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--config-name", "-cn", default=config_name)
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    return parser
 
 
 @contextmanager

@@ -6,7 +6,9 @@ import shlex
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -51,10 +53,83 @@ _WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
 """A number with a decimal comma; it may be two whole numbers of a list as well. What may be a comma
 for thousands (1,000) is none.
 """
+_COMMA_SEPARATES = (
+    "(A comma separates values: for a list, type {setting}=[{value}]; for a sweep, add -m)"
+)
 LESS_MEMORY = (
     "lower compute.memory_mb=... (or compute.fragment=...). If that does not help, use a "
     "smaller model, or fewer values of k (kgrid.max=...)"
 )
+
+
+@dataclass(frozen=True)
+class _CommandLine:
+    """The settings that were typed, and the command for which they were typed.
+
+    Attributes:
+        config: the command's primary configuration; empty: unknown.
+        overrides: the settings that were typed.
+    """
+
+    config: str
+    overrides: Sequence[str]
+
+    @cached_property
+    def groups(self) -> Sequence[str]:
+        """The groups of which the command line chooses an option, such as ``dataset``."""
+        return config_files.groups_of_command(self.config)
+
+    @cached_property
+    def composed(self) -> Mapping[str, Any]:
+        """The configuration with the options of groups that were typed, but no other settings.
+
+        It is empty if it cannot be composed, because it is only needed for suggestions.
+        """
+        from agt_cli.configuration import compose_unresolved
+
+        choices = [
+            word
+            for word in self.overrides
+            if word.partition("=")[0] in self.groups and "," not in word
+        ]
+        try:
+            return compose_unresolved(self.config, choices)
+        except Exception:
+            return {}
+
+    @cached_property
+    def keys(self) -> Sequence[str]:
+        """Every key of the configuration, and every mapping and group, as dotted keys.
+
+        They have the names of records. Only the groups, if the configuration cannot be composed.
+        """
+        keys = dict.fromkeys(self.groups)
+        for leaf in flatten_keys(self.composed):
+            parts = leaf.split(".")
+            keys.update(dict.fromkeys(".".join(parts[:end]) for end in range(1, len(parts) + 1)))
+        return list(keys)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The keys by their names for users."""
+        return with_new_names(self.config, self.keys)
+
+    def typed(self, key: str) -> str:
+        """Return the setting that was typed for a key, without a plus sign; else the key."""
+        for word in self.overrides:
+            setting = word.lstrip("+")
+            if setting.partition("=")[0] == key:
+                return setting
+        return key
+
+    def takes_list(self, key: str) -> bool:
+        """Return whether a setting is a list, as far as its value in the configuration tells."""
+        if key in LISTS_WITHOUT_DEFAULT:
+            return True
+        node: object = self.composed
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, Mapping) else None
+        return isinstance(node, list)
 
 
 def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtError | None:
@@ -67,7 +142,9 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     """
     if isinstance(error, AgtError):
         return error
-    mistake = _explain_broken_file(error) or _explain_hydra_error(error, config, overrides)
+    mistake = _explain_broken_file(error) or _explain_hydra_error(
+        error, _CommandLine(config, overrides)
+    )
     if mistake:
         return ConfigError(mistake)
     if _out_of_memory(error):
@@ -169,7 +246,7 @@ def _is_text(path: Path) -> bool:
     return all(letter.isprintable() or letter.isspace() for letter in text)
 
 
-def _explain_hydra_error(error: BaseException, config: str, overrides: Sequence[str]) -> str | None:
+def _explain_hydra_error(error: BaseException, line: _CommandLine) -> str | None:
     """Return the message about settings that Hydra or OmegaConf refused; None: another error."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
@@ -177,45 +254,40 @@ def _explain_hydra_error(error: BaseException, config: str, overrides: Sequence[
     if isinstance(error, MissingConfigException):
         return _explain_missing_option(error)
     if isinstance(error, OverrideParseException):
-        return _explain_malformed_override(error.override, config, overrides)
+        return _explain_malformed_override(error.override, line)
     if isinstance(error, HydraException):
-        return _explain_removed_group(error, overrides) or _explain_refused_override(
-            error, config, overrides
-        )
+        return _explain_removed_group(error, line) or _explain_refused_override(error, line)
     if isinstance(error, OmegaConfBaseException):
-        interpolated = [word.partition("=")[0] for word in overrides if "${" in word]
+        interpolated = [word.partition("=")[0] for word in line.overrides if "${" in word]
         key = error.full_key or "".join(interpolated[:1])
         return f"{key}: {_one_line(error)}" if key else _one_line(error)
     if isinstance(error, ValueError) and _raised_in(error, "hydra"):
-        return _explain_value_error(error, config, overrides)
+        return _explain_value_error(error, line)
     return None
 
 
-def _explain_malformed_override(override: str, config: str, overrides: Sequence[str]) -> str:
+def _explain_malformed_override(override: str, line: _CommandLine) -> str:
     """Return the message about a word of a command line that Hydra's grammar does not accept.
 
     Args:
         override: the word.
-        config: the command's primary configuration.
-        overrides: all settings of the command line.
+        line: the command line, which contains the word.
     """
     key, equals, value = override.partition("=")
     if equals and not key.isascii():
-        hint = _suggest_key(key, with_new_names(config, _all_keys(config, overrides)))
+        hint = _suggest_key(key, line.names)
         return f"'{override}' cannot be read, because names of settings are ASCII{hint}"
     if not equals or not key.strip("+~"):
         suggestion = ""
-        if "=" in overrides:
-            suggestion = _suggest_without_blanks(overrides)
+        if "=" in line.overrides:
+            suggestion = _suggest_without_blanks(line.overrides)
         elif not equals:
-            suggestion = _suggest_quotes(override, overrides) or _suggest_setting(
-                key, config, overrides
-            )
+            suggestion = _suggest_quotes(override, line.overrides) or _suggest_setting(key, line)
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if key in RANGE_KEYS:
         return malformed_range(key, value)
     if value.startswith("{") and not value.endswith("}"):
-        words = overrides[overrides.index(override) :]
+        words = line.overrides[line.overrides.index(override) :]
         last = next((index for index, word in enumerate(words) if "}" in word), 0)
         whole = " ".join(words[: last + 1])
         return (
@@ -267,9 +339,9 @@ def _suggest_quotes(override: str, overrides: Sequence[str]) -> str:
     return f"; did you mean {key}={whole_text}?"
 
 
-def _explain_removed_group(error: Exception, overrides: Sequence[str]) -> str:
+def _explain_removed_group(error: Exception, line: _CommandLine) -> str:
     """Return the message about a removed group (~GROUP) that others refer to; empty: none was."""
-    removed = next((word for word in overrides if word.startswith("~")), "")
+    removed = next((word for word in line.overrides if word.startswith("~")), "")
     if not removed or "Error resolving interpolation" not in str(error):
         return ""
     return (
@@ -278,36 +350,40 @@ def _explain_removed_group(error: Exception, overrides: Sequence[str]) -> str:
     )
 
 
-def _explain_refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
+def _explain_refused_override(error: Exception, line: _CommandLine) -> str:
     """Return the message about an override that is well-formed, but wrong in this configuration.
 
     Args:
-        error: Hydra's error.
-        config: the command's primary configuration.
-        overrides: the settings that were typed on the command line.
+        error: Hydra's error, of whose text only the key and the value are used.
+        line: the command line.
     """
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
-        return _explain_unknown_key(key[1], str(error), config, overrides)
+        return _explain_unknown_key(key[1], str(error), line)
     added = re.search(r"An item is already at '([^']+)'", str(error))
     if added:
-        typed = next(word for word in overrides if word.lstrip("+").startswith(f"{added[1]}="))
-        return f"{typed}: this setting exists, so type it without a plus sign: {typed.lstrip('+')}"
+        typed = line.typed(added[1])
+        return f"+{typed}: this setting exists, so type it without a plus sign: {typed}"
     comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
         setting, value = comma.groups()
-        return _explain_comma(setting, value, config, overrides)
+        return _explain_comma(setting, value, line)
     return _one_line(error)
 
 
-def _explain_comma(setting: str, value: str, config: str, overrides: Sequence[str]) -> str:
+def _explain_comma(setting: str, value: str, line: _CommandLine) -> str:
     """Return the message about a value with a comma, which only a sweep may have.
 
     It says what to type if the comma is part of a number, a list, a range or a text.
+
+    Args:
+        setting: the key.
+        value: the value.
+        line: the command line.
     """
     if setting == "ids":
         return f"ids=...: {usage.IDS_NEED_A_FILE}"
-    if setting in config_files.groups_of_command(config):
+    if setting in line.groups:
         first = value.partition(",")[0]
         return (
             f"{setting}={value}: give one name, such as {setting}={first}; to run one job for "
@@ -317,22 +393,17 @@ def _explain_comma(setting: str, value: str, config: str, overrides: Sequence[st
         return malformed_range(setting, value)
     number = value.replace(",", ".")
     has_decimal_comma = _WITH_DECIMAL_COMMA.fullmatch(value)
-    if _takes_list(setting, config, overrides):
+    if line.takes_list(setting):
         or_number = ""
         if has_decimal_comma and value.startswith("0"):
             or_number = f" (or, for the number {number}, {setting}=[{number}])"
         return f"{setting}={value}: this setting is a list: type {setting}=[{value}]{or_number}"
+    comma = _COMMA_SEPARATES.format(setting=setting, value=value)
     if _WITH_THOUSANDS_COMMAS.fullmatch(value):
         whole_number = value.replace(",", "")
-        return (
-            f"{setting}={value}: write numbers without commas, {setting}={whole_number}. (A comma "
-            f"separates values: for a list, type {setting}=[{value}]; for a sweep, add -m)"
-        )
+        return f"{setting}={value}: write numbers without commas, {setting}={whole_number}. {comma}"
     if has_decimal_comma:
-        return (
-            f"{setting}={value}: write numbers with a decimal point, {setting}={number}. (A comma "
-            f"separates values: for a list, type {setting}=[{value}]; for a sweep, add -m)"
-        )
+        return f"{setting}={value}: write numbers with a decimal point, {setting}={number}. {comma}"
     return (
         f"{setting}={value}: a comma separates the values of a sweep, which needs -m. For a "
         f"list, type {setting}=[{value}]; for text with a comma, type "
@@ -340,59 +411,71 @@ def _explain_comma(setting: str, value: str, config: str, overrides: Sequence[st
     )
 
 
-def _explain_value_error(error: Exception, config: str, overrides: Sequence[str]) -> str:
+def _explain_value_error(error: Exception, line: _CommandLine) -> str:
     """Return the message about what Hydra reports as a plain ValueError.
 
     That is a setting without a key, or a group without the name of an option.
     """
     about_group = "group override must be" in str(error)
-    for word in overrides:
+    for word in line.overrides:
         group, _, value = word.partition("=")
         if not group:
             return f"'{word}' is not a setting: write settings as KEY=VALUE"
         no_name = value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
-        if about_group and no_name and group in config_files.groups_of_command(config):
+        if about_group and no_name and group in line.groups:
             options = nearest("", config_files.options_of_group(group))
             return f"{word}: the setting {group}=... needs the name of one of its options{options}"
     return _one_line(error)
 
 
-def _suggest_setting(word: str, config: str, overrides: Sequence[str]) -> str:
+def _did_you_mean(setting: str) -> str:
+    """Return the clause that suggests to type a setting."""
+    return f"; did you mean '{setting}'?"
+
+
+def _suggest_setting(word: str, line: _CommandLine) -> str:
     """Return a clause that suggests what to type for a word that is not a setting.
 
     Args:
         word: the word.
-        config: the command's primary configuration.
-        overrides: all settings of the command line.
+        line: the command line.
 
     Returns:
         The clause, with the punctuation before it; empty: there is no suggestion.
     """
-    groups = config_files.groups_of_command(config)
-    if word in groups:
+    if word in line.groups:
         options = nearest("", config_files.options_of_group(word))
-        return f"; did you mean '{word}=NAME'?{options}"
+        return f"{_did_you_mean(f'{word}=NAME')}{options}"
     left, colon, right = word.partition(":")
-    if colon and right and left in (*groups, *_all_keys(config, overrides)):
-        return f"; did you mean '{left}={right}'?"
-    choices = [group for group in groups if word in config_files.options_of_group(group)]
-    if choices:
-        group = "dataset" if "dataset" in choices else choices[0]
-        return f"; did you mean '{group}={word}'?"
-    keys = with_new_names(config, _all_keys(config, overrides))
-    if word in keys:
-        return f"; did you mean '{word}=VALUE'?"
-    if word == "latest" and "run" in keys:
-        return "; did you mean 'run=latest'?"
+    if colon and right and left in line.keys:
+        return _did_you_mean(f"{left}={right}")
+    groups = [group for group in line.groups if word in config_files.options_of_group(group)]
+    if groups:
+        group = "dataset" if "dataset" in groups else groups[0]
+        return _did_you_mean(f"{group}={word}")
+    if word in line.names:
+        return _did_you_mean(f"{word}=VALUE")
+    if word == "latest" and "run" in line.names:
+        return _did_you_mean("run=latest")
+    return _suggest_key_for_path(word, line) or _suggest_key(word, line.names)
+
+
+def _suggest_key_for_path(word: str, line: _CommandLine) -> str:
+    """Return a clause that suggests what to type for a path that was given without a key.
+
+    Empty: the word is not the path of a file or folder, or no setting takes such a path.
+    """
     path = Path(word)
-    if path.exists() and config in ("start", "data"):
+    if not path.exists():
+        return ""
+    if line.config in ("start", "data"):
         return "; this command reads one table at a time"
     for key in ("run", "output_dir") if path.is_dir() else ("inputs",):
-        if path.exists() and key in keys:
-            return f"; did you mean '{key}={word}'?"
+        if key in line.names:
+            return _did_you_mean(f"{key}={word}")
     if path.is_file():
         return f"; if this file is a table, type agt data inspect {word} to describe it"
-    return _suggest_key(word, keys)
+    return ""
 
 
 def _explain_missing_option(error: Any) -> str:
@@ -458,7 +541,7 @@ def _explain_path_for_name(group: str, option: str) -> str:
     return f"{typed}: {first}=... needs a name, and not a path{nearest(stem, known)}"
 
 
-def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
+def _explain_unknown_key(key: str, message: str, line: _CommandLine) -> str:
     """Return the message about a key that Hydra does not find in the configuration.
 
     It may exist: Hydra also refuses new entries of a mapping, as in KEY={...}.
@@ -466,100 +549,120 @@ def _explain_unknown_key(key: str, message: str, config: str, overrides: Sequenc
     Args:
         key: the key, as Hydra names it.
         message: Hydra's error message.
-        config: the command's primary configuration.
-        overrides: the settings that were typed on the command line.
+        line: the command line.
     """
-    recorded = _all_keys(config, overrides)
-    keys = with_new_names(config, recorded)
-    if "/" in key and key in config_files.groups_of_command(config):
+    if "/" in key and key in line.groups:
         return (
             f"{key}: this setting needs a linear model: add model=linear certificate=stability "
             "(or model=linear certificate=erm)"
         )
-    if key in recorded:
+    if key in line.keys:
         with_plus = message.rpartition("to your config use ")[2]
         return (
             f"new entries of the setting '{key}' must be given with a plus sign: type '{with_plus}'"
         )
-    for word in overrides:
+    for word in line.overrides:
         if instead := usage.OLD_SPELLINGS.get(f"{word} {key}"):
             return f"{key}: {instead}"
-    if "run" in recorded and key in ("k", "ks"):
+    return (
+        _explain_key_of_finished_run(key, line)
+        or _explain_key_of_data(key, line)
+        or _explain_own_network(key, line)
+        or f"unknown key '{key}'{_suggest_known_key(key, line)}"
+    )
+
+
+def _explain_key_of_finished_run(key: str, line: _CommandLine) -> str:
+    """Return the message about a key that only a training has, or only a finished run.
+
+    Empty: the command and the key are others.
+    """
+    if "run" in line.keys and key in ("k", "ks"):
         return (
-            f"unknown key '{key}': agt {config} shows every k for which the run was trained "
+            f"unknown key '{key}': agt {line.config} shows every k for which the run was trained "
             "(kgrid.max=... of agt train), so leave it out"
         )
-    if "run" in recorded and key in _all_keys(usage.COMMANDS["train"].config, ()):
-        typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
+    if "run" in line.keys and key in _CommandLine(usage.COMMANDS["train"].config, ()).keys:
         return (
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
-            f"again with agt train {typed}"
+            f"again with agt train {line.typed(key)}"
         )
-    if "ranges" in recorded:
-        values = [word.partition("=")[2] for word in overrides if word.startswith(f"{key}=")]
-        if values and re.fullmatch(r"\[[^,]+,[^,]+\]", values[0]):
-            return f"unknown key '{key}'; did you mean 'ranges={{{key}: {values[0]}}}'?"
-    if key == "run" and "dataset" in recorded:
-        remedy = "give dataset=NAME, such as the dataset=... with which the run was trained"
-        if config == "train":
-            remedy = (
-                "to train with other settings, type the run's command (argv in its env.json) with "
-                "them; to continue a killed run, type agt train resume=FOLDER"
-            )
-        return f"unknown key 'run': agt {config} works on data and not on a trained run: {remedy}"
-    if key.rpartition(".")[2] == "drop" and "dataset" in recorded:
+    if key != "run" or "dataset" not in line.keys:
+        return ""
+    remedy = "give dataset=NAME, such as the dataset=... with which the run was trained"
+    if line.config == "train":
+        remedy = (
+            "to train with other settings, type the run's command (argv in its env.json) with "
+            "them; to continue a killed run, type agt train resume=FOLDER"
+        )
+    return f"unknown key 'run': agt {line.config} works on data and not on a trained run: {remedy}"
+
+
+def _explain_key_of_data(key: str, line: _CommandLine) -> str:
+    """Return the message about a column that was given as a key, or was to be left out; or empty.
+
+    The range of a column, for example, is typed as ranges={COLUMN: [LOW, HIGH]}.
+    """
+    value = line.typed(key).partition("=")[2]
+    if "ranges" in line.keys and re.fullmatch(r"\[[^,]+,[^,]+\]", value):
+        suggestion = _did_you_mean(f"ranges={{{key}: {value}}}")
+        return f"unknown key '{key}'{suggestion}"
+    if key.rpartition(".")[2] == "drop" and "dataset" in line.keys:
         return (
             f"unknown key '{key}': to leave a column out, delete its line under numeric or "
             "categorical in the dataset file, or write the file again with agt data inspect FILE "
             "drop=[COLUMN] force=true"
         )
-    if mistake := _explain_own_network(key, config, overrides):
-        return mistake
-    suggestion = _suggest_inner_group(key, config, overrides) or _suggest_key(key, keys)
-    if not suggestion and _KEY_FOR_ARGUMENT.get(key) in recorded:
-        suggestion = f"; did you mean '{_KEY_FOR_ARGUMENT[key]}'?"
+    return ""
+
+
+def _suggest_known_key(key: str, line: _CommandLine) -> str:
+    """Return a clause that suggests a key for an unknown one, or says how to list all.
+
+    A similar key of agt comes last: what other tools call a setting says more.
+    """
     # A name of another tool may be misspelt, too.
     similar = get_close_matches(key.rpartition(".")[2], _KEYS_OF_OTHER_TOOLS, n=1, cutoff=0.8)
     own_key = _KEYS_OF_OTHER_TOOLS[similar[0]] if similar else None
-    if own_key in recorded:
-        suggestion = f"; did you mean '{own_key}'?"
-    if not suggestion:
-        suggestion = f"; agt {config} --help lists the settings"
-    return f"unknown key '{key}'{suggestion}"
+    if own_key in line.keys:
+        return _did_you_mean(str(own_key))
+    suggestion = _suggest_inner_group(key, line) or _suggest_key(key, line.names)
+    if not suggestion and _KEY_FOR_ARGUMENT.get(key) in line.keys:
+        suggestion = _did_you_mean(_KEY_FOR_ARGUMENT[key])
+    return suggestion or f"; agt {line.config} --help lists the settings"
 
 
-def _explain_own_network(key: str, config: str, overrides: Sequence[str]) -> str:
-    """Return the message about an unknown key that was to name a network of the user's own, or
-    another part of a training where no such part can be given; empty: the key is another mistake.
+def _explain_own_network(key: str, line: _CommandLine) -> str:
+    """Return the message about a key that was to name a part of a training, such as a network.
+
+    Empty: the command trains and has such parts, or the key is another mistake.
     """
-    typed = next((word for word in overrides if word.lstrip("+").partition("=")[0] == key), key)
     part = key.partition(".")[0]
-    if config in ("start", "data") and part in ("model", "certificate", "training"):
+    if line.config in ("start", "data") and part in ("model", "certificate", "training"):
         return (
             f"'{key}' is a setting of agt train: agt start trains linear models only, and agt data "
             "trains none. For a network of your own, first describe the table (agt start FILE or "
             "agt data inspect FILE), and then type agt train dataset=NAME model=custom "
             "model._target_=MODULE.FUNCTION"
         )
-    if config != "train" or part != "model":
+    if line.config != "train" or part != "model":
         return ""
     # Imported only for messages.
     from agt_cli.networks import check_code_as_option, error_message
 
-    return error_message(lambda: check_code_as_option(typed, overrides))
+    return error_message(lambda: check_code_as_option(line.typed(key), line.overrides))
 
 
-def _suggest_inner_group(key: str, config: str, overrides: Sequence[str]) -> str:
+def _suggest_inner_group(key: str, line: _CommandLine) -> str:
     """Return a clause that suggests a group inside another one for an unknown key; else empty.
 
     Such a group is typed with a slash: ``certificate/features=relu``, and not ``features=relu`` or
     ``certificate.features=relu``.
     """
-    for group in config_files.groups_of_command(config):
+    for group in line.groups:
         if "/" in group and key in (group.rpartition("/")[2], group.replace("/", ".")):
-            typed = [word.partition("=") for word in overrides]
-            value = next((value for name, _, value in typed if name.lstrip("+") == key), "NAME")
-            return f"; did you mean '{group}={value}'?"
+            value = line.typed(key).partition("=")[2] or "NAME"
+            return _did_you_mean(f"{group}={value}")
     return ""
 
 
@@ -571,7 +674,7 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
 
     Args:
         key: the unknown key.
-        keys: all keys (``_all_keys``), by their names for users.
+        keys: all keys, by their names for users.
     """
     prefix, _, name = key.rpartition(".")
     siblings = []
@@ -586,60 +689,7 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
         return nearest(name, siblings, prefix=f"{prefix}.")
     in_capitals = [known for known in keys if known.casefold() == key.casefold()]
     similar = with_same_name or in_capitals or get_close_matches(key, keys, n=1, cutoff=0.55)
-    return f"; did you mean '{similar[0]}'?" if similar else ""
-
-
-def _all_keys(config: str, overrides: Sequence[str]) -> list[str]:
-    """Return every key of a configuration, and every mapping and group, as dotted keys.
-
-    Args:
-        config: the command's primary configuration.
-        overrides: the settings of the command line, of which only the choices of groups are used.
-
-    Returns:
-        The keys; none if the configuration cannot be composed, because they are only needed for
-        suggestions.
-    """
-    keys = dict.fromkeys(config_files.groups_of_command(config))
-    for leaf in flatten_keys(_compose_options(config, overrides)):
-        parts = leaf.split(".")
-        keys.update(dict.fromkeys(".".join(parts[:end]) for end in range(1, len(parts) + 1)))
-    return list(keys)
-
-
-def _compose_options(config: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return a configuration with the options of groups that were typed, but no other settings.
-
-    It is empty if it cannot be composed, because it is only needed for suggestions.
-
-    Args:
-        config: the command's primary configuration.
-        overrides: the settings that were typed on the command line.
-    """
-    from agt_cli.configuration import compose_unresolved
-
-    groups = config_files.groups_of_command(config)
-    choices = [word for word in overrides if word.partition("=")[0] in groups and "," not in word]
-    try:
-        return compose_unresolved(config, choices)
-    except Exception:
-        return {}
-
-
-def _takes_list(setting: str, config: str, overrides: Sequence[str]) -> bool:
-    """Return whether a setting is a list, as far as its value in the configuration tells.
-
-    Args:
-        setting: its key.
-        config: the command's primary configuration.
-        overrides: the settings that were typed on the command line.
-    """
-    if setting in LISTS_WITHOUT_DEFAULT:
-        return True
-    node: object = _compose_options(config, overrides)
-    for part in setting.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return isinstance(node, list)
+    return _did_you_mean(similar[0]) if similar else ""
 
 
 def _one_line(error: BaseException) -> str:

@@ -68,13 +68,13 @@ def missing_settings(config: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | None) -> str:
-    """Return the command line that was typed, completed so that a network can be trained by it.
+def complete_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | None) -> str:
+    """Return the command line that was typed, changed so that it can train a network.
 
-    A missing setting is added, or takes the place of the word that gave it another value, unless
-    that word already gives a number where ``needed`` only has an example of one. Arguments that the
-    network's function does not take are left out. ``PYTHONPATH`` is put in front if Python would
-    not find the function.
+    A setting that is proposed takes the place of the word that gave it another value; the others
+    are added at the end. A number that was typed stays, because the proposed numbers are examples.
+    Arguments that the network's function does not take are left out. ``PYTHONPATH`` is put in front
+    if Python would not find the function.
 
     Args:
         typed: the words of the command line without the program's name.
@@ -84,27 +84,44 @@ def network_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | 
     # Imported only for messages, because it loads pydantic.
     from agt.settings import RECIPE
 
-    own = None if own is None else own.as_meant
-    settings = [*needed]
+    if own is not None:
+        own = own.as_meant
+    unknown_keys = set()
+    folder = ""
+    if own is not None:
+        unknown_keys = {f"model.{name}" for name in own.unknown_arguments}
+        folder = own.search_folder
+    proposed_of_key = {_key(setting): setting for setting in _proposed_settings(typed, needed, own)}
+    words = []
+    for word in typed:
+        if _key(word) in unknown_keys:
+            continue
+        setting = proposed_of_key.pop(_key(word), word)
+        is_example = setting in FORM.values()
+        if is_example and not word.endswith(f"={RECIPE}"):
+            setting = word
+        words.append(setting)
+    line = shlex.join(["agt", *words, *proposed_of_key.values()])
+    return f"PYTHONPATH={shlex.quote(folder)} {line}" if folder else line
+
+
+def _proposed_settings(
+    typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | None
+) -> list[str]:
+    """Return the settings that a command line needs so that it can train a network.
+
+    Args:
+        typed: the words of the command line.
+        needed: the missing settings of the training.
+        own: the network's function, as it is meant; None: it is a network of agt.
+    """
+    settings = list(needed)
     if own is not None:
         settings = ["model=custom", f"model._target_={own.target}", *settings]
         settings += [f"+model.{name}=VALUE" for name in own.missing_arguments]
     if needed and not any(word.startswith("kgrid") for word in typed):
         settings.append(SHORT_GRID)
-    needed_of_key = {_key(setting): setting for setting in settings}
-    if own is not None:
-        unknown = {f"model.{name}" for name in own.unknown_arguments}
-        typed = [word for word in typed if _key(word) not in unknown]
-    # What was typed keeps its place.
-    line_words = []
-    for word in typed:
-        proposed = needed_of_key.pop(_key(word), word)
-        # FORM has examples of numbers; a number that was typed is better, but "recipe" is none.
-        is_number_typed = proposed in FORM.values() and not word.endswith(f"={RECIPE}")
-        line_words.append(word if is_number_typed else proposed)
-    line = shlex.join(["agt", *line_words, *needed_of_key.values()])
-    folder = own.search_folder if own is not None else ""
-    return f"PYTHONPATH={shlex.quote(folder)} {line}" if folder else line
+    return settings
 
 
 def linear_line(typed: Sequence[str]) -> str:
@@ -148,7 +165,7 @@ def check_network(config: Mapping[str, Any], other_problem: str = "") -> None:
         sentences.append(f"Also, {other_problem}")
     text = ". ".join(sentences)
     meaning = f" {FORM_MEANING}" if words else ""
-    raise ConfigError(f"{named}: {text}. Type: {network_line(typed_words(), words, own)}{meaning}")
+    raise ConfigError(f"{named}: {text}. Type: {complete_line(typed_words(), words, own)}{meaning}")
 
 
 def check_code_as_option(word: str, typed: Sequence[str]) -> None:
@@ -174,7 +191,7 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
         SEQUENTIAL,
     ]
     text = ". ".join(sentences)
-    line = network_line(("train", *other_words), needed, own)
+    line = complete_line(("train", *other_words), needed, own)
     raise ConfigError(f"{word}: {text}. Type: {line} {FORM_MEANING}")
 
 

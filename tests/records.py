@@ -7,8 +7,6 @@ from typing import Any
 
 import yaml
 
-from agt.certificates.conditions import Condition
-from agt.facts import fact_of
 from agt.store.atomic import write_atomic
 from agt.store.json_text import as_json
 from agt.store.manifest import MANIFEST_FILE, Manifest, seal_manifest, unseal_manifest
@@ -71,84 +69,3 @@ def name_everywhere(folder: Path, target: str) -> None:
                 path.write_text(dump(_naming(node, target)))
     for manifest in sorted(folder.rglob("manifest.json"), reverse=True):
         reseal(manifest.parent)
-
-
-def as_earlier_claim(claim: dict[str, Any]) -> dict[str, Any]:
-    """A claim as versions wrote it whose conditions, declarations and ledger were sentences
-    (agt.claim/1).
-    """
-    kept = (
-        "agt",
-        "proved",
-        "publishable",
-        "simulated",
-        "mechanism",
-        "output",
-        "releases",
-        "answers",
-        "accounting",
-    )
-    earlier = {
-        name: claim[name]
-        for name in (*kept, "counting", "words", "outside", "issued")
-        if name in claim
-    }
-    relation = claim["relation"]
-    earlier |= {
-        "schema": "agt.claim/1",
-        "guarantee": claim["guarantee"],
-        "reasons": [f"condition {reason} does not hold" for reason in claim["reasons"]],
-        "per": "the label of one query",
-        "neighbours": {
-            "relation": relation["name"],
-            "unit_rows": relation["unit_rows"],
-            "words": "neighbours",
-        },
-        "declared": ["declared, not proved"],
-        "totals": claim["totals"],
-        "scope": "it is about the training records",
-    }
-    if "curve" in claim:
-        earlier["curve"] = {"over": "these releases", **claim["curve"]}
-    if "account" in claim:
-        account = claim["account"]
-        spent = {name: amount for name, amount in account["spent"].items() if amount is not None}
-        names = ("population", "unit", "entry", "first_entry")
-        earlier["account"] = (
-            {name: account[name] for name in names if name in account}
-            | account["allowance"]
-            | {"spent": spent}
-        )
-        earlier["account"]["curve"] = {"over": "all that is ever released", **account["curve"]}
-    return earlier
-
-
-def as_fact_with_text(fact: dict[str, Any]) -> dict[str, str]:
-    """A fact as version 0.8.0 and those before recorded it."""
-    known = fact_of(fact)
-    return {"standing": str(known.standing), "why": known.sentence, "broken_by": known.broken_by}
-
-
-def as_condition_with_text(condition: dict[str, Any]) -> dict[str, Any]:
-    """A condition as version 0.8.0 and those before recorded it."""
-    facts = [as_fact_with_text(fact) for fact in condition["facts"]]
-    head = {name: condition[name] for name in ("letter", "name", "standing", "held")}
-    return {**head, "why": Condition.from_json(condition).why, "facts": facts}
-
-
-def as_claim_with_text(claim: dict[str, Any]) -> dict[str, Any]:
-    """A claim as version 0.8.0 wrote it, of which declarations alone were sentences
-    (agt.claim/2).
-    """
-    declared = []
-    for known in claim["declared"]:
-        text = as_fact_with_text(known["fact"])
-        declared.append(
-            {"condition": known["condition"], "why": text["why"], "broken_by": text["broken_by"]}
-        )
-    return {**claim, "schema": "agt.claim/2", "declared": declared}
-
-
-def as_earlier_spent(spent: dict[str, Any]) -> dict[str, Any]:
-    """What spent.json was when it had sentences."""
-    return {**spent, "guarantee": "it is private", "totals": ["all of it together"]}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from agt.documents import FACTS_AS_TEXT, check_form
 from agt.facts import (
     Declaration,
     Evidence,
@@ -19,7 +20,6 @@ from agt.facts import (
     evidence_from_json,
     not_held,
     proved,
-    with_code,
 )
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
@@ -45,7 +45,6 @@ CONDITION_NAMES = {
         # One edit changes what is bounded by at most one step of k:
         "inclusion-monotone rules",  # for parameter boxes
         "every step non-expansive",  # for linear heads in closed form
-        "curvature moves as a neighbour does",  # for smooth networks, in versions up to 0.6
         "a record moves one vote",  # for votes
         "a record moves each sum by at most 1",  # for noisy sums over numbers
     ),
@@ -113,39 +112,20 @@ class Condition:
         """Return the condition that a JSON object of ``as_json`` describes.
 
         Args:
-            node: the JSON object, of this version's form (``upgrade_json`` converts older ones).
+            node: the JSON object.
 
         Raises:
+            Superseded: a fact is a sentence instead of a code with values.
             ValueError, TypeError, KeyError: the object does not describe a condition that this
                 version knows.
         """
         letter = node["letter"]
         name = node["name"]
+        if any("why" in fact for fact in node["facts"]):
+            check_form(FACTS_AS_TEXT, f"conditions.json (condition {letter})", "train again")
         if name not in CONDITION_NAMES.get(letter, ()):
             raise ValueError(f"there is no condition {letter!r} with the name {name!r}")
         return cls(letter, name, evidence_from_json(node))
-
-
-def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a condition's JSON object in this version's form.
-
-    Versions up to ``facts.LAST_IN_WORDS`` recorded a fact as text; each becomes a fact with a code
-    that says so.
-
-    Args:
-        node: a condition's JSON object, written by any version.
-
-    Raises:
-        ValueError, TypeError, KeyError: the object does not describe a condition.
-    """
-    upgraded = dict(node)
-    upgraded.pop("why", None)  # a text that was made of the facts, and is made again
-    facts = []
-    for fact in node["facts"]:
-        is_text = "why" in fact
-        facts.append(with_code(fact) if is_text else fact)
-    upgraded["facts"] = facts
-    return upgraded
 
 
 def weaker_conditions(

@@ -492,12 +492,12 @@ class Ledger:
         """Return the sentences about this ledger that a claim which it counts must contain."""
         return self.ledger_state_at(self.book.last.number).lines(self.population.unit)
 
-    def account(self, debit: Debit | None, counts: Counts | None) -> Account:
+    def account(self, debit: Debit | None, counts: Counts) -> Account:
         """Return the statement about this ledger in a claim.
 
         Args:
             debit: the debit that paid for the release; None for the account after the newest entry.
-            counts: the part of the release that the ledger counts; None if it is not known.
+            counts: the part of the release that the ledger counts.
         """
         entry = self.book.last if debit is None else debit.entry
         population = self.population

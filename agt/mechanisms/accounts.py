@@ -156,8 +156,7 @@ class Account:
         population: the name of the population whose budget the ledger holds.
         unit: whose addition or removal makes a neighbouring dataset, in the owner's words.
         counts: what the ledger debits: "entry": the whole release, in this entry; "answers": each
-            answer, when its question comes; "nothing": all of it was released before. None: not
-            recorded, as in claims of earlier versions.
+            answer, when its question comes; "nothing": all of it was released before.
         entry: the number of the debit's entry, or of the newest entry where there is no debit.
         allowance: the budget for everything that is ever released about the population.
         spent: the cost of all debits up to this entry. It says how much is used, and is no
@@ -166,9 +165,8 @@ class Account:
             (eps, delta)-DP. None: the only debit was admitted by its own total, and the curve of
             the claim is the budget's, too.
         first_entry: the first digits of the hash of the ledger's first entry, which identify the
-            ledger; None: not recorded, as in claims of earlier versions.
-        ledger: what the ledger declares about its tables and files; None: not recorded, as in
-            claims of earlier versions, whose ``unit`` contains the tables' numbers of records.
+            ledger.
+        ledger: what the ledger declares about its tables and files.
         elsewhere: the first digits of the first entries of ledgers in other folders that count the
             same people, as agt found them when the release was made; None: it found none.
     """
@@ -178,10 +176,10 @@ class Account:
     entry: Count
     allowance: Allowance
     spent: Cost
-    counts: Counts | None = None
+    counts: Counts
+    first_entry: FirstDigits
+    ledger: LedgerState
     curve: Curve | None = None
-    first_entry: FirstDigits | None = None
-    ledger: LedgerState | None = None
     elsewhere: Annotated[tuple[FirstDigits, ...], Field(min_length=1)] | None = None
 
     @property
@@ -203,16 +201,10 @@ class Account:
         used up, and what the ledger declares about its tables and files.
         """
         allowance = self.allowance
-        ledger = self.ledger
-        if ledger is None:  # a claim of an earlier version: it has no sentence about tables
-            ledger = LedgerState(tables=())
-        what_is_counted = self.counts
-        if what_is_counted is None:  # not recorded, and read as a debit for the whole release
-            what_is_counted = "entry"
-        unit = sentences.unit(self.unit, ledger.tables)
+        unit = sentences.unit(self.unit, self.ledger.tables)
         debit = sentences.account(
             self.population,
-            what_is_counted,
+            self.counts,
             self.entry,
             eps=allowance.eps,
             delta=allowance.delta,
@@ -225,7 +217,7 @@ class Account:
             lines.append(sentences.ALL_SPENT)
         if self.elsewhere is not None:
             lines.append(sentences.ledgers_elsewhere(self.elsewhere))
-        return lines + ledger.lines(self.unit)
+        return lines + self.ledger.lines(self.unit)
 
 
 @schema

@@ -20,7 +20,7 @@ from agt import __version__, sentences
 from agt.certificates.requirements import Reason
 from agt.documents import content_of, read_document
 from agt.errors import ConfigError
-from agt.facts import Declaration, Standing, with_code
+from agt.facts import Declaration
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.composition import Total, delta_of, total
 from agt.mechanisms.curves import Curve, sample_curve
@@ -30,8 +30,6 @@ from agt.relations import RELATIONS
 from agt.settings import Accounting, Count, Counting, RelationConfig, keyword_schema
 
 VERSION: Literal["agt.claim/3"] = "agt.claim/3"
-FIRST_VERSION = "agt.claim/1"  # its conditions, declarations and ledger are sentences
-SECOND_VERSION = "agt.claim/2"  # its declarations are sentences, all else has fields
 SHOWN_DELTA = 1e-5  # the delta at which a total is shown if the user gave none
 WEAK_EPS = 20.0  # the data owner is warned of a total eps above this
 _MACHINE_TOLERANCE = 1e-6  # relative difference between the special functions of two machines
@@ -51,8 +49,7 @@ class Claim:
         agt: the version of the program.
         simulated: the release was drawn from a seed, so that its noise can be predicted.
         reasons: the conditions that do not hold; ``()``: the guarantee is proved. Where there is a
-            reason, no other field of the claim is guaranteed. None: a claim of an earlier version,
-            not proved, with reasons as sentences only.
+            reason, no other field of the claim is guaranteed.
         guarantee: of each release: of one query's label, the number, the weights or the constants.
         mechanism: the mechanism's name.
         output: what is released: labels, one number, weights, or constants.
@@ -66,18 +63,16 @@ class Claim:
         accounting: "rigorous" or "paper", as in ``agt.release.ReleaseTerms``.
         counting: what the evidence of a query counts: "distance" or "index", as in
             ``agt.release.ReleaseTerms``.
-        declared: assumptions of the claim that the data owner declared and nothing proves. None: a
-            claim of version 1, which has sentences instead.
+        declared: assumptions of the claim that the data owner declared and nothing proves.
         noisy: the model was trained with noise. The training's own privacy guarantee and this one
-            do not compose. None: not recorded, as in claims of earlier versions.
+            do not compose.
         totals: the privacy loss of all releases together, at one or two values of delta; empty:
             where nothing is proved, or where the guarantee of the one release is the total.
         curve: the privacy curve (points (eps, delta)) of all releases together; None: nothing is
             proved, or no number of releases was fixed beforehand.
         account: the ledger (the file of one population's budget) that counts the release; None: no
             ledger does.
-        uncounted: why no ledger counts the release; None where one does, in a simulation, and in
-            claims of earlier versions.
+        uncounted: why no ledger counts the release; None where one does, and in a simulation.
         issued: the day of the release; None: not recorded.
         outside: what the claim does not cover, as sentences.
         words: the whole claim as sentences, the guarantee first.
@@ -98,7 +93,7 @@ class Claim:
     schema: Literal["agt.claim/3"] = VERSION
     agt: str = __version__
     simulated: bool = False
-    reasons: tuple[Reason, ...] | None = None
+    reasons: tuple[Reason, ...]
     guarantee: Guarantee
     mechanism: str
     output: Output = Output.LABELS
@@ -109,8 +104,8 @@ class Claim:
     relation: RelationConfig
     accounting: Accounting = "rigorous"
     counting: Counting = "distance"
-    declared: tuple[Declaration, ...] | None = None
-    noisy: bool | None = None
+    declared: tuple[Declaration, ...]
+    noisy: bool
     totals: tuple[Total, ...] = ()
     curve: Curve | None = None
     account: Account | None = None
@@ -176,18 +171,6 @@ class Claim:
         return self.proved and not self.simulated
 
     @property
-    def of_earlier_form(self) -> bool:
-        """Whether this is a claim of version 1, with sentences instead of fields."""
-        return self.declared is None
-
-    @property
-    def declared_in_words(self) -> bool:
-        """Whether a declaration is a sentence of an earlier version instead of a coded fact."""
-        if self.declared is None:  # a claim of version 1, which has no declarations as fields
-            return False
-        return any(declaration.fact.in_words for declaration in self.declared)
-
-    @property
     def neighbours(self) -> str:
         """A phrase that says between which datasets the guarantee holds."""
         return describe_neighbours(self.relation)
@@ -196,7 +179,7 @@ class Claim:
     def text(self) -> str:
         """One sentence for reports: the guarantee and its neighbours, or why nothing is proved."""
         if not self.proved:
-            return sentences.no_proof(self.output, str(self.guarantee), self.reasons or ())
+            return sentences.no_proof(self.output, str(self.guarantee), self.reasons)
         return sentences.claim(
             self.output, str(self.guarantee), self.neighbours, self.accounting != "rigorous"
         )
@@ -231,12 +214,11 @@ class Claim:
             lines = [*totals, *lines] if brief and is_gaussian else [*lines, *totals]
         if self.proved:
             lines.append(sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE)
-        declared = self.declared or ()
-        if brief and declared:
-            conditions = sorted({declaration.condition for declaration in declared})
+        if brief and self.declared:
+            conditions = sorted({declaration.condition for declaration in self.declared})
             lines.append(sentences.declared_in_brief(conditions))
         else:
-            lines += map(str, declared)
+            lines += map(str, self.declared)
         if self.noisy:
             lines.append(sentences.APART)
         if self.simulated:
@@ -351,127 +333,24 @@ def budget_warnings(eps: float, delta: float, size: float | None) -> list[str]:
 
 
 def read_claim(content: bytes) -> Claim:
-    """Return the claim that a file of this version or of an earlier one contains.
+    """Return the claim that a file contains.
 
     Args:
         content: the bytes of claim.json.
 
     Raises:
+        Superseded: it has a form that holds sentences instead of fields.
         ConfigError: the file is not JSON, or of an unknown version; an entry is unknown, missing,
             NaN, infinite or out of range; or a total or curve claims more privacy than the
             guarantee proves.
     """
-    claim: Claim = read_document(
-        Claim, content, VERSION, name="a claim", key="claim", of_earlier=_current_form
-    )
+    claim: Claim = read_document(Claim, content, VERSION, name="a claim", key="claim")
     if not claim.words:
         raise ConfigError(
             "the claim's entry 'words' is empty, but must contain the sentences of the claim"
         )
     _check_numbers(claim)
     return claim
-
-
-def _current_form(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a claim of any version in the form of this version.
-
-    What earlier versions recorded only as sentences is left out.
-
-    Args:
-        node: the entries of the file.
-
-    Raises:
-        ConfigError: an entry is missing, or the claim contradicts itself.
-    """
-    version = node.get("schema")
-    missing = sorted({"reasons", "declared", "noisy"} - node.keys())
-    # These fields have a default, which means "not recorded". A claim of a version that records
-    # them must not leave them out.
-    if version in (VERSION, SECOND_VERSION) and missing:
-        name = missing[0]
-        raise ConfigError(
-            f"the claim has no entry {name!r}, which its format needs: the file may be "
-            "damaged, so restore a copy"
-        )
-    try:
-        if version == FIRST_VERSION:
-            return _from_first_version(dict(node))
-        if version == SECOND_VERSION:
-            declared = [_with_fact(declaration) for declaration in node["declared"]]
-            return {**node, "schema": VERSION, "declared": declared}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"this claim (its format has the version {version}) cannot be read ({error!r}): "
-            "restore an intact copy of the claim"
-        ) from None
-    return node
-
-
-def _with_fact(declaration: dict[str, Any]) -> dict[str, Any]:
-    """Return a declaration of version 2 in the form of this version.
-
-    Version 2 has a sentence where this version has a code and values; the sentence is stored under
-    a code that stands for a text of an earlier version.
-
-    Args:
-        declaration: the condition's letter under "condition", and the declared fact's entries.
-
-    Raises:
-        KeyError: an entry is missing.
-        ValueError: an entry is out of range.
-    """
-    fact = dict(declaration)
-    condition = fact.pop("condition")  # what remains are the entries of the fact
-    return {"condition": condition, "fact": with_code({"standing": Standing.DECLARED, **fact})}
-
-
-def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a claim of version 1 in the form of this version.
-
-    Args:
-        node: the entries of the file; they are changed.
-
-    Raises:
-        KeyError, TypeError, AttributeError: an entry is missing or of another type.
-        ConfigError: the claim has reasons although it is proved, or none although it is not.
-    """
-    # These entries were sentences. If one is missing, the KeyError says so.
-    for sentence in ("per", "scope", "declared"):
-        del node[sentence]
-    neighbours = node.pop("neighbours")
-    account = node.get("account")
-    proved = node["proved"]
-    if proved == bool(node.pop("reasons")):
-        raise ConfigError(
-            "the claim's entry 'reasons' must say why the guarantee is not proved, and be empty "
-            "if it is proved"
-        )
-    # The entry "over" of a privacy curve was a sentence, too. The claim may have a curve, and so
-    # may its account.
-    _remove_curve_sentence(node)
-    if account is not None:
-        _remove_curve_sentence(account)
-        # Version 1 had the budget's numbers in the account itself, and no sum of pure eps.
-        account["allowance"] = {key: account.pop(key) for key in ("eps", "delta", "leaks")}
-        account["spent"] = {"pure": None, **account["spent"]}
-    node["schema"] = VERSION
-    node["relation"] = {"name": neighbours["relation"], "unit_rows": neighbours["unit_rows"]}
-    node["one_by_one"] = False
-    if proved:
-        node["reasons"] = []
-    return node
-
-
-def _remove_curve_sentence(node: dict[str, Any]) -> None:
-    """Remove the sentence "over" from the privacy curve of a claim or account, if it has one.
-
-    Args:
-        node: the entries of the claim or account; they are changed.
-    """
-    if "curve" in node:
-        curve = dict(node["curve"].items())
-        curve.pop("over", None)
-        node["curve"] = curve
 
 
 def _check_numbers(claim: Claim) -> None:

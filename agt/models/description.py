@@ -15,6 +15,7 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.data.in_memory import query_records
 from agt.data.target import read_target
+from agt.documents import FACTS_AS_TEXT, check_form
 from agt.errors import ConfigError
 from agt.facts import evidence_from_json, fact_of
 from agt.models.heads import (
@@ -31,8 +32,8 @@ from agt.training.settings import EnsembleConfig
 
 MODEL_FORMAT = 2
 """The version of the JSON values that ``describe`` returns."""
-READABLE_FORMATS = (1, MODEL_FORMAT)
-"""The formats that this version reads. In format 1 facts are text."""
+FORMAT_OF_TEXT = 1
+"""The version whose facts are sentences."""
 SETTINGS_PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
     "relation": RelationConfig,
@@ -87,6 +88,26 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
     return description
 
 
+def check_model_format(model_format: object, name: str) -> None:
+    """Raise ConfigError unless this version of agt reads a format of ``describe``.
+
+    Args:
+        model_format: the entry "format" of a file.
+        name: what messages call the file.
+
+    Raises:
+        Superseded: in this format facts are sentences.
+        ConfigError: the format is unknown.
+    """
+    if model_format == FORMAT_OF_TEXT:
+        check_form(FACTS_AS_TEXT, name, "train again")
+    if model_format != MODEL_FORMAT:
+        raise ConfigError(
+            f"{name} has format {model_format}, but this version of agt reads format "
+            f"{MODEL_FORMAT}: train again, or use the version that wrote it"
+        )
+
+
 def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
     """Return the input of a training, without records, from the JSON values of ``describe``.
 
@@ -95,14 +116,11 @@ def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         compute: the device, threads and memory to use on this machine.
 
     Raises:
+        Superseded: the values hold facts as sentences.
         ConfigError: the format is unknown, or this version refuses a setting.
         ValueError, TypeError, KeyError: ``describe`` did not return ``node``.
     """
-    if node["format"] not in READABLE_FORMATS:
-        raise ConfigError(
-            f"model.json: the model was saved in format {node['format']}, but this version of "
-            f"agt reads format {MODEL_FORMAT}: train again, or use the version that saved it"
-        )
+    check_model_format(node["format"], "model.json")
     stored = node["settings"]
     parts = {name: validate(part, stored[name], name) for name, part in SETTINGS_PARTS.items()}
     settings = Settings(

@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from agt.documents import FACTS_AS_TEXT, check_form
 from agt.errors import ConfigError
-from agt.facts import Fact, Standing, with_code
+from agt.facts import Fact, Standing
 from agt.settings import plain_of, schema, validate
-from agt.unlearning.sentences import Remark, remark_from_text, remark_with_fact, sentences
+from agt.unlearning.sentences import Remark, sentences
 
 MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
@@ -142,68 +143,20 @@ class Removal:
         return {name: value for name, value in plain_of(self).items() if name != "promise"}
 
 
-def read_promise(promise: Mapping[str, Any]) -> Promise:
-    """Return the promise that JSON values describe, in the format of this or of an earlier version.
-
-    Args:
-        promise: JSON values by field name.
-
-    Raises:
-        ConfigError, KeyError, TypeError, ValueError: the values do not describe a promise.
-    """
-    return validate(Promise, promise_with_codes(promise), "promise")
-
-
 def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Removal:
-    """Return the removal that a request log stores, in the format of this or an earlier version.
+    """Return the removal that a request log stores.
 
     Args:
         promise: JSON values of the promise, by field name.
         plain: JSON values of the other fields (``Removal.plain``).
 
     Raises:
+        Superseded: the promise or a step holds sentences instead of codes with values.
         ConfigError, KeyError, TypeError, ValueError: the values do not describe a removal.
     """
-    node = removal_with_codes(plain)
-    node["promise"] = plain_of(read_promise(promise))
-    return validate(Removal, node, "removal")
-
-
-def promise_with_codes(promise: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON values of a promise in the format of this version.
-
-    Args:
-        promise: JSON values by field name. Those of earlier versions have text in ``words`` instead
-            of ``terms``, or assumptions with a text ``why`` instead of a code.
-
-    Raises:
-        KeyError, TypeError, ValueError: the values are in none of these formats.
-    """
-    node = dict(promise)
-    if "words" in node:  # the format of earlier versions
-        node["terms"] = [remark_from_text(text) for text in node.pop("words")]
-    facts = node.pop("assumptions", ())
-    node["assumptions"] = [with_code(fact) if "why" in fact else fact for fact in facts]
-    return node
-
-
-def removal_with_codes(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON values of a removal, without its promise, in the format of this version.
-
-    Args:
-        plain: JSON values (``Removal.plain``). Those of earlier versions have text in ``steps``. Or
-            they have text in ``words`` instead, and the budget as ``allowance`` with a sentence as
-            its unit.
-
-    Raises:
-        KeyError, TypeError, ValueError: the values are in none of these formats.
-    """
-    node = dict(plain)
-    if "words" not in node:  # the format of this version or of the one before
-        node["steps"] = [remark_with_fact(step) for step in node["steps"]]
-        return node
-    node["steps"] = [remark_from_text(text) for text in node.pop("words")]
-    budget = node.pop("allowance", None)
-    if budget is not None:
-        node["budget"] = {name: value for name, value in budget.items() if name != "unit"}
-    return node
+    assumes_text = any("why" in fact for fact in promise.get("assumptions", ()))
+    has_text_steps = any("why" in step.get("values", {}) for step in plain.get("steps", ()))
+    if "words" in promise or assumes_text or has_text_steps:
+        check_form(FACTS_AS_TEXT, "the report of a removal")
+    removal: Removal = validate(Removal, {**plain, "promise": promise}, "removal")
+    return removal

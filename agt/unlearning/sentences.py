@@ -6,17 +6,15 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from agt.errors import ConfigError
-from agt.facts import Fact, Standing, with_code
+from agt.facts import Fact
 from agt.settings import schema
-from agt.templates import IN_WORDS, add_new, check_values, fill
+from agt.templates import add_new, check_values, fill
 
 Value = bool | int | float | str | tuple[str, ...] | Fact
 
 TEMPLATES: dict[str, str] = {
-    IN_WORDS: "{text}",
     # What is promised of training again.
     "retrained": (
         "the model is the result of training without the erased records: it was trained from "
@@ -493,31 +491,3 @@ def add_templates(templates: Mapping[str, str]) -> None:
 def sentences(remarks: tuple[Remark, ...]) -> tuple[str, ...]:
     """Return the sentences of several remarks, in their order."""
     return tuple(remark.sentence for remark in remarks)
-
-
-def remark_from_text(text: str) -> dict[str, Any]:
-    """Return the JSON value of a remark for a sentence that an earlier version stored as text."""
-    return {"code": IN_WORDS, "values": {"text": text}}
-
-
-def remark_with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a remark of any version in the format of this version.
-
-    Earlier versions stored an assumption that does not hold as a text ``why`` among the values. It
-    is replaced by ``fact``, a fact with a code.
-
-    Args:
-        remark: the JSON value, with ``code`` and ``values``; it is not changed.
-
-    Raises:
-        KeyError, TypeError: the value does not describe a remark.
-    """
-    values = dict(remark["values"])
-    if "why" in values:
-        values["fact"] = with_code({"standing": Standing.VOID, "why": values.pop("why")})
-    return {"code": remark["code"], "values": values}
-
-
-def remarks_with_codes(remarks: tuple[Remark, ...]) -> tuple[Remark, ...]:
-    """Return the remarks without those that an earlier version stored as text."""
-    return tuple(remark for remark in remarks if remark.code != IN_WORDS)

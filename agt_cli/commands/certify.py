@@ -5,9 +5,9 @@ report.
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import pandas as pd
 from pydantic import InstanceOf
 
@@ -31,14 +31,15 @@ from agt_cli.report.certification_md import (
 from agt_cli.report.console import Console
 from agt_cli.report.number_md import (
     NumberCertification,
+    interval_metrics,
     interval_table,
     number_report,
     number_rows,
     print_intervals,
     write_intervals_by_query,
 )
-from agt_cli.report.number_quality import evaluate_numbers
-from agt_cli.report.quality import ALWAYS_CERTIFIED, Quality
+from agt_cli.report.number_quality import NumberQuality, evaluate_numbers
+from agt_cli.report.quality import ALWAYS_CERTIFIED, ModelQuality, Quality
 from agt_cli.report.quality_md import evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
@@ -97,8 +98,27 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     # First, because an unknown id should not be found after everything else.
     people = compare_people(config.person, opened, console) if config.person else ()
     if votes is not None:
-        return certify_numbers(config, opened, votes, record, console)
+        return _certify_numbers(config, opened, votes, record, console)
     return _certify_classes(config, opened, people, record, console)
+
+
+@dataclass(frozen=True)
+class CertifiedLabels:
+    """Certified answers that are classes, with what tables and pages say of them.
+
+    Attributes:
+        certification: the certificates, and what they are of.
+        table: a row for each k, as in tables/certified.csv.
+        quality: how good the answers are.
+        warnings: sentences for the owner about the model; empty: none.
+        seconds: how long certifying took.
+    """
+
+    certification: LabelCertification
+    table: pd.DataFrame
+    quality: Quality
+    warnings: tuple[str, ...]
+    seconds: float
 
 
 def _certify_classes(
@@ -121,9 +141,31 @@ def _certify_classes(
     Returns:
         What --json prints.
     """
-    trained = config.trained
+    certified = _certified_labels(opened, console)
+    pending_sentences = _write_labels(config, opened, certified, record, console)
+    for line in certified.warnings:
+        console.say(line)
+    _print_labels(certified, opened, record, console)
+    for line in pending_sentences:
+        console.say(line)
+    result = _result(opened, certified.quality, certified.table, record)
+    if people:
+        result["people"] = _write_people(people, record, certified.certification, opened)
+        say_people(people, record, console)
+    if pending_sentences:
+        result["owed"] = pending_sentences[0]
+    return result
+
+
+def _certified_labels(opened: OpenedRun, console: Console) -> CertifiedLabels:
+    """Certify the queries of a run whose answers are classes; nothing is written.
+
+    Args:
+        opened: the run and the queries.
+        console: shows progress.
+    """
+    trained = opened.trained
     certificates, seconds = _certify(opened.model.certify, opened, console)
-    table = pd.DataFrame(certificates.table(opened.labels))
     certification = LabelCertification(
         dataset=opened.dataset.name,
         queries_description=trained.queries_description,
@@ -135,62 +177,93 @@ def _certify_classes(
         caveat=REDRAWN if trained.settings.noise else "",
     )
     quality = _evaluate_certified(opened, certificates)
+    # Few queries, or queries of one class, do not show that a model is constant.
+    was_constant = trained.finished.metrics.get("test_constant") == 1
+    warnings = (CONSTANT_ON_TEST,) if was_constant and not quality.verdict else ()
+    table = pd.DataFrame(certificates.table(opened.labels))
+    return CertifiedLabels(certification, table, quality, warnings, seconds)
+
+
+def _write_labels(
+    config: CertifyConfig,
+    opened: OpenedRun,
+    certified: CertifiedLabels,
+    record: RunRecord,
+    console: Console,
+) -> Sequence[str]:
+    """Write tables, metrics, figures and the report of certified answers that are classes.
+
+    Args:
+        config: the settings of the command.
+        opened: the run and the queries.
+        certified: the certified answers.
+        record: the command's record.
+        console: shows progress.
+
+    Returns:
+        Sentences on queries that are not answered while requests for erasure are pending; empty:
+        all are answered.
+
+    Raises:
+        CheckError: the run was changed meanwhile.
+    """
+    certification = certified.certification
+    certificates = certification.certificates
+    quality = certified.quality
     pending = opened.pending_erasures
     answerable = pending.answerable_queries(certificates, opened.model.problem.classes)
     pending_sentences = pending.record_deferred(answerable, record)
-    # Few queries, or queries of one class, do not show that a model is constant.
-    warnings = []
-    if trained.finished.metrics.get("test_constant") == 1 and not quality.verdict:
-        warnings = [CONSTANT_ON_TEST]
     least_stable = write_tables(
         record,
         opened.dataset,
         opened.queries,
         certificates,
-        table,
+        certified.table,
         quality,
         answerable if pending.units else None,
     )
     record.conditions(opened.conditions)
     record.add_metrics(
-        **certified_metrics(table, certificates, quality.grid_end),
+        **certified_metrics(certified.table, certificates, quality.grid_end),
         n_queries=len(opened.queries),
-        seconds_certifying=seconds,
+        seconds_certifying=certified.seconds,
     )
     write_quality(record, quality)
-    captions = _draw_figures(config, record, opened, certification, table, console)
+    captions = _draw_figures(config, record, opened, certification, certified.table, console)
+    training_run = opened.trained.finished
     report = certify_report(
         certification,
-        table,
+        certified.table,
         least_stable,
         captions,
-        trained.finished,
+        training_run,
         quality,
-        (*warnings, *pending_sentences, *outside_section(opened.queries)),
+        (*certified.warnings, *pending_sentences, *outside_section(opened.queries)),
         record,
-        counting_ledger(trained.finished),
+        counting_ledger(training_run),
     )
-    # before the report, so that no report is of a run that changed meanwhile
-    opened.check_current()
+    opened.check_current()  # before the report, so that no report is of a run that was changed
     record.report(report)
-    for line in warnings:
-        console.say(line)
-    n_train = int(trained.finished.metrics["n_train"])
-    _print_result(record, certification, table, quality, n_train, console)
-    for line in pending_sentences:
-        console.say(line)
-    result = {
+    return pending_sentences
+
+
+def _result(
+    opened: OpenedRun, quality: ModelQuality, table: pd.DataFrame, record: RunRecord
+) -> dict[str, Any]:
+    """Return what --json prints of certified answers, of classes or numbers.
+
+    Args:
+        opened: the run and the queries.
+        quality: how good the answers are.
+        table: the table of the page, with a row for each k.
+        record: the command's record.
+    """
+    return {
         "metrics": record.metrics,
         "verdict": quality.verdict,
         "table": table.to_dict("records"),
+        "trained_run": str(opened.trained.finished.folder),
     }
-    if people:
-        result["people"] = _write_people(people, record, certification, opened)
-        say_people(people, record, console)
-    result["trained_run"] = str(trained.finished.folder)
-    if pending_sentences:
-        result["owed"] = pending_sentences[0]
-    return result
 
 
 def _certify(
@@ -225,7 +298,7 @@ def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> Qualit
     )
 
 
-def certify_numbers(
+def _certify_numbers(
     config: CertifyConfig,
     opened: OpenedRun,
     model: NumberVotes,
@@ -247,9 +320,9 @@ def certify_numbers(
     Raises:
         ConfigError: requests for erasure are pending, but only answers that are classes can be
             given before they are carried out.
+        CheckError: the run was changed meanwhile.
     """
     trained = opened.trained
-    labels = opened.labels
     opened.pending_erasures.refuse("certifying numbers")
     certificates, seconds = _certify(model.certify, opened, console)
     certification = NumberCertification(
@@ -258,61 +331,71 @@ def certify_numbers(
         relation=trained.settings.relation,
         conditions=opened.conditions,
         certificates=certificates,
+        distances=None if config.tolerance is None else certificates.within(config.tolerance),
     )
-    distances = None
-    max_k = None
-    if config.tolerance is not None:
-        distances = certificates.within(config.tolerance)
-        max_k = distances.max_k
     quality = evaluate_numbers(
-        model, trained.queries_description, opened.queries, labels, certificates.prediction
+        model,
+        trained.queries_description,
+        opened.queries,
+        opened.labels,
+        certificates.prediction,
     )
-    table = interval_table(certification, distances)
-    rows = list(number_rows(certification, opened.queries, labels, max_k))
-    intervals_file = write_intervals_by_query(record, rows)
-    record.table("intervals", table)
-    record.conditions(opened.conditions)
-    widths = zip(table["k"], table["width_median"], strict=True)
-    record.add_metrics(
-        **{f"width_median_k{k}": float(width) for k, width in widths},
-        relation=certificates.relation,
-        k_max=certificates.max_k,
-        n_queries=len(opened.queries),
-        seconds_certifying=seconds,
-    )
-    if distances is not None:
-        median_k = float(np.median(distances.max_k))
-        record.add_metrics(tolerance=distances.tolerance, k_within_median=median_k)
-    write_quality(record, quality)
-    captions = figures.draw_intervals(record, certification, table, labels)
-    sections = outside_section(opened.queries)
-    report = number_report(
-        certification,
-        table,
-        captions,
-        trained.finished,
-        quality,
-        distances,
-        sections,
-        intervals_file,
-        counting_ledger(trained.finished),
-    )
-    opened.check_current()
-    record.report(report)
+    table = interval_table(certification)
+    record.add_metrics(n_queries=len(opened.queries), seconds_certifying=seconds)
+    intervals_file = _write_numbers(opened, certification, table, quality, record)
     if quality.verdict:
         console.say(quality.verdict)
-    print_intervals(console, certification, table, distances)
+    print_intervals(console, certification, table)
     quality.print_to(console)
     intervals_path = record.folder / intervals_file
     console.say(f"the interval of each query (for the data owner only): {intervals_path}")
     console.say(f"run folder: {record.folder}")
     console.note(f"report: {record.folder / 'report.html'}")
-    return {
-        "metrics": record.metrics,
-        "verdict": quality.verdict,
-        "table": table.to_dict("records"),
-        "trained_run": str(trained.finished.folder),
-    }
+    return _result(opened, quality, table, record)
+
+
+def _write_numbers(
+    opened: OpenedRun,
+    certification: NumberCertification,
+    table: pd.DataFrame,
+    quality: NumberQuality,
+    record: RunRecord,
+) -> str:
+    """Write tables, metrics, the figure and the report of certified numbers.
+
+    Args:
+        opened: the run and the queries.
+        certification: what was certified.
+        table: ``interval_table``.
+        quality: how good the answers are.
+        record: the command's record.
+
+    Returns:
+        The file with the interval of each query, from the record's folder.
+
+    Raises:
+        CheckError: the run was changed meanwhile.
+    """
+    training_run = opened.trained.finished
+    rows = list(number_rows(certification, opened.queries, opened.labels))
+    intervals_file = write_intervals_by_query(record, rows)
+    record.table("intervals", table)
+    record.conditions(opened.conditions)
+    record.add_metrics(**interval_metrics(certification, table))
+    write_quality(record, quality)
+    report = number_report(
+        certification,
+        table,
+        figures.draw_intervals(record, certification, table, opened.labels),
+        training_run,
+        quality,
+        outside_section(opened.queries),
+        intervals_file,
+        counting_ledger(training_run),
+    )
+    opened.check_current()  # before the report, so that no report is of a run that was changed
+    record.report(report)
+    return intervals_file
 
 
 def _write_people(
@@ -370,35 +453,32 @@ def _draw_figures(
     return captions | figures.draw_distance_histogram(record, certification, opened.labels)
 
 
-def _print_result(
-    record: RunRecord,
-    certification: LabelCertification,
-    table: pd.DataFrame,
-    quality: Quality,
-    trained: int,
-    console: Console,
+def _print_labels(
+    certified: CertifiedLabels, opened: OpenedRun, record: RunRecord, console: Console
 ) -> None:
-    """Print what was certified.
+    """Print certified answers that are classes: a table by k, their quality, and the files.
 
     Args:
-        record: the command's record.
-        certification: what was certified.
-        table: certified counts by k.
-        quality: how good the model is.
-        trained: the number of training records.
-        console: prints it.
+        certified: the certified answers.
+        opened: the run and the queries.
+        record: the command's record, which was written.
+        console: prints them.
     """
+    quality = certified.quality
+    certification = certified.certification
+    relation = certification.relation
     if quality.verdict:
         console.say(quality.verdict)
-    titles, rows = certified_rows(rows_at_round_ks(table))
-    relation = certification.relation
+    titles, rows = certified_rows(rows_at_round_ks(certified.table))
     title = certification.table_title
     if quality.constant_note:
         title = f"{title}; {quality.constant_note}"
     console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
-    end = quality.all_records.grid_end
-    median_distance = describe_median_distance(median, trained, end, relation)
+    training_records = int(opened.trained.finished.metrics["n_train"])
+    median_distance = describe_median_distance(
+        median, training_records, quality.all_records.grid_end, relation
+    )
     console.say(f"median stable distance: {median_distance}")
     if median >= 1:
         k = math.floor(median)

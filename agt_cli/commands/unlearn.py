@@ -93,9 +93,9 @@ def _nothing_erased(nothing: NothingErased, record: RunRecord, console: Console)
     Returns:
         What ``--json`` prints.
     """
-    words = write_nothing_erased(nothing, record)
+    write_nothing_erased(nothing, record)
     digest = record.finish()
-    console.say(words)
+    console.say(nothing.sentence)
     console.say(f"run folder: {nothing.run.folder} (not changed)")
     console.say(f"digest: {nothing.run.digest}")
     console.say(f"record: {record.folder}, {digest}")

@@ -65,7 +65,7 @@ class TrainingIndex:
         with suppress(ConfigError):
             key = HashKey.of(run.folder)
             index = Index.of(run, key)
-            if key is not None and index is not None:
+            if key is not None:
                 dataset = run.config.get("dataset") or {}
                 return cls(index, key, dataset.get("id"), dataset.get("unit"))
         return None

@@ -1,31 +1,26 @@
 """The findings of an audit, as values that reports and programs read.
 
 audit.content                 bytes of audit.json (docs/audit.md lists every entry)
-read_audit(content)           the audit again; refuses summaries, other versions, NaN, and what
-                              contradicts itself
+read_audit(content)           the audit again; refuses other versions, NaN, and what contradicts
+                              itself
 format_lower_bound(0.37796)   "0.377": a lower bound is cut off, so it never exceeds what was
                               found
 """
 
-import json
 import math
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from agt import __version__
 from agt.documents import content_of, read_document
-from agt.errors import ConfigError, Superseded, counted
+from agt.errors import ConfigError, counted
 from agt.settings import Digest, schema
 
 AUDIT_FILE = "audit.json"
 VERSION: Literal["agt.audit/2"] = "agt.audit/2"
-SUMMARY_ENTRIES: tuple[tuple[str, object], ...] = (("parts", []), ("unaudited", []), ("part", None))
-"""Entries of agt.audit/1 that said nothing but of summaries, as every other kind of audit wrote
-them.
-"""
 LOSS_MEASURES = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
 UnitShare = Annotated[float, Field(ge=0, le=1)]
@@ -343,43 +338,17 @@ def _selftest_verdict(tested: list[Finding]) -> str:
     second = f"{correct} of {correct} correct claims passed (no false alarm)"
     if accused:
         second = f"{accused} of {correct} correct claims were wrongly REJECTED (false alarms)"
-    return f"{first}; {second}" if correct else first  # an earlier version tested no correct claims
+    return f"{first}; {second}" if correct else first
 
 
 def read_audit(content: bytes) -> Audit:
-    """Return the audit that ``Audit.content`` made, or that an earlier version wrote as
-    agt.audit/1.
+    """Return the audit that ``Audit.content`` made.
 
     Raises:
-        Superseded: it is a summary of other audits, which no version writes any more.
+        Superseded: it is of agt.audit/1.
         ConfigError: it is of another version, or no such document.
     """
-    return read_document(Audit, content, VERSION, "an audit", "audit", _of_version_1)
-
-
-def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a document of agt.audit/1 as agt.audit/2, which lacks the three entries that were only
-    about summaries.
-
-    Raises:
-        Superseded: it is a summary.
-    """
-    if node.get("schema") != "agt.audit/1":
-        return node
-    if node.get("parts"):
-        writer = node.get("by")
-        raise Superseded(
-            f"this is a summary of several audits, written by agt {writer}, and this version "
-            "cannot check summaries: type agt runs command=audit to list the audits, and check "
-            "each of them with agt verify"
-        )
-    text = json.dumps({**node, "schema": VERSION})
-    now: dict[str, Any] = json.loads(text, object_hook=_without_summary_entries)
-    return now
-
-
-def _without_summary_entries(entries: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entries.items() if (key, value) not in SUMMARY_ENTRIES}
+    return read_document(Audit, content, VERSION, "an audit", "audit", "type agt audit again")
 
 
 def format_bound(value: float, up: bool = False, distinct_from: float | None = None) -> str:

@@ -27,7 +27,6 @@ from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt.store.reading import MAX_FILE_BYTES, MAX_TEXT_BYTES, Broken, read_file
 from agt.store.yaml_text import parse_yaml
 from agt_cli import SWEEP_SUFFIX
-from agt_cli.usage import OLD_SPELLINGS
 
 LOCK_FILE = "lock"  # in a run's folder; its process holds this lock while it lives
 
@@ -252,22 +251,7 @@ class Run(Folder):
         count = self.metrics.get("members", 1)
         members = f"{count} members" if count != 1 else ""
         kind = str(self._setting_block("certificate").get("name", "box"))
-        return ", ".join(filter(None, (layers, kind, members, self._earlier_version)))
-
-    @property
-    def _earlier_version(self) -> str:
-        """A clause on the version of agt, if the run has a setting that was removed; else empty."""
-        certificate = self._setting_block("certificate")
-        features = certificate.get("features")
-        feature_map = features.get("map") if isinstance(features, dict) else None
-        removed = (
-            f"certificate={certificate.get('name')}" in OLD_SPELLINGS
-            or f"certificate.features.map={feature_map}" in OLD_SPELLINGS
-            or self._setting_block("ensemble").get("slices", 1) != 1
-            or self._setting_block("mechanism").get("shrink", False) is not False
-            or self._setting_block("tune").get("private", False) is not False
-        )
-        return f"made by agt {self.environment.get('agt')}" if removed else ""
+        return ", ".join(filter(None, (layers, kind, members)))
 
     def _setting_block(self, name: str) -> dict[str, Any]:
         """Return one block of the configuration; empty if there is none, or if it is no mapping."""
@@ -282,9 +266,7 @@ class Run(Folder):
         """
         with suppress(ConfigError, Broken, ValueError):
             text = self.read("config.yaml", MAX_TEXT_BYTES).decode()
-            blocks = re.findall(
-                r"^(?:model|certificate|ensemble|mechanism|tune):\n(?: .*\n)+", text, re.MULTILINE
-            )
+            blocks = re.findall(r"^(?:model|certificate):\n(?: .*\n)+", text, re.MULTILINE)
             return parse_yaml("".join(blocks).encode(), "config.yaml")
         return {}
 
@@ -296,9 +278,7 @@ class Run(Folder):
         result = self.error
         if not result and self.state == "done":
             result = self._released if self.command == "predict" else self._main_result
-        # The model of a training run says the version already.
-        version = "" if self.command == "train" else self._earlier_version
-        return ", ".join(filter(None, (result, version)))
+        return result
 
     @property
     def _released(self) -> str:
@@ -317,10 +297,7 @@ class Run(Folder):
         """A clause with the main metric of a finished run that is not a release; empty: none."""
         metrics = self.metrics
         if self.command == "audit":
-            summary = ""
-            if "audits" in self.environment:
-                summary = "a summary that an earlier version of agt wrote: "
-            return f"{summary}{metrics.get('verdict', '')}"
+            return str(metrics.get("verdict", ""))
         if isinstance(removed := metrics.get("removed"), int):
             records = counted(removed, "record")
             dry_run = " in a dry run (on a copy)" if "rehearsed" in self.environment else ""

@@ -25,7 +25,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from agt.errors import AgtError, Busy, Superseded
+from agt.errors import AgtError, Busy
 from agt.facts import Standing
 from agt.store.reading import Broken
 from agt.targets import UntrustedCode
@@ -223,15 +223,14 @@ class Findings:
     def recording_errors(self, name: str) -> Iterator[None]:
         """Turn an error within the context into a finding of this name; the error ends the context.
 
-        Code that may not be imported, files of earlier versions and busy files are not checked; any
-        other error is a problem.
+        Code that may not be imported and busy files are not checked. Any other error is a problem.
+        So is a file in a form that is no longer read (``Superseded``), because a false file could
+        otherwise pass by naming such a form.
         """
         try:
             yield
         except UntrustedCode as error:
             self.unchecked(name, error.fact)
-        except Superseded as error:
-            self.unchecked(name, str(error))
         except Busy as error:
             self.checks.append(Check(name, CheckState.BUSY, str(error)))
         except (Broken, AgtError) as error:

@@ -41,13 +41,16 @@ OWNER_ONLY = (
 
 @dataclass(frozen=True, kw_only=True)
 class NumberCertification(Certification):
-    """What a page about certified numbers is of.
+    """Certified answers that are numbers.
 
     Attributes:
-        certificates: of the queries.
+        certificates: the certificates of the queries.
+        distances: up to which k each answer stays within the declared tolerance; None: no
+            tolerance is declared.
     """
 
     certificates: NumberCertificates
+    distances: ToleranceDistances | None = None
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -60,7 +63,6 @@ def number_rows(
     certification: NumberCertification,
     queries: Records,
     labels: np.ndarray | None,
-    distances: np.ndarray | None,
 ) -> Iterator[pd.DataFrame]:
     """Yield the rows of certificates.parquet, block by block.
 
@@ -68,8 +70,6 @@ def number_rows(
         certification: what was certified.
         queries: the queries.
         labels: [n] their true labels; None: not known.
-        distances: [n] the k up to which each answer stays within the tolerance; None: none is
-            declared.
     """
     numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
     bounds = {k: certification.certificates.bounds(k) for k in certification.ks}
@@ -84,8 +84,8 @@ def number_rows(
         for k, (lower, upper) in bounds.items():
             columns[f"lower_k{k}"] = lower[rows]
             columns[f"upper_k{k}"] = upper[rows]
-        if distances is not None:
-            columns["k_within_tolerance"] = distances[rows]
+        if certification.distances is not None:
+            columns["k_within_tolerance"] = certification.distances.max_k[rows]
         yield pd.DataFrame(columns)
 
 
@@ -109,15 +109,34 @@ def write_intervals_by_query(record: RunRecord, rows: Sequence[pd.DataFrame]) ->
     return "tables/intervals_by_query.csv"
 
 
-def interval_table(
-    certification: NumberCertification, distances: ToleranceDistances | None
-) -> pd.DataFrame:
-    """Return tables/intervals.csv: for each k the widths of the intervals.
+def interval_metrics(
+    certification: NumberCertification, table: pd.DataFrame
+) -> dict[str, float | int | str]:
+    """Return the metrics of certified numbers, by name.
 
     Args:
         certification: what was certified.
-        distances: up to which k answers stay within the declared tolerance; None: none is declared.
+        table: ``interval_table``.
     """
+    metrics: dict[str, float | int | str] = {
+        "relation": certification.certificates.relation,
+        "k_max": certification.certificates.max_k,
+    }
+    for k, width in zip(table["k"], table["width_median"], strict=True):
+        metrics[f"width_median_k{k}"] = float(width)
+    distances = certification.distances
+    if distances is not None:
+        metrics["tolerance"] = distances.tolerance
+        metrics["k_within_median"] = float(np.median(distances.max_k))
+    return metrics
+
+
+def interval_table(certification: NumberCertification) -> pd.DataFrame:
+    """Return tables/intervals.csv: the widths of the intervals, a row for each k.
+
+    If a tolerance is declared, the table also has the share of answers that stay within it.
+    """
+    distances = certification.distances
     rows = []
     for k in (0, *certification.ks):
         width = certification.certificates.width(k)
@@ -154,7 +173,6 @@ def number_report(
     captions: Mapping[str, str],
     training_run: Run,
     quality: NumberQuality,
-    distances: ToleranceDistances | None,
     sections: Sequence[str],
     intervals_file: str,
     ledger: str | None = None,
@@ -167,13 +185,13 @@ def number_report(
         captions: figure name -> what it shows.
         training_run: the run that was certified.
         quality: on the queries.
-        distances: up to which k answers stay within the declared tolerance; None: none is declared.
         sections: on queries that do not fit the declarations.
         intervals_file: the file with the interval of each query.
         ledger: that counts releases of the run; None: none is known.
     """
     count = len(certification.certificates.prediction)
     titles, rows = interval_rows(table)
+    distances = certification.distances
     tolerance = ""
     if distances is not None:
         median = float(np.median(distances.max_k))
@@ -203,9 +221,9 @@ def print_intervals(
     console: Console,
     certification: NumberCertification,
     table: pd.DataFrame,
-    distances: ToleranceDistances | None,
 ) -> None:
     """Print the widths of the intervals, and up to which k answers stay within the tolerance."""
+    distances = certification.distances
     titles, rows = interval_rows(table)
     console.table(certification.table_title, titles, rows)
     if distances is not None:

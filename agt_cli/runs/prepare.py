@@ -28,7 +28,12 @@ from agt.errors import ConfigError
 from agt.facts import Fact, Standing, proved
 from agt.messages import Message
 from agt.models.constant_answers import constant_answer_remedy, one_sided_warning
-from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
+from agt.models.description import (
+    MODEL_FORMAT,
+    check_model_format,
+    describe_dataset,
+    read_dataset,
+)
 from agt.models.doubts import CertifiedCounts, count_certified, large_feature, sample_records
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
@@ -507,11 +512,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
         return None
     try:
         node = finished.json(SOURCE_FILE)
-        if node["format"] not in READABLE_FORMATS:
-            raise ConfigError(
-                f"run={finished.folder}: {SOURCE_FILE} has format {node['format']}, but this "
-                f"version of agt reads format {MODEL_FORMAT}: train again"
-            )
+        check_model_format(node["format"], f"run={finished.folder}: {SOURCE_FILE}")
         # A setting ``unit`` of the source decides. Runs of earlier versions have "units" instead.
         source = node["source"]
         has_units = source["unit"] is not None if "unit" in source else node.get("units") is True

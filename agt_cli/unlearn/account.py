@@ -11,7 +11,7 @@ Formal guarantees
     look at the list of entries by name. Sentences are made of these when the account is shown
     (agt/unlearning/sentences.py). What it says of a guarantee is the method's own ``Promise``. What
     it repeats, agt verify compares.
-    Accounts of earlier forms are read (agt_cli/unlearn/account_forms.py).
+    Accounts of the form before this one are read, too (agt_cli/unlearn/account_forms.py).
 """
 
 from typing import Annotated, Literal
@@ -21,7 +21,6 @@ from pydantic import Field
 from agt.documents import content_of, read_document
 from agt.errors import ConfigError
 from agt.settings import Digest, schema
-from agt.templates import IN_WORDS
 from agt.unlearning.promise import MethodName, Removal
 from agt.unlearning.sentences import Remark, sentences
 from agt_cli.unlearn.account_forms import VERSION, of_earlier_form
@@ -139,10 +138,8 @@ class Place:
 
     Attributes:
         place: a description of the folder.
-        runs: how many other runs and interrupted trainings are there; in accounts up to version
-            0.6.0, how many files were read.
-        searched: how many of these were compared with every record and person of the request; None:
-            not recorded, as in accounts of versions up to 0.7.0.
+        runs: how many other runs and interrupted trainings are there.
+        searched: how many of these were compared with every record and person of the request.
         found: how many traces were found. If not all runs were searched, 0 does not mean that
             there are none.
         remarks: what was found, and what was not searched.
@@ -152,7 +149,7 @@ class Place:
     runs: Count
     found: Count
     remarks: tuple[Remark, ...]
-    searched: Count | None = None
+    searched: Count
 
     @property
     def names_traces(self) -> bool:
@@ -251,11 +248,10 @@ class ErasureReport:
                 == requested.people_with_training_records + requested.people_with_test_records_only
             ),
             "no more runs can have been searched than were found": all(
-                place.searched is None or place.searched <= place.runs for place in places
+                place.searched <= place.runs for place in places
             ),
             "a number of traces must come with the runs in which they were found": all(
-                place.searched is None or bool(place.found) == place.names_traces
-                for place in places
+                bool(place.found) == place.names_traces for place in places
             ),
         }
         broken_rules = [rule for rule, holds in rules.items() if not holds]
@@ -278,25 +274,21 @@ class ErasureReport:
 
 
 def read_account(content: bytes) -> ErasureReport:
-    """Return the account that a file contains; one of an earlier format is converted.
+    """Return the account that a file contains; one of agt.erasure/3 is converted.
 
     Args:
         content: the bytes of account.json.
 
     Raises:
+        Superseded: it has a form that holds sentences.
         ConfigError: the content is no JSON, has NaN or infinity, or is of an unknown version; an
             entry is unknown, missing or out of range; or two entries contradict each other.
     """
-    return read_document(ErasureReport, content, VERSION, "an account", "account", of_earlier_form)
-
-
-def recorded_in_words(account: ErasureReport) -> int:
-    """Return how many sentences an account has that an earlier version recorded as text."""
-    promise = account.removal.promise
-    sweep = account.sweep
-    groups = [account.removal.steps, promise.terms, account.outside]
-    groups += [earlier.reasons for earlier in account.earlier]
-    if sweep is not None:
-        groups += [sweep.unlooked, *((place.place, *place.remarks) for place in sweep.places)]
-    in_words = sum(remark.code == IN_WORDS for remarks in groups for remark in remarks)
-    return in_words + sum(fact.in_words for fact in promise.assumptions)
+    return read_document(
+        ErasureReport,
+        content,
+        VERSION,
+        name="the account of an erasure",
+        key="account",
+        of_earlier=of_earlier_form,
+    )

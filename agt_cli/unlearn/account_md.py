@@ -202,28 +202,16 @@ def _traces(search: TraceSearch) -> str:
     found = sum(place.found for place in search.places)
     runs = sum(place.runs for place in search.places)
     places = tuple(dict.fromkeys(place.place.sentence for place in search.places))
-    searched = _searched_runs(search.places)
-    in_places = few(places)
-    if searched is None:
-        words = f"{found} found in {in_places}"
-    elif not runs:
-        words = "no other training runs were found"
-    else:
-        words = _traces_in_runs(found, searched, runs, in_places)
+    words = "no other training runs were found"
+    if runs:
+        searched = sum(place.searched for place in search.places)
+        words = _traces_in_runs(found, searched, runs, few(places))
     if any(_has_remark(place, "trained_on_erased_earlier") for place in search.places):
         words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
         if remark.code == "files_beside_runs":
             words += f"; {remark.sentence}"
     return words
-
-
-def _searched_runs(places: Sequence[Place]) -> int | None:
-    """Return how many runs were asked for all that was erased; None: not recorded."""
-    counts = [place.searched for place in places]
-    if None in counts:
-        return None
-    return sum(count for count in counts if count is not None)
 
 
 def _traces_in_runs(found: int, searched: int, runs: int, places: str) -> str:
@@ -336,7 +324,7 @@ def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
             f"content (dataset.id=null): train it again with {settings} (its command is argv in "
             f"its env.json), erase in the new run, and delete {folder}/{run}"
         )
-    missing = 0 if place.searched is None else place.runs - place.searched
+    missing = place.runs - place.searched
     unsearched = missing - len(_names_of(remarks, "training_stopped", "folders")) - len(by_content)
     if unsearched > 0:
         yield (
@@ -385,7 +373,7 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
             traces = counted(place.found, "trace")
             remarks = _remarks_text(place)
             yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
-        elif place.searched is not None and place.searched < place.runs:
+        elif place.searched < place.runs:
             remarks = _remarks_text(place)
             yield f"  - NOT SEARCHED, in part or at all: {place.place.sentence}: {remarks}"
 
@@ -458,14 +446,13 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     """Yield the table of what was found where, and what was not looked at."""
     rows = []
     for place in _places(account):
-        searched = "not recorded" if place.searched is None else str(place.searched)
         found: object = place.found
         if not place.found and place.searched == 0 and place.runs:
             found = "not searched"
         row = (
             place.place.sentence,
             str(place.runs),
-            searched,
+            str(place.searched),
             _strong(found),
             _remarks_text(place),
         )

@@ -150,6 +150,34 @@ class NothingErased:
     run: Run
     request: Request
 
+    @property
+    def sentence(self) -> str:
+        """How many ids name no record of the data, and what the other ids name.
+
+        The sentence begins with a small letter and has no full stop.
+        """
+        request = self.request
+        ids = counted(request.asked, "requested id")
+        test_people = counted(request.untrained, "person", "people")
+        test_records = counted(request.test_records, "test record")
+        return (
+            f"nothing to erase in this run: of {ids}{self._kind_of_ids}, {request.unknown} name no "
+            f"record of its data, and the others name {test_records} of {test_people}, which "
+            "training did not use"
+        )
+
+    @property
+    def _kind_of_ids(self) -> str:
+        """What was looked for, in parentheses; empty: the dataset has no setting that says it."""
+        by = self.request.by
+        dataset = self.run.config["dataset"]
+        if dataset.get(by) is not None:
+            return f" (ids of the column '{dataset[by]}', dataset.{by})"
+        if "id" in dataset and dataset["id"] is None:
+            # An id of a column may look like such a hash, and cannot be found here.
+            return " (hashes of the content of records, dataset.id=null, and no ids of a column)"
+        return ""
+
 
 @contextmanager
 def reporting_change(
@@ -516,18 +544,15 @@ def write_account(
     record.report(account_markdown(account, folders))
 
 
-def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
-    """Write the record of a request that names no training record, and return what it says.
+def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> None:
+    """Write environment, metrics and the page of a request that names no training record.
 
-    The run was not changed, and its request log has no entry of the request, so no account is
-    written.
+    There is no account, because the run was not changed and its request log has no entry of the
+    request.
 
     Args:
         nothing: the run and the request.
         record: the record of this command.
-
-    Returns:
-        The sentence of ``describe_nothing_erased``, as the page has it but for its first letter.
     """
     request = nothing.request
     run = nothing.run
@@ -544,34 +569,10 @@ def write_nothing_erased(nothing: NothingErased, record: RunRecord) -> str:
         people_with_test_records_only=request.untrained,
         test_records=request.test_records,
     )
-    sentence = describe_nothing_erased(nothing)
     page = document(
         f"# Erasure: {escape_markdown(run.folder.name)}",
-        f"**{capitalize_first(sentence)}.** The run was not changed, and its digest is still "
-        f"{run.digest}.",
+        f"**{capitalize_first(nothing.sentence)}.** The run was not changed, and its digest is "
+        f"still {run.digest}.",
         "Other runs were not searched. Delete rows of test records from the data yourself.",
     )
     record.report(page)
-    return sentence
-
-
-def describe_nothing_erased(nothing: NothingErased) -> str:
-    """Return how many ids of a request name nothing, and what the others name, as a sentence.
-
-    It begins with a small letter and has no full stop.
-    """
-    request = nothing.request
-    ids = counted(request.asked, "requested id")
-    test_people = counted(request.untrained, "person", "people")
-    test_records = counted(request.test_records, "test record")
-    dataset = nothing.run.config["dataset"]
-    kind_of_ids = ""
-    if dataset.get(request.by) is not None:
-        kind_of_ids = f" (ids of the column '{dataset[request.by]}', dataset.{request.by})"
-    elif "id" in dataset and dataset["id"] is None:
-        # An id of a column may look like such a hash, and cannot be found here.
-        kind_of_ids = " (hashes of the content of records, dataset.id=null, and no ids of a column)"
-    return (
-        f"nothing to erase in this run: of {ids}{kind_of_ids}, {request.unknown} name no record of "
-        f"its data, and the others name {test_records} of {test_people}, which training did not use"
-    )

@@ -14,7 +14,7 @@ Formal guarantees
       does ``check_state`` if the last line changed the state.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agt.errors import ConfigError
+from agt.errors import ConfigError, Superseded
 from agt.ledger import chain
 from agt.settings import schema
 from agt.store.folder import Folder, broken_as_config_error
@@ -36,7 +36,6 @@ REQUEST_LOG_FILE = "unlearning/log.jsonl"
 RequestKind = Literal["pending", "removed"]
 KeyedHash = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SIZE}}}$")]
 StateName = Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
-# A line of the log is _LINE_START, the JSON of the entry, _LINE_MIDDLE, its hash, _LINE_END.
 _LINE_START = '{"entry":'
 _LINE_MIDDLE = ',"hash":"'
 _LINE_END = '"}\n'
@@ -112,18 +111,24 @@ class RequestEntry:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The values that the chain hashes, besides the number, the kind and the hash before."""
-        return {name: value for name, value in asdict(self).items() if name in _BODY}
+        """The fields that an entry of the chain stores: all but the kind, the number and the hash.
+
+        The chain stores these three itself.
+        """
+        return {name: value for name, value in asdict(self).items() if name in _BODY_FIELDS}
 
     @property
     def removal(self) -> Removal:
         """What the method of unlearning recorded about the removal.
 
         Raises:
+            Superseded: an early version of agt recorded it as sentences.
             Broken: the entry has no such record, or one that cannot be read.
         """
         try:
             return read_removal(self.promise, self.facts["removal"])
+        except Superseded:
+            raise
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise Broken(
                 f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done to "
@@ -131,20 +136,20 @@ class RequestEntry:
             ) from None
 
     @classmethod
-    def of(cls, link: chain.Entry) -> "RequestEntry":
-        """Return the request that an entry of the chain records.
+    def from_chain(cls, link: chain.Entry) -> "RequestEntry":
+        """Return the request that an entry of the chain stores.
 
         Raises:
             Broken: the entry does not have the fields of a request, or a value is invalid.
         """
         try:
-            if not isinstance(link.body, Mapping) or link.body.keys() != _BODY:
-                names = ", ".join(sorted(_BODY))
+            if not isinstance(link.body, Mapping) or link.body.keys() != _BODY_FIELDS:
+                names = ", ".join(sorted(_BODY_FIELDS))
                 raise ValueError(f"the entry must have exactly these fields: {names}")
-            body = {
-                key: tuple(value) if key in ("records", "units") else value
-                for key, value in link.body.items()
-            }
+            body = dict(link.body)
+            # JSON has lists only.
+            body["records"] = tuple(body["records"])
+            body["units"] = tuple(body["units"])
             return cls(kind=link.kind, number=link.number, hash=link.hash, **body)  # type: ignore[arg-type]
         except (ConfigError, ValueError, TypeError) as error:
             raise Broken(
@@ -153,7 +158,30 @@ class RequestEntry:
             ) from None
 
 
-_BODY = {item.name for item in fields(RequestEntry)} - {"kind", "number", "hash"}
+_BODY_FIELDS = {item.name for item in fields(RequestEntry)} - {"kind", "number", "hash"}
+
+
+def _line_of(text: str, digest: str) -> str:
+    """Return the line of the log with the JSON of an entry and the hash of the entry."""
+    return f"{_LINE_START}{text}{_LINE_MIDDLE}{digest}{_LINE_END}"
+
+
+def _split_line(line: str) -> tuple[str, str]:
+    """Return (JSON of the entry, hash) of a line of the log, the reverse of ``_line_of``.
+
+    Raises:
+        Broken: ``_line_of`` did not make the line.
+    """
+    hash_start = len(line) - len(_LINE_END) - _HASH_DIGITS
+    digest = line[hash_start : -len(_LINE_END)]
+    text = line[len(_LINE_START) : hash_start - len(_LINE_MIDDLE)]
+    if line != _line_of(text, digest):
+        beginning = line[:60]
+        raise Broken(
+            "the entry was altered or damaged after agt wrote it (it begins with "
+            f"{beginning!r}). Restore the run's folder from a backup"
+        )
+    return text, digest
 
 
 @dataclass(frozen=True)
@@ -180,19 +208,10 @@ class Log:
                 "contains characters outside ASCII. Restore it from a backup of the run"
             )
         for number, line in enumerate(content.decode().splitlines(keepends=True), 1):
-            digest_at = len(line) - len(_LINE_END) - _HASH_DIGITS
-            digest = line[digest_at : -len(_LINE_END)]
-            text = line[len(_LINE_START) : digest_at - len(_LINE_MIDDLE)]
             try:
-                if line != f"{_LINE_START}{text}{_LINE_MIDDLE}{digest}{_LINE_END}":
-                    beginning = line[:60]
-                    raise Broken(
-                        f"entry {number} of the request log was altered or damaged after agt "
-                        f"wrote it (the entry begins with {beginning!r}). Restore the run's "
-                        "folder from a backup"
-                    )
+                text, digest = _split_line(line)
                 link = chain.Entry.read(text, number, hash_before, digest)
-                entries.append(RequestEntry.of(link))
+                entries.append(RequestEntry.from_chain(link))
             except Broken as error:
                 raise Broken(f"{REQUEST_LOG_FILE}, line {number}: {error}") from None
             hash_before = digest
@@ -229,7 +248,7 @@ class Log:
         )
         # Read back, so that the new log is equal to one that is read from the file.
         read_back = chain.Entry.read(link.text, link.number, link.before, link.hash)
-        return Log((*self.entries, RequestEntry.of(read_back)))
+        return Log((*self.entries, RequestEntry.from_chain(read_back)))
 
     @property
     def content(self) -> bytes:
@@ -238,7 +257,7 @@ class Log:
         hash_before = chain.START
         for entry in self.entries:
             link = chain.Entry(entry.number, entry.kind, entry.body, hash_before)
-            lines.append(f"{_LINE_START}{link.text}{_LINE_MIDDLE}{link.hash}{_LINE_END}")
+            lines.append(_line_of(link.text, link.hash))
             hash_before = entry.hash
         return "".join(lines).encode()
 
@@ -273,12 +292,12 @@ class Log:
     @cached_property
     def erased(self) -> frozenset[str]:
         """The keyed hashes of the records that were erased from the run's model."""
-        return _union(entry.records for entry in self.done)
+        return frozenset().union(*(entry.records for entry in self.done))
 
     @cached_property
     def waiting(self) -> frozenset[str]:
         """The keyed hashes of the records whose erasure was requested and not yet carried out."""
-        return _union(entry.records for entry in self.pending)
+        return frozenset().union(*(entry.records for entry in self.pending))
 
     @cached_property
     def waiting_units(self) -> frozenset[str]:
@@ -286,7 +305,7 @@ class Log:
 
         Stable distances are compared with their number.
         """
-        return _union(entry.units for entry in self.pending)
+        return frozenset().union(*(entry.units for entry in self.pending))
 
     def check_key(self, key: HashKey | None) -> HashKey:
         """Return the key, after checking that this log's hashes were made with it.
@@ -330,12 +349,12 @@ def state_of(files: Mapping[str, str]) -> str:
         files: path -> sha256, as a run's manifest lists them. Files that only describe the run do
             not enter the hash.
     """
-    state = sorted((name, digest) for name, digest in files.items() if of_state(name))
+    state = sorted((name, digest) for name, digest in files.items() if _is_of_state(name))
     lines = "".join(f"{digest}  {name}\n" for name, digest in state)
     return f"sha256:{sha256(lines.encode()).hexdigest()}"
 
 
-def of_state(name: str) -> bool:
+def _is_of_state(name: str) -> bool:
     """Return whether a file of a run is part of its model's state.
 
     Every file is, except for the known ones that only describe the run.
@@ -346,8 +365,3 @@ def of_state(name: str) -> bool:
 def _last_removal(entries: Sequence[RequestEntry]) -> int:
     """Return the number of the last entry that was carried out; 0: none was."""
     return max((entry.number for entry in entries if entry.kind == "removed"), default=0)
-
-
-def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
-    """Return the distinct hashes of several lists."""
-    return frozenset().union(*parts)

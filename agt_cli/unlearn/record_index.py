@@ -111,18 +111,16 @@ class Index:
             raise Broken(f"{RECORD_INDEX_FILE} is damaged ({error})") from None
 
     @classmethod
-    def of(cls, run: Folder, key: HashKey | None) -> "Index | None":
-        """Read the index of a finished run; return None if the run is too old to have one.
+    def of(cls, run: Folder, key: HashKey | None) -> "Index":
+        """Read the index of a finished run.
 
         Args:
             run: the finished run.
             key: the key in its folder; None: the run has none.
 
         Raises:
-            ConfigError: the index is damaged, or was not made with ``key``.
+            ConfigError: there is no index, or it is damaged, or it was not made with ``key``.
         """
-        if not run.holds(RECORD_INDEX_FILE):
-            return None
         with broken_as_config_error(run.home, run.key):
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:

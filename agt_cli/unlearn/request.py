@@ -29,7 +29,7 @@ from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.unlearn.hash_key import HashKey, KeyKind, as_words
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index, check_asked, check_same, places
+from agt_cli.unlearn.record_index import Index, check_asked, check_same, places
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
@@ -113,7 +113,6 @@ class TrainingRecords:
     def of(cls, run: Run, settings: RunSettings) -> "TrainingRecords":
         """Read a run's data, and compare it with the records that the run was trained on.
 
-        A key is written into the run's folder if the run has neither requests nor an index yet.
         That records are missing is no error here: ``check`` refuses those that nobody requested.
 
         Args:
@@ -127,10 +126,7 @@ class TrainingRecords:
         log = Log.of(run)
         source = source_as_trained(run, settings)
         with broken_as_config_error(run.folder, run.key):
-            if log.entries or run.holds(RECORD_INDEX_FILE):
-                key = log.check_key(HashKey.of(run.folder))
-            else:
-                key = HashKey.read_or_create(run.folder)
+            key = log.check_key(HashKey.of(run.folder))
         erased_earlier = None
         if log.erased:
             parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
@@ -139,19 +135,10 @@ class TrainingRecords:
         else:
             data = source.load()
         index = Index.of(run, key)
-        trained_digest = run.environment.get("data_digest")
-        if index is None and data.digest != trained_digest:
-            raise ConfigError(
-                f"run={run.folder}: the data of this run changed (digest at training: "
-                f"{trained_digest}, "
-                f"digest now: {data.digest}). This run is too old to have an index of its "
-                "records, so agt cannot find out which records are missing. Restore the data, "
-                "or train again"
-            )
-        index = index or Index.from_records(data.train, key)
         missing, index_rows = check_same(index, data.train, key, data.coding)
         notes: tuple[str, ...] = ()
-        if not len(missing) and not log.waiting and data.digest != trained_digest:
+        data_changed = data.digest != run.environment.get("data_digest")
+        if not len(missing) and not log.waiting and data_changed:
             notes = (
                 "the test records, or other records that training did not use, changed since "
                 "training",

@@ -13,7 +13,7 @@ from agt.store.reading import Broken
 from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.runs.prepare import SOURCE_FILE
 from agt_cli.verify.comparison import check_match, rendered_alike
-from agt_cli.verify.folders import Record, note_sentences, spent_has_fields
+from agt_cli.verify.folders import Record
 
 PAID_BY_LEDGERS = ("predict", "measure")
 """Commands whose env.json names the ledger that pays.
@@ -145,8 +145,7 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
     """Raise Broken unless spent.json has the given fields, and those that follow from the record.
 
     The latter are the dataset, the run or data that was released from, a time during the run, and,
-    if this version of agt wrote the file, the note and no further entries. That guarantee and
-    totals were sentences in early versions, and are not compared, is noted in the findings.
+    if this version of agt wrote the file, the note and no further entries.
 
     Args:
         record: of the release; its spent.json is not empty.
@@ -162,14 +161,13 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
         if name in spent or own_version:
             derived[name] = environment.get(name)
     check_match("spent.json", {key: spent.get(key) for key in derived}, source, derived)
-    note_sentences(record)
     time = spent.get("time")
     if not record.was_running_at(str(time)):
         began, ended = record.times
         raise Broken(
             f"the time in spent.json is {time!r}, but the run lasted from {began} to {ended}"
         )
-    if not own_version or not spent_has_fields(record):
+    if not own_version:
         return
     known = OF_EVERY_RELEASE | WRITTEN_WITH_IT | set(subject)
     unknown = sorted(set(spent) - known)

@@ -29,11 +29,9 @@ from agt.models.shards import SHARDS, read_shards
 from agt.settings import plain_of
 from agt.store.manifest import Manifest
 from agt.store.reading import Broken, read_file
-from agt.unlearning.promise import read_promise
-from agt.unlearning.sentences import Remark, remarks_with_codes
 from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, output_folders_of
-from agt_cli.unlearn.account import ErasureReport, read_account, recorded_in_words
+from agt_cli.unlearn.account import ErasureReport, read_account
 from agt_cli.unlearn.account_md import account_lines
 from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
 from agt_cli.unlearn.hash_key import KEY_FILE, HashKey, as_words
@@ -42,14 +40,6 @@ from agt_cli.unlearn.methods import CERTIFICATE_OF_METHOD, METHODS
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index
 from agt_cli.verify.comparison import check_match
 from agt_cli.verify.folders import Record, check_version
-
-OLD_SIGNATURE = "account.sig"
-SIGNED_EARLIER = (
-    f"the signature in {OLD_SIGNATURE} was not checked, because only versions of agt up to 0.6.0 "
-    "wrote such signatures",
-    "to check the signature, type `openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in "
-    "account.json -sigfile account.sig`, where OWNER.pub is the owner's public key",
-)
 
 
 def read_account_of(record: Record) -> ErasureReport | None:
@@ -109,8 +99,6 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
     """
     record.look(ACCOUNT_FILE, _check_subject, account)
     record.look("metrics", _check_numbers, account)
-    if record.holds(OLD_SIGNATURE):
-        record.findings.unchecked("signature", *SIGNED_EARLIER)
     log = Log() if run is None else requests_of(run)
     if run is None or not log.entries:
         record.findings.unchecked(
@@ -161,14 +149,9 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     entry = log.entries[state.entry - 1]
     _check_kind_and_count(account, log, entry)
     derived = _derive_report(account, log, run)
-    if account.agt == __version__:  # nothing that this version writes is text
-        recorded_fields = plain_of(account)
-        derived_fields = plain_of(derived)
-    else:
-        derived = replace(derived, agt=account.agt, outside=remarks_with_codes(account.outside))
-        recorded_fields = _fields_of(account)
-        derived_fields = _fields_of(derived)
-    check_match(ACCOUNT_FILE, recorded_fields, "the run's request log", derived_fields)
+    if account.agt != __version__:  # it may list other limits of an account
+        derived = replace(derived, agt=account.agt, outside=account.outside)
+    check_match(ACCOUNT_FILE, plain_of(account), "the run's request log", plain_of(derived))
     record.findings.unchecked(
         "earlier, sweep, abstained",
         f"what {ACCOUNT_FILE} says of earlier results, of other training runs and of unanswered "
@@ -177,14 +160,6 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         "to have it looked at again, type agt unlearn run=... without ids=..., which writes a new "
         "account",
     )
-    in_words = recorded_in_words(account)
-    if in_words:
-        texts = counted(in_words, "sentence")
-        record.findings.unchecked(
-            "words",
-            f"an earlier version of agt wrote {texts} of {ACCOUNT_FILE} as free text; the numbers "
-            "of this report were checked, but not its wording",
-        )
     return (
         f"the erasure that {ACCOUNT_FILE} reports matches entry {state.entry} of the run's "
         "request log"
@@ -237,33 +212,16 @@ def _derive_report(account: ErasureReport, log: Log, run: Record) -> ErasureRepo
     log_then = Log(log.entries[:count])
     # the state after it is the one that the next entry replaced, or the present one
     after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
-    if "removal" in entry.facts:
-        removal = entry.removal
-    else:  # older logs keep only the promise
-        removal = replace(account.removal, promise=read_promise(entry.promise))
     return derive_account(
         entry,
         log_then,
-        removal,
+        entry.removal,
         StateAfterErasure(state.run, after, state.records_after),
         training=entry.facts.get("training", account.training),
         earlier=account.earlier,
         sweep=account.sweep,
         abstained=account.abstained,
     )
-
-
-def _fields_of(account: ErasureReport) -> dict[str, Any]:
-    """Return the JSON values of an account, without what an earlier version recorded as text."""
-    removal = account.removal
-    promise_fields = plain_of(removal.promise) | {"terms": _plain(removal.promise.terms)}
-    removal_fields = plain_of(removal) | {"promise": promise_fields, "steps": _plain(removal.steps)}
-    return plain_of(account) | {"removal": removal_fields, "outside": _plain(account.outside)}
-
-
-def _plain(remarks: tuple[Remark, ...]) -> list[dict[str, Any]]:
-    """Return the JSON values of remarks, without their words."""
-    return [plain_of(remark) for remark in remarks_with_codes(remarks)]
 
 
 def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
@@ -456,13 +414,6 @@ def _check_index(log: Log, record: Record) -> None:
     Raises:
         Broken: it is not so, or the index does not match the run.
     """
-    if not record.holds(RECORD_INDEX_FILE):
-        record.findings.unchecked(
-            "erased",
-            f"the erased records were not looked for, because the run has no {RECORD_INDEX_FILE} "
-            "(a very old version of agt made it)",
-        )
-        return
     index = Index.read(record.read(RECORD_INDEX_FILE))
     indexed = set(as_words(index.ids))
     listed = len(index)

@@ -9,7 +9,6 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from agt import __version__
-from agt.certificates.conditions import Condition, condition_counts, upgrade_json
-from agt.errors import Superseded, counted, few
-from agt.facts import Fact, Standing
+from agt.certificates.conditions import Condition, condition_counts
+from agt.documents import SPENT_AS_TEXT, check_form
+from agt.errors import counted, few
+from agt.facts import Standing
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.problem import Settings
@@ -64,10 +64,10 @@ WITHOUT_DIGEST = (
     "you stored elsewhere). Without it, agt cannot detect that a file was changed together "
     "with the list of files (manifest.json)"
 )
-# files that say, or are, what was given away -> which commands write them, or did (tune)
+# files that say, or are, what was given away -> which commands write them
 RELEASED = {
-    "spent.json": ("train", "tune", "measure", "predict"),
-    "claim.json": ("tune", "measure", "predict"),
+    "spent.json": ("train", "measure", "predict"),
+    "claim.json": ("measure", "predict"),
     "released_weights.json": ("tune", "predict"),
     "released_weights.safetensors": ("tune", "predict"),
     "labels.csv": ("predict",),
@@ -267,7 +267,10 @@ class Record(Run):
         """The content of spent.json; empty: nothing was spent, or the file cannot be read."""
         with self.findings.recording_errors("spent.json"):
             if self.holds("spent.json"):
-                return unseal_manifest(self.read("spent.json", MAX_TEXT_BYTES), "spent.json")
+                spent = unseal_manifest(self.read("spent.json", MAX_TEXT_BYTES), "spent.json")
+                if isinstance(spent.get("guarantee"), str):
+                    check_form(SPENT_AS_TEXT, "spent.json")
+                return spent
         return {}
 
     @cached_property
@@ -282,15 +285,14 @@ class Record(Run):
         with self.findings.recording_errors("conditions"):
             content = self.read("conditions.json", MAX_TEXT_BYTES)
             recorded = parse_json(content, "conditions.json")
-            nodes = [upgrade_json(node) for node in recorded]
-            conditions = tuple(Condition.from_json(node) for node in nodes)
+            conditions = tuple(Condition.from_json(node) for node in recorded)
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(
                     f"conditions.json contains the conditions {letters!r}, but should contain "
                     "each of the conditions a to g once"
                 )
-            difference = first_difference(nodes, _plain(conditions), "conditions")
-            if not difference and nodes == recorded and content != as_json(nodes):
+            difference = first_difference(recorded, _plain(conditions), "conditions")
+            if not difference and content != as_json(recorded):
                 difference = "conditions.json is not formatted as agt formats this file"
             if difference:
                 raise mismatch("a condition", "its facts in conditions.json", difference)
@@ -302,13 +304,6 @@ class Record(Run):
             self.findings.ok(
                 "conditions", f"the status of each condition follows from its facts: {statuses}"
             )
-            if count := facts_in_words(conditions):
-                facts = counted(count, "fact")
-                self.findings.unchecked(
-                    "words",
-                    f"an earlier version of agt wrote {facts} in conditions.json as free text, so "
-                    "the text could not be checked",
-                )
             return conditions
         return ()
 
@@ -318,24 +313,12 @@ class Record(Run):
 
         None: the folder is not a training run, or the model could not be built, which is noted.
         """
-        with self.findings.recording_errors("model"), self._naming_version():
-            model = _model_of(self) if self.command == "train" else None
-            if model is not None:
+        with self.findings.recording_errors("model"):
+            if self.command == "train":
+                model = _build_model(self)
                 _check_model(self, model)
-            return model
+                return model
         return None
-
-    @contextmanager
-    def _naming_version(self) -> Iterator[None]:
-        """Name the version that made what this version no longer reads, in its error."""
-        try:
-            yield
-        except Superseded as error:
-            version = self.environment.get("agt")
-            raise Superseded(
-                f"this folder was made by agt {version}, but is checked by agt {__version__}: "
-                f"{error}"
-            ) from None
 
     @property
     def classes(self) -> list[str]:
@@ -453,13 +436,11 @@ class Record(Run):
             Broken: a recorded path is not text.
         """
         environment = self.environment
-        mechanism = self.config.get("mechanism") or {}
         # of a training run it is always recorded
         trained_digest = str(environment.get("trained_digest"))
         for name, place, digest in (
             ("training run", environment.get("trained_run"), trained_digest),
             ("released weights", environment.get("release"), self.config.get("digest")),
-            ("weights released earlier", mechanism.get("weights"), mechanism.get("weights_digest")),
         ):
             if place is not None and not isinstance(place, str):
                 raise Broken(
@@ -468,11 +449,6 @@ class Record(Run):
                 )
             if place is not None:
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
-
-
-def facts_in_words(conditions: Sequence[Condition]) -> int:
-    """Return how many facts of conditions an earlier version recorded as text."""
-    return sum(fact.in_words for condition in conditions for fact in condition.evidence.facts)
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
@@ -505,34 +481,12 @@ def check_version(version: str, name: str, record: "Record") -> None:
         )
 
 
-def spent_has_fields(record: Record) -> bool:
-    """Return whether spent.json has its guarantee and totals as fields.
-
-    An early version wrote them as sentences.
-    """
-    return not isinstance(record.spent.get("guarantee"), str)
-
-
-def note_sentences(record: Record) -> None:
-    """Note that guarantee and totals of spent.json were not compared, if they are sentences."""
-    if not spent_has_fields(record):
-        version = record.environment.get("agt")
-        record.findings.unchecked(
-            "words",
-            f"the entries 'guarantee' and 'totals' of spent.json were not compared, because agt "
-            f"{version} wrote them as sentences",
-        )
-
-
-def _model_of(record: Record) -> Model | None:
+def _build_model(record: Record) -> Model:
     """Build the model of a training run from its record, with no memory for its bounds.
 
-    Returns:
-        The model; None: an early version of agt made the run without source.json, which is noted.
-
     Raises:
-        Broken: the settings ask for more training steps than are checked, or source.json does not
-            match config.yaml.
+        Broken: the settings ask for more training steps than are checked, or source.json is missing
+            or does not match config.yaml.
     """
     config = {**record.config, "compute": {}}
     head = stored_network(record) or build(config["model"], "model")
@@ -548,12 +502,7 @@ def _model_of(record: Record) -> Model | None:
     choices = with_public_rows(settings.choices, settings.training.chosen_from)
     stored = run_without_records(record, replace(settings, choices=choices))
     if stored is None:
-        record.findings.unchecked(
-            "model",
-            "the model was not checked, because the run was made by a version of agt that did "
-            "not write source.json, which this check needs",
-        )
-        return None
+        raise Broken("source.json, which describes the data of the run, is missing")
     _check_source(config["dataset"], stored)
     with settings.certificate.allocating_shapes_only():
         return load(stored.problem, record)
@@ -632,7 +581,6 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
         conditions: the conditions of what it was made from.
         source: what it was made from, for messages.
     """
-    may_be_text = record.environment.get("agt") != __version__
     for origin, recorded in zip(conditions, record.conditions, strict=False):
         letter = recorded.letter
         if origin.standing.is_weaker_than(recorded.standing):
@@ -640,30 +588,11 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
                 f"conditions.json says that condition {letter} is '{recorded.standing}', but "
                 f"according to {source} the condition is only '{origin.standing}'"
             )
-        missing = _missing_declarations(
-            origin.evidence.declarations, recorded.evidence.declarations, may_be_text
-        )
+        listed = recorded.evidence.declarations
+        missing = [fact for fact in origin.evidence.declarations if fact not in listed]
         if missing and origin.standing is recorded.standing:
-            declarations = counted(missing, "declaration")
+            declarations = counted(len(missing), "declaration")
             raise Broken(
                 f"conditions.json claims condition {letter} too strongly: according to "
                 f"{source}, this condition relies on {declarations} that conditions.json lacks"
             )
-
-
-def _missing_declarations(
-    required: Sequence[Fact], recorded: Sequence[Fact], may_be_text: bool
-) -> int:
-    """Return how many of the required declarations a record lacks.
-
-    Args:
-        required: the declarations of what the record was made from.
-        recorded: the declarations of the record.
-        may_be_text: whether an earlier version of agt may have recorded declarations as text. Each
-            text is then counted as one of the missing declarations.
-    """
-    missing = [fact for fact in required if fact not in recorded]
-    text = [fact for fact in recorded if fact.in_words and fact not in required]
-    if not may_be_text or any(fact.in_words for fact in missing):
-        return len(missing)
-    return max(0, len(missing) - len(text))

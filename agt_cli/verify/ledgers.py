@@ -30,7 +30,7 @@ from agt_cli.ledger_files import FOLDER, NO_LEDGER, ledger_path
 from agt_cli.releasing.ledgers import unit_of
 from agt_cli.releasing.noise import equivalent_gaussian
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.comparison import check_match, rendered_alike
+from agt_cli.verify.comparison import check_match
 from agt_cli.verify.folders import Record
 from agt_cli.verify.items import VerifiedItem
 from agt_cli.verify.labels import read_labels
@@ -240,7 +240,7 @@ def ledgers_of(
     def compare_paid(ledger: Ledger, findings: Findings) -> None:
         debits = ledger.history()
         _compare_entry(record, trained, paid, ledger.book, debits, findings)
-        _compare_account(record, ledger, debits[paid["entry"]], findings)
+        _compare_account(record, ledger, debits[paid["entry"]])
         _compare_labels(record, trained, ledger, {paid["entry"], *paid.get("entries", ())})
 
     compare_stored = partial(_compare_stored, record, trained)
@@ -316,16 +316,15 @@ def _compare_stored(
     )
 
 
-def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Findings) -> None:
+def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     """Check that the account in claim.json is the ledger's own, as it was after a debit.
 
-    A release without claim.json, which an early version of agt made, is not checked.
+    A release whose claim.json is missing or cannot be read is not checked; another check says so.
 
     Args:
         record: of the release.
         ledger: the ledger that paid.
         debit: the debit that paid for the release.
-        findings: takes a note if the claim does not identify the ledger.
 
     Raises:
         Broken: the account differs or is missing, or the claim was issued before the release was
@@ -343,14 +342,6 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
             f"{population} paid for this release"
         )
     expected = _account_after_debit(ledger, debit, account)
-    if claimed.of_earlier_form:
-        expected = _in_earlier_form(expected, account, ledger)
-        if account.first_entry is None:
-            findings.note(
-                "first entry",
-                f"{CLAIM_FILE} does not identify the ledger by its first entry, because an earlier "
-                "version of agt wrote this claim",
-            )
     check_match(f"account in {CLAIM_FILE}", plain_of(account), "the ledger", plain_of(expected))
     paid_at = debit.entry.time
     if str(claimed.issued) < paid_at[:10]:
@@ -373,34 +364,9 @@ def _account_after_debit(ledger: Ledger, debit: Debit, claimed: Account) -> Acco
     expected = ledger.account(debit, claimed.counts)
     state = expected.ledger
     claimed_state = claimed.ledger
-    if state and claimed_state and "none" not in (state.second_head, claimed_state.second_head):
+    if "none" not in (state.second_head, claimed_state.second_head):
         state = replace(state, second_head=claimed_state.second_head)
     return replace(expected, curve=expected.budget_curve, ledger=state, elsewhere=claimed.elsewhere)
-
-
-def _in_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:
-    """Return an account as an early version of agt recorded it.
-
-    Such a version did not record the state of the ledger, did not always record its first entry,
-    and described the unit with the size of each table that the ledger had admitted by then.
-
-    Args:
-        account: the account in the present form.
-        claimed: the account in the claim, which shows how many tables had been admitted, and
-            whether the first entry was recorded.
-        ledger: the ledger, with the tables that it has admitted by now.
-    """
-    tables = [table.counted for table in ledger.book.tables.values()]
-    possible_units = [
-        sentences.unit(account.unit, tables[:admitted]) for admitted in range(len(tables) + 1)
-    ]
-    unit = possible_units[-1]  # differs from the claimed one if none of them matches
-    for possible_unit in possible_units:
-        if rendered_alike(possible_unit, claimed.unit):
-            unit = possible_unit
-            break
-    first_entry = None if claimed.first_entry is None else account.first_entry
-    return replace(account, unit=unit, first_entry=first_entry, ledger=None)
 
 
 def _compare_labels(
@@ -595,9 +561,7 @@ def _guarantee(record: Record) -> Guarantee:
         return equivalent_gaussian(
             float(config["noise"]["epsilon"]), float(config["noise"]["delta"])
         )
-    # Private tuning of an earlier version was paid for as a whole: its total is its guarantee.
-    parameters = config["total"] if record.command == "tune" else record.metrics
-    return guarantee_from_parameters(parameters)
+    return guarantee_from_parameters(record.metrics)
 
 
 def _find_ledger(name: object, home: Path) -> Path | None:

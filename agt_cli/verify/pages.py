@@ -22,7 +22,7 @@ from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
 from agt_cli.verify.comparison import SAME, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import Record, check_not_better, check_version, spent_has_fields
+from agt_cli.verify.folders import Record, check_not_better, check_version
 
 CLAIM_FILE = "claim.json"
 INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
@@ -348,9 +348,9 @@ def check_noise(record: Record) -> str | None:
         "mechanism": MECHANISM,
         "queries": 0,
         "simulated": noise["seed"] is not None,
+        "guarantee": guarantee,
+        "totals": [],
     }
-    if spent_has_fields(record):
-        derived |= {"guarantee": guarantee, "totals": []}
     compare_spent(record, derived, "the settings noise.*")
     meant = sentences.guarantee(guarantee)
     return f"spent.json matches the settings noise.*, which ask for weights that are {meant}"

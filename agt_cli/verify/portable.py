@@ -34,9 +34,7 @@ from agt_cli.verify.release import compare_claims, guarantee_from_parameters, re
 from agt_cli.verify.weights import WEIGHTS_FILE, check_lattice, read_released_weight
 
 RELEASES = "predict"
-"""The command whose released weights can be recomputed. Private tuning (``agt tune`` of earlier
-versions) released weights, too, but they cannot.
-"""
+"""The command that releases weights."""
 FROM_TRAINING = (
     "the fields 'name', 'classes', 'source', 'features', 'width', 'dtype', 'radius' and 'bias'"
 )
@@ -103,8 +101,7 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
     findings = record.findings
     claimed: Claim | None = None
     with findings.recording_errors(CLAIM_FILE):
-        if record.holds(CLAIM_FILE):
-            claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
+        claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
         _compare_claim_with_release(claimed, runs.release)
     with findings.recording_errors(RELEASE):
         portable = Portable.read(record)
@@ -122,7 +119,8 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
             )
         with findings.recording_errors("noise"):
             check_lattice(portable.weight, portable.noise, findings)
-        record.look("budget", _check_portable_claim, portable, claimed)
+        if claimed is not None:
+            record.look("budget", _check_portable_claim, portable, claimed)
         record.look("fields", _check_fields, portable, claimed)
         record.look("origin", _compare_with_runs, portable, runs)
         return portable
@@ -151,7 +149,7 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     recorded = record.json(RELEASE)
     derived = _json_of(portable.recorded_fields)
     other_maker = ""
-    if claimed is None or claimed.agt != __version__ or claimed.of_earlier_form:
+    if claimed is None or claimed.agt != __version__:
         other_maker = "another version of agt"
         del derived["features"]  # another version may have had other settings
     if not is_own_code(str(portable.source.get("_target_"))):
@@ -283,18 +281,18 @@ def _only(fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name in names}
 
 
-def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -> None:
+def _compare_claim_with_release(claimed: Claim, release: Record | None) -> None:
     """Raise Broken unless a folder of weights has the claim of the run that released them.
 
-    Only the date of issue is left out in the folder. Nothing is compared if one of the claims is
-    missing or cannot be read, because other checks note that.
+    Only the date of issue is left out in the folder. Nothing is compared if the run's claim is
+    missing or cannot be read, because another check notes that.
 
     Args:
-        claimed: the claim in the folder of weights; None: it has none.
+        claimed: the claim in the folder of weights.
         release: the run that released the weights; None: it was not found.
     """
     owner_claim = None if release is None else _claim_in(release)
-    if claimed is None or owner_claim is None:
+    if owner_claim is None:
         return
     derived = plain_of(replace(owner_claim, issued=None))
     check_match(CLAIM_FILE, plain_of(claimed), RELEASING_RUN, derived)
@@ -308,7 +306,7 @@ def _claim_in(release: Record) -> Claim | None:
         return None
 
 
-def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | None) -> str:
+def _check_portable_claim(record: Record, portable: Portable, claimed: Claim) -> str:
     """Check that the claim in a folder of weights follows from their recorded noise.
 
     The relation, the declarations and the ledger's account are taken from the claim itself, because
@@ -317,7 +315,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     Args:
         record: of the folder; takes further findings.
         portable: the content of the folder.
-        claimed: the claim in claim.json; None: an early version of agt wrote none, which is noted.
+        claimed: the claim in claim.json.
 
     Returns:
         A sentence with the guarantee and the totals.
@@ -327,13 +325,6 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
             other sentences.
     """
     guarantee = guarantee_from_parameters(portable.noise)
-    if claimed is None:
-        record.findings.unchecked(
-            "words",
-            f"there is no {CLAIM_FILE}, because an earlier version of agt wrote the release. The "
-            f"claim in {RELEASE} was not compared, because this file contains it only as text",
-        )
-        return f"the guarantee was recomputed: {guarantee}"
     derived = replace(
         claimed,
         guarantee=guarantee,
@@ -352,7 +343,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
             f"{CLAIM_FILE} contains a date of issue ({claimed.issued}), but agt writes no such "
             "date into a folder of released weights"
         )
-    if not claimed.totals and not claimed.of_earlier_form:
+    if not claimed.totals:
         raise Broken(
             f"the list 'totals' in {CLAIM_FILE} is empty, but should have an entry, because the "
             f"weights are {guarantee}"

@@ -20,8 +20,6 @@ from typing import Any, cast
 
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker_conditions
-from agt.certificates.requirements import Reason
-from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, describe_neighbours, read_claim
 from agt.mechanisms.composition import total
@@ -44,7 +42,7 @@ from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.comparison import check_match, rendered_alike
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import Record, check_version, spent_has_fields
+from agt_cli.verify.folders import Record, check_version
 from agt_cli.verify.pages import CLAIM_FILE, is_line_by_line
 
 DATASET_FILE = "dataset.yaml"
@@ -97,15 +95,8 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         return _check_free(record)
     simulated = _is_simulated(record, record.config.get("seed"))
     claimed = None
-    if record.holds(CLAIM_FILE):
-        with findings.recording_errors(CLAIM_FILE):
-            claimed = _read_claim(record, simulated)
-    else:
-        findings.unchecked(
-            CLAIM_FILE,
-            "there is no claim to check, because an early version of agt, which did not write "
-            "claims, made this release",
-        )
+    with findings.recording_errors(CLAIM_FILE):
+        claimed = _read_claim(record, simulated)
     model = None if trained is None else trained.rebuilt_model
     if model is None:
         findings.unchecked(
@@ -145,7 +136,7 @@ def _derive_claim(
         record: of the release.
         model: the model that the release was made from; None: it could not be read, so what the
             claim needs of it is taken from ``claimed`` (``_judge_claim``).
-        claimed: the claim in claim.json; None: there is none, or it cannot be read.
+        claimed: the claim in claim.json; None: it cannot be read.
         simulated: the draws came from a seed.
 
     Raises:
@@ -245,7 +236,7 @@ def _judge_claim(
         record: of the release.
         model: the model that the release was made from; None: it could not be read.
         mechanism: the mechanism that the settings of the release name.
-        claimed: the claim in claim.json; None: there is none, or it cannot be read.
+        claimed: the claim in claim.json; None: it cannot be read.
 
     Raises:
         ConfigError: a release with these conditions would be refused.
@@ -261,7 +252,7 @@ def _judge_claim(
     noisy = False
     if claimed is not None:
         relation = claimed.relation
-        noisy = bool(claimed.noisy)
+        noisy = claimed.noisy
     if isinstance(mechanism, Mechanism | CertifiedQuantile | LaplaceMean):
         output = Output.NUMBER if isinstance(mechanism, CertifiedQuantile) else Output.LABELS
         return judge_claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
@@ -311,12 +302,9 @@ def _compare_spent(record: Record, claim: Claim) -> None:
         "what": claim.output.value,
         "mechanism": claim.mechanism,
         "simulated": claim.simulated,
+        "guarantee": claim.guarantee.as_json,
+        "totals": [asdict(one_total) for one_total in claim.totals],
     }
-    if spent_has_fields(record):
-        derived |= {
-            "guarantee": claim.guarantee.as_json,
-            "totals": [asdict(one_total) for one_total in claim.totals],
-        }
     compare_spent(record, derived, "the budget recomputed for this release")
     totals = "; ".join(claim.total_sentences)
     record.findings.ok("budget", f"recomputed: {totals}")
@@ -340,17 +328,12 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
     check_version(claimed.agt, CLAIM_FILE, record)
     spent = record.spent
-    has_fields = spent_has_fields(record)
-    if not has_fields and not claimed.of_earlier_form:
-        raise Broken(
-            "spent.json states the guarantee as a sentence, as only early versions of agt did, but "
-            f"a later version wrote {CLAIM_FILE} in the same folder"
-        )
     account = claimed.account
     in_claim = {
         "mechanism": claimed.mechanism,
         "releases": claimed.releases,
         "simulated": claimed.simulated,
+        "guarantee": claimed.guarantee.as_json,
         "ledger": None if account is None else [account.population, account.entry],
     }
     ledger = spent.get("ledger") or {}
@@ -358,11 +341,9 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
         "mechanism": spent["mechanism"],
         "releases": int(spent["queries"]) if spent["what"] == Output.LABELS else 1,
         "simulated": simulated,
+        "guarantee": spent["guarantee"],
         "ledger": [ledger.get("population"), ledger.get("entry")] if ledger else None,
     }
-    if has_fields:
-        in_claim["guarantee"] = claimed.guarantee.as_json
-        in_files["guarantee"] = spent["guarantee"]
     check_match(CLAIM_FILE, in_claim, "spent.json and the settings", in_files)
     started = str(record.status.get("started"))
     ended = str(record.status.get("ended"))
@@ -391,11 +372,10 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
         record: of the release; takes the findings.
     """
     account: Account | Uncounted | None = claimed.account
-    if not claimed.of_earlier_form:
-        if claimed.account is not None:
-            account = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
-        elif not derived.simulated:
-            account = _reason_uncounted(claimed, record)
+    if claimed.account is not None:
+        account = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
+    elif not derived.simulated:
+        account = _reason_uncounted(claimed, record)
     compare_claims(claimed, derived.with_account(account), record.findings)
 
 
@@ -441,25 +421,15 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         Broken: a field differs, or the sentences do not match the fields.
     """
     derived = replace(derived.for_file(), issued=claimed.issued, agt=claimed.agt)
-    declares_text = claimed.declared_in_words and claimed.agt == LAST_IN_WORDS
-    if claimed.of_earlier_form:
-        derived = _of_earlier_form(derived)
-    elif declares_text and _declares_as_text(claimed, derived):
-        derived = replace(derived, declared=claimed.declared)
     no_words: dict[str, Any] = {"words": [], "outside": []}
     fields = plain_of(claimed) | no_words
     expected_fields = plain_of(derived) | no_words
     check_match(CLAIM_FILE, fields, "this release", expected_fields)
-    of_earlier_form = claimed.of_earlier_form or declares_text
-    if claimed.agt != __version__ or of_earlier_form:
-        reason = (
-            f"agt {claimed.agt} wrote {CLAIM_FILE}, but this is agt {__version__}, which may word "
-            "sentences differently"
-        )
-        if of_earlier_form:
-            reason = f"{CLAIM_FILE} has the form of an earlier version of agt"
+    if claimed.agt != __version__:
         findings.unchecked(
-            "words", f"the sentences in {CLAIM_FILE} were not compared, because {reason}"
+            "words",
+            f"the sentences in {CLAIM_FILE} were not compared, because agt {claimed.agt} wrote "
+            f"{CLAIM_FILE}, but this is agt {__version__}, which may word sentences differently",
         )
         return
     expected = claimed.for_file()
@@ -473,38 +443,6 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         )
 
 
-def _of_earlier_form(claim: Claim) -> Claim:
-    """Return a claim as an early version of agt recorded it, without the fields that came later.
-
-    Such a version wrote reasons, declarations and noise only as sentences, and it recorded no total
-    of answers that are given one by one.
-    """
-    reasons: tuple[Reason, ...] | None = () if claim.proved else None
-    claim = replace(claim, reasons=reasons, declared=None, noisy=None)
-    if not claim.one_by_one:
-        return claim
-    return replace(claim, one_by_one=False, most=None, totals=(), curve=None)
-
-
-def _declares_as_text(claimed: Claim, derived: Claim) -> bool:
-    """Return whether the recorded claim may stand for a derived one whose declarations are text.
-
-    An earlier version recorded declarations as free text, so fields cannot be compared. The claim
-    must contain every such text, and must declare something about the same conditions.
-
-    Args:
-        claimed: the claim as recorded.
-        derived: the claim as recomputed.
-    """
-    in_claim = claimed.declared or ()
-    in_record = derived.declared or ()
-    claim_conditions = {declaration.condition for declaration in in_claim}
-    record_conditions = {declaration.condition for declaration in in_record}
-    if claim_conditions != record_conditions:
-        return False
-    return all(declaration in in_claim for declaration in in_record if declaration.fact.in_words)
-
-
 def _check_free(record: Record) -> tuple[str, ...]:
     """Check that a release without spent.json needed no budget, and note the result.
 
@@ -515,7 +453,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
         A sentence that says so; empty: the missing spent.json is a problem.
     """
     config = record.config
-    if config.get("release") or (config.get("mechanism") or {}).get("weights"):
+    if config.get("release"):
         return (sentences.FREE,)
     answered = record.metrics.get("answered")
     stored = record.metrics.get("stored")
@@ -532,21 +470,6 @@ def _check_free(record: Record) -> tuple[str, ...]:
     )
     record.findings.compare("budget", is_free, right, wrong)
     return (sentences.FREE,) if is_free else ()
-
-
-def check_tuned(record: Record) -> tuple[str, ...]:
-    """Note that the budget of private tuning was not recomputed; always return no claims.
-
-    Only earlier versions of agt had private tuning.
-    """
-    if record.spent:
-        version = record.environment.get("agt")
-        record.findings.unchecked(
-            "claim",
-            f"the budget of private tuning was not recomputed, because only agt {version}, which "
-            "made this folder, can do that: this version has no private tuning",
-        )
-    return ()
 
 
 def check_measured(record: Record) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from agt_cli.verify.pages import (
     check_noise,
 )
 from agt_cli.verify.portable import RunsBehind, check_portable
-from agt_cli.verify.release import check_measured, check_release, check_tuned
+from agt_cli.verify.release import check_measured, check_release
 from agt_cli.verify.weights import check_weights
 
 ERASURE = "unlearn"
@@ -100,7 +100,7 @@ CHECKS_WITH_TRAINING: tuple[tuple[str, str, Callable[[Record, Record | None], st
     ("certify", "certificates", check_certified),
 )
 """Checks of a record, given the training run that it was made from; None: it was not found."""
-OWN_CLAIMS = {"tune": check_tuned, "measure": check_measured, "audit": check_audit}
+OWN_CLAIMS = {"measure": check_measured, "audit": check_audit}
 """By command: checks a record that is made from no training run, and returns its claims."""
 
 

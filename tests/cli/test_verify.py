@@ -18,18 +18,14 @@ import pytest
 import yaml
 from records import (
     MARKS_ITSELF,
-    as_claim_with_text,
-    as_condition_with_text,
-    as_earlier_claim,
-    as_earlier_spent,
     name_everywhere,
     name_training_run,
     reseal,
 )
 
 from agt import __version__ as agt_version
+from agt.documents import LAST_READER
 from agt.fact_sentences import BROKEN_BY, TEMPLATES
-from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.claims import read_claim
 from agt.sentences import SCOPE
 from agt.settings import RelationConfig
@@ -294,7 +290,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
         "0.19.0",
-        "b50eba8d7f64a242",
+        "19a67da30f4e66ba",
     )
 
 
@@ -348,22 +344,15 @@ def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_p
     assert [part["state"] for part in said.json["rests_on"]] == ["not checked"]
 
 
-def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_it(
-    outputs: Path, agt: Agt
+def test_a_run_with_a_certificate_of_an_earlier_version_does_not_verify(
+    made: Path, agt: Agt, tmp_path: Path
 ) -> None:
-    folder = outputs / "train/box"
+    folder = tmp_path / "run"
+    shutil.copytree(made / "train/box", folder)
     tube = {"name": "tube", "length": 16.0}
     change(folder / "config.yaml", lambda config: config.update(certificate=tube))
-    change(folder / "env.json", lambda env: env.update(agt="0.6.0"))
     reseal(folder)
-    checks = agt("verify", str(folder), "--json", "-q").json["checks"]
-    (model,) = (check for check in checks if check["check"] == "model")
-    assert model["state"] == "not checked"
-    assert "0.6.0" in model["words"]
-    listed = agt("runs", "output_dir=.", "limit=null", "--json").ended(0).json["runs"]
-    (run,) = (run for run in listed if Path(run["run"]).samefile(folder))
-    assert "tube" in run["model"]
-    assert "0.6.0" in run["model"]
+    assert "certificate=tube" in problems(agt("verify", str(folder), "--json", "-q"))["model"]
     agt("certify", f"run={folder}").ended(2, "certificate=tube")
 
 
@@ -985,155 +974,58 @@ def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(
     assert words in (said[check] if check else str(said)), said
 
 
-def test_answers_of_an_earlier_version_rest_on_the_weights_that_gave_them(
-    outputs: Path, agt: Agt
-) -> None:
-    """Versions up to 0.6.0 answered from released weights by mechanism.weights=."""
-    mechanism = {"_target_": "agt.mechanisms.weights.ReleaseWeights", "weights": "predict/weights"}
-    edits: dict[str, Edit] = {
-        "spent.json": None,
-        "claim.json": None,
-        "config.yaml": lambda value: value.update(mechanism=mechanism),
-    }
-    tamper(Path("predict/labels"), edits)
-    said = agt("verify", "predict/labels", "--json", "-q").ended(0)
-    assert "predict/weights" in said.json["rests_on"][-1]["name"]
+def as_facts_with_text(conditions: list[dict[str, Any]]) -> None:
+    """Make a fact of condition e what agt wrote up to version 0.8.0."""
+    fact = {"standing": conditions[4]["standing"], "why": "it is so", "broken_by": "it is not"}
+    conditions[4]["facts"] = [fact]
 
 
-def _make_earlier(claim: dict[str, Any]) -> None:
-    earlier = as_earlier_claim(claim)
-    claim.clear()
-    claim.update(earlier)
-
-
-EARLIER: dict[str, Edit] = {
-    "claim.json": _make_earlier,
-    "spent.json": lambda value: value.update(as_earlier_spent(value)),
+SUPERSEDED: dict[str, tuple[dict[str, Edit], str]] = {
+    "claim/1": ({"claim.json": lambda claim: claim.update(schema="agt.claim/1")}, "claim.json"),
+    "claim/2": ({"claim.json": lambda claim: claim.update(schema="agt.claim/2")}, "claim.json"),
+    "spent": ({"spent.json": lambda spent: spent.update(guarantee="it is private")}, "spent.json"),
+    "facts": ({"conditions.json": as_facts_with_text}, "conditions"),
 }
 
 
-@pytest.mark.parametrize(
-    "run", ["predict/labels", "predict/number", "predict/simulated", "predict/paid"]
-)
-def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(
-    outputs: Path, agt: Agt, run: str
+@pytest.mark.parametrize("form", SUPERSEDED)
+def test_a_file_of_sentences_does_not_verify_and_names_the_version_that_reads_it(
+    outputs: Path, agt: Agt, form: str
 ) -> None:
-    tamper(Path(run), EARLIER)
-    said = agt("verify", run, "--json", "-q").ended(0)
-    words = [
-        check["words"]
-        for check in said.json["checks"]
-        if (check["check"], check["state"]) == ("words", "not checked")
-    ]
-    assert len(words) == 2, said.out
+    """It could be any file under the name of an earlier form."""
+    edits, check = SUPERSEDED[form]
+    tamper(Path("predict/labels"), edits)
+    assert LAST_READER in problems(agt("verify", "predict/labels", "--json", "-q"))[check]
 
 
-def _with_text(*files: str) -> dict[str, Edit]:
-    """What makes files of a record those of version 0.8.0."""
+def test_no_declaration_of_the_training_run_is_left_out_of_a_release(
+    outputs: Path, agt: Agt
+) -> None:
+    def declare_something_else(conditions: list[dict[str, Any]]) -> None:
+        for fact in conditions[4]["facts"]:
+            if fact["standing"] == "declared":
+                fact.update(code="classes_public", values={"setting": "dataset.classes"})
+
+    tamper(Path("predict/labels"), {"conditions.json": declare_something_else})
+    found = problems(agt("verify", "predict/labels", "--json", "-q"))
+    assert "claims condition e too strongly" in found["conditions"]
+
+
+def test_a_release_without_its_claim_does_not_verify(outputs: Path, agt: Agt) -> None:
+    tamper(Path("predict/labels"), {"claim.json": None})
+    assert "claim.json" in problems(agt("verify", "predict/labels", "--json", "-q"))
+
+
+def test_a_run_whose_facts_are_sentences_is_refused_with_the_version_that_reads_it(
+    outputs: Path, agt: Agt
+) -> None:
     edits: dict[str, Edit] = {
-        "conditions.json": lambda value: value.__setitem__(
-            slice(None), [*map(as_condition_with_text, value)]
-        ),
-        "claim.json": lambda value: value.update(as_claim_with_text(value), agt=LAST_IN_WORDS),
-        "env.json": lambda value: value.update(agt=LAST_IN_WORDS),
+        "source.json": lambda source: source.update(format=1),
+        "conditions.json": as_facts_with_text,
     }
-    return {name: edits[name] for name in (*files, "env.json")}
-
-
-@pytest.mark.parametrize("run", ["predict/labels", "predict/number", "predict/paid"])
-def test_facts_that_an_earlier_version_recorded_as_text_are_said_to_be_not_checked(
-    outputs: Path, agt: Agt, run: str
-) -> None:
-    tamper(Path(run), _with_text("conditions.json", "claim.json"))
-    said = agt("verify", run, "--json", "-q").ended(0)
-    words = [
-        check["words"]
-        for check in said.json["checks"]
-        if (check["check"], check["state"]) == ("words", "not checked")
-    ]
-    assert len(words) == 2, said.out
-    assert said.json["conditions"][0]["facts"][0]["code"] == "in_words"
-
-
-def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, agt: Agt) -> None:
-    run = "train/head"
-    tamper(Path(run), _with_text("conditions.json"))
-    assert agt("verify", run, "--json", "-q").ended(0).json["state"] == "not checked"
-    made = agt(
-        "predict", f"run={run}", *WEIGHTS, "ledger=none", "hydra.run.dir=w", "-q", "--json"
-    ).ended(0)
-    recorded = json.loads(Path(run, "conditions.json").read_text())
-    standings = [condition["standing"] for condition in recorded]
-    assert [c["standing"] for c in json.loads(Path("w/conditions.json").read_text())] == standings
-    claim = json.loads(Path("w/claim.json").read_text())
-    kept = {known["fact"]["values"].get("text") for known in claim["declared"]}
-    declared = {
-        fact["why"] for c in recorded for fact in c["facts"] if fact["standing"] == "declared"
-    }
-    assert kept - {None} == declared, "no declaration of the run is lost"
-    assert made.json["run"]
-    agt("verify", "w", "-q").ended(0)
-
-
-def test_a_declaration_that_the_record_has_as_text_is_in_the_claim(outputs: Path, agt: Agt) -> None:
-    tamper(Path("predict/labels"), _with_text("conditions.json", "claim.json"))
-    tamper(
-        Path("predict/labels"),
-        {"claim.json": lambda value: value["declared"][0].update(why="nothing")},
-    )
-    assert "declared[0].fact" in problems(agt("verify", "predict/labels", "--json", "-q"))["claim"]
-
-
-def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt: Agt) -> None:
-    run = "train/box"
-    tamper(Path(run), _with_text("conditions.json"))
-    agt("predict", f"run={run}", "mechanism.eps=1", "ledger=none", "hydra.run.dir=w", "-q").ended(0)
-    agt("verify", "w", "-q").ended(0)
-
-    def leave_out(conditions: list[dict[str, Any]]) -> None:
-        facts = conditions[4]["facts"]
-        facts.remove(next(fact for fact in facts if fact["code"] == "declared_in_words"))
-
-    tamper(Path("w"), {"conditions.json": leave_out})
-    assert (
-        "claims condition e too strongly"
-        in problems(agt("verify", "w", "--json", "-q"))["conditions"]
-    )
-
-
-def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
-    run = "train/box"
-    tamper(Path(run), _with_text("conditions.json"))
-
-    def prove(conditions: list[dict[str, Any]]) -> None:
-        for condition in conditions:
-            if condition["standing"] == "declared":
-                condition["standing"] = "proved"
-                for fact in condition["facts"]:
-                    fact.update(standing="proved", broken_by="")
-
-    tamper(
-        Path(run),
-        {
-            "conditions.json": prove,
-            "metrics.json": lambda value: value.update(
-                conditions_proved=value["conditions_proved"] + value["conditions_declared"],
-                conditions_declared=0,
-            ),
-        },
-    )
-    assert "config.yaml" in problems(agt("verify", run, "--json", "-q"))["model"]
-
-
-def test_the_fields_of_an_earlier_version_are_compared(outputs: Path, agt: Agt) -> None:
-    tamper(Path("predict/labels"), EARLIER)
-    tamper(
-        Path("predict/labels"),
-        {"claim.json": ('"relation": "add_remove"', '"relation": "substitute"')},
-    )
-    said = problems(agt("verify", "predict/labels", "--json", "-q"))
-    for word in ("relation.name", "'substitute'", "'add_remove'"):
-        assert word in said["claim"]
+    tamper(Path("train/box"), edits)
+    agt("predict", "run=train/box", "mechanism.eps=1", "ledger=none").ended(2, LAST_READER)
+    agt("certify", "run=train/box").ended(2, LAST_READER)
 
 
 def test_stable_distances_are_those_that_the_table_and_metrics_count(

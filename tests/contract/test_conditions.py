@@ -5,28 +5,26 @@ None may be lost, or come to stand better, unless somebody changes the list and 
 """
 
 import ast
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from records import as_fact_with_text
 
 import agt
 import agt_cli
 from agt.certificates.conditions import Condition, symmetric_fact
 from agt.data.in_memory import Declared, dataset_from_arrays
-from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
+from agt.documents import LAST_READER
+from agt.errors import Superseded
+from agt.fact_sentences import BROKEN_BY, TEMPLATES
 from agt.facts import Fact
 from agt.models.box import box_facts
 from agt.models.description import describe, read_problem
 from agt.relations import RELATIONS
 from agt.relations.names import ENTRIES
 from agt.settings import KGridConfig, RelationConfig
-from agt.store.json_text import as_json
-from agt.templates import IN_WORDS
 from contract import test_datasets, test_models
 
 LISTED: dict[str, Any] = yaml.safe_load(
@@ -34,8 +32,6 @@ LISTED: dict[str, Any] = yaml.safe_load(
 )
 HOME = Path(__file__).parents[2]
 OF_OTHERS = {
-    IN_WORDS,
-    DECLARED_IN_WORDS,
     "own_words",
     "declared_in_own_words",
     "initial_parameters_public",
@@ -122,26 +118,9 @@ def test_every_sentence_about_a_fact_has_somebody_who_says_it() -> None:
 
 
 @test_models.examples
-def test_a_model_that_was_saved_with_facts_as_text_stands_as_it_did(name: str) -> None:
+def test_a_model_that_was_saved_with_facts_as_text_is_refused(name: str) -> None:
     """Versions up to 0.8.0 wrote format 1."""
     problem = test_models.fitted(name).model.problem
-    node = json.loads(as_json(describe(problem)))
-    for part in ("selection", "preprocessing"):
-        node[part]["facts"] = [*map(as_fact_with_text, node[part]["facts"])]
-    node |= {
-        "format": 1,
-        "choices": as_fact_with_text(node["choices"]),
-        "size": as_fact_with_text(node["size"]),
-    }
-    read = read_problem(node, problem.settings.compute)
-    facts = (
-        *read.dataset.selection.facts,
-        *read.dataset.preprocessing.facts,
-        read.dataset.size,
-        read.settings.choices,
-    )
-    were = (*problem.dataset.selection.facts, *problem.dataset.preprocessing.facts)
-    were = (*were, problem.dataset.size, problem.settings.choices)
-    assert [fact and (fact.in_words, fact.standing, fact.sentence) for fact in facts] == [
-        fact and (True, fact.standing, fact.sentence) for fact in were
-    ]
+    node = {**describe(problem), "format": 1}
+    with pytest.raises(Superseded, match=LAST_READER):
+        read_problem(node, problem.settings.compute)

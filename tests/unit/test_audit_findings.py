@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from unit.test_claims import change
 
+from agt.documents import LAST_READER
 from agt.errors import ConfigError, Superseded
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome, Strength, read_audit
 
@@ -41,29 +42,10 @@ def test_what_is_written_is_read(value: Audit) -> None:
     assert read_audit(value.content).content == value.content
 
 
-def version_1(
-    value: Audit, part: int | None = None, parts: tuple[dict[str, str], ...] = ()
-) -> bytes:
-    """audit.json as agt 0.5.0 wrote it."""
-    node = json.loads(value.content)
-    findings = [{**each, "part": part} for each in node["findings"]]
-    node |= {"schema": "agt.audit/1", "findings": findings, "parts": parts, "unaudited": []}
-    return json.dumps(node).encode()
-
-
-def test_an_audit_of_version_1_is_read() -> None:
-    assert read_audit(version_1(audit())) == audit()
-
-
-def test_a_summary_of_version_1_is_refused_with_the_version_that_made_it() -> None:
-    gathered = ({"kind": "mechanism", "folder": "one", "digest": OTHER},)
-    with pytest.raises(Superseded, match=r"agt 0\.4\.0"):
-        read_audit(version_1(audit(by="0.4.0"), 1, gathered))
-
-
-def test_an_entry_of_a_summary_in_another_kind_of_audit_is_refused() -> None:
-    with pytest.raises(ConfigError, match="part"):
-        read_audit(version_1(audit(), part=1))
+def test_an_audit_of_version_1_is_refused_with_the_version_that_reads_it() -> None:
+    node = {**json.loads(audit().content), "schema": "agt.audit/1"}
+    with pytest.raises(Superseded, match=LAST_READER):
+        read_audit(json.dumps(node).encode())
 
 
 VIOLATED = {"outcome": Outcome.VIOLATED, "found": 1.2}

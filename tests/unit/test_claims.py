@@ -11,9 +11,9 @@ from typing import Any
 
 import mpmath
 import pytest
-from records import as_earlier_claim
 
-from agt.errors import ConfigError
+from agt.documents import LAST_READER
+from agt.errors import ConfigError, Superseded
 from agt.fact_sentences import BROKEN_BY, TEMPLATES
 from agt.facts import Declaration, Fact, declared
 from agt.mechanisms.accounts import (
@@ -67,6 +67,8 @@ def account_of(guarantee: Guarantee = PURE, **changes: Any) -> Account:
         "population": "loans",
         "unit": "one customer",
         "entry": 7,
+        "counts": "entry",
+        "first_entry": "0" * 16,
         "ledger": STATE,
         **changes,
     }
@@ -241,7 +243,7 @@ def test_every_value_of_a_declaration_by_name() -> None:
     names |= {"proposed"}  # columns whose public constants agt proposed
     # of agt measure: what it released
     public = {"claim", "digest", "measured", "members", "normaliser", "size"}
-    texts = {"text", "broken_by"}  # of an earlier version, or of a data set's own author
+    texts = {"text", "broken_by"}  # of a data set's own author
     templates = [TEMPLATES[code] for code in BROKEN_BY] + [*BROKEN_BY.values()]
     found = {
         name for template in templates for _, name, _, _ in Formatter().parse(template) if name
@@ -284,9 +286,10 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
         ("issued", "yesterday", "issued"),
         ("publishable", False, "publishable"),
         ("proved", None, "a claim .*proved"),
-        ("reasons", None, "entry .reasons."),
-        ("declared", None, "entry .declared."),
-        ("noisy", None, "entry .noisy."),
+        ("reasons", None, r"claim\.reasons"),
+        ("declared", None, r"claim\.declared"),
+        ("noisy", None, r"claim\.noisy"),
+        ("account.ledger", None, r"claim\.account\.ledger"),
         ("declared.0.fact.code", "batches_by_hash", "fact: batches_by_hash"),
         ("declared.0.fact.standing", "proved", "fact: size_public.*proved"),
         ("declared.0.fact.values.size", "many", r"claim\.declared\.0\.fact: size_public"),
@@ -312,114 +315,11 @@ def test_numbers_beyond_all_doubles_are_refused() -> None:
         read_claim(raw)
 
 
-class TestAnEarlierForm:
-    """Claims whose conditions, declarations and ledger are sentences."""
-
-    def earlier(self, **changes: Any) -> dict[str, Any]:
-        return {**as_earlier_claim(json.loads(claimed().content)), **changes}
-
-    def test_its_fields_are_read(self) -> None:
-        now, then = claimed(), read_claim(json.dumps(self.earlier()).encode())
-        assert then.of_earlier_form
-        assert not now.of_earlier_form
-        for name in (
-            "guarantee",
-            "mechanism",
-            "relation",
-            "releases",
-            "answers",
-            "totals",
-            "curve",
-            "proved",
-            "words",
-        ):
-            assert getattr(then, name) == getattr(now, name), name
-        assert then.account is not None
-        assert (then.account.allowance, then.account.spent) == (
-            account_of().allowance,
-            account_of().spent,
-        )
-
-    def test_what_was_a_sentence_is_not_read(self) -> None:
-        then = read_claim(json.dumps(self.earlier()).encode())
-        assert (then.declared, then.noisy, then.uncounted) == (None, None, None)
-        assert then.account is not None
-        assert (then.account.ledger, then.account.counts) == (None, None)
-
-    @pytest.mark.parametrize(
-        ("changes", "match"),
-        [
-            ({"reasons": ["condition e does not hold"]}, "reasons"),
-            ({"proved": False}, "reasons"),
-            ({"publishable": False}, "publishable"),
-            ({"releases": 2000}, "guarantee"),
-            ({"neighbours": None}, "agt.claim/1"),
-            ({"secret": 1}, "secret"),
-            ({"words": []}, "words"),
-        ],
-    )
-    def test_others_are_refused(self, changes: dict[str, Any], match: str) -> None:
-        with pytest.raises(ConfigError, match=match):
-            read_claim(json.dumps(self.earlier(**changes)).encode())
-
-    def test_nothing_is_proved_where_it_says_so(self) -> None:
-        unproved = claim_of(queries=9, accounting="paper", reasons=("e",)).for_file()
-        then = read_claim(json.dumps(as_earlier_claim(json.loads(unproved.content))).encode())
-        assert (then.proved, then.reasons) == (False, None)
-
-
-class TestDeclarationsAsText:
-    """Claims of version 0.8.0, of which declarations alone are sentences."""
-
-    def earlier(self, **changes: Any) -> dict[str, Any]:
-        text = {"condition": "c", "why": "public", "broken_by": "counted"}
-        return {
-            **json.loads(claimed().content),
-            "schema": "agt.claim/2",
-            "declared": [text],
-            **changes,
-        }
-
-    def test_everything_else_is_read_as_fields(self) -> None:
-        now, then = claimed(), read_claim(json.dumps(self.earlier()).encode())
-        assert replace(then, declared=now.declared) == now
-        assert (then.of_earlier_form, then.declared_in_words, now.declared_in_words) == (
-            False,
-            True,
-            False,
-        )
-
-    def test_what_was_declared_is_kept_as_text(self) -> None:
-        (known,) = read_claim(json.dumps(self.earlier()).encode()).declared or ()
-        assert (known.condition, known.fact.code) == ("c", "declared_in_words")
-        assert (known.fact.sentence, known.fact.broken_by) == (
-            "public",
-            "counted",
-        )
-
-    @pytest.mark.parametrize(
-        ("changes", "match"),
-        [
-            (
-                {"declared": [{"condition": "c", "why": "the size is public"}]},
-                "fact: in_words",
-            ),
-            (
-                {"declared": [{"condition": "c", "why": "x", "broken_by": "y", "secret": 1}]},
-                r"agt\.claim/2.*'why'",
-            ),
-            (
-                {"declared": [{"why": "public", "broken_by": "counted"}]},
-                "condition",
-            ),
-            ({"declared": "the size is public"}, "agt.claim/2"),
-            ({"releases": 2000}, "guarantee"),
-            ({"secret": 1}, "secret"),
-        ],
-    )
-    def test_others_are_refused(self, changes: dict[str, Any], match: str) -> None:
-        with pytest.raises(ConfigError, match=match):
-            read_claim(json.dumps(self.earlier(**changes)).encode())
+@pytest.mark.parametrize("form", ["agt.claim/1", "agt.claim/2"])
+def test_a_claim_of_sentences_is_refused_with_the_version_that_reads_it(form: str) -> None:
+    node = json.loads(claimed().content)
+    with pytest.raises(Superseded, match=LAST_READER):
+        read_claim(change(node, "schema", form))
 
 
 class TestCurves:
@@ -509,6 +409,13 @@ class TestCurves:
         allowance, lot = Allowance(1.0, 1e-5), Lot(PureDP(0.00848), 1000)
         assert allowance.admits(Cost(), lot)
         alone = Account(
-            population="loans", unit="one customer", entry=2, allowance=allowance, spent=lot.cost
+            population="loans",
+            unit="one customer",
+            entry=2,
+            allowance=allowance,
+            spent=lot.cost,
+            counts="entry",
+            first_entry="0" * 16,
+            ledger=STATE,
         )
         assert alone.budget_curve is None

@@ -4,6 +4,7 @@ anybody's name.
 
 import json
 import math
+from pathlib import Path
 from string import Formatter
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from unit.test_claims import change
 
 from agt import __version__
-from agt.errors import ConfigError
+from agt.documents import LAST_READER
+from agt.errors import ConfigError, Superseded
 from agt.facts import declared, not_held, proved
-from agt.unlearning.promise import Promise, Removal, RemovalBudget
+from agt.unlearning.promise import Promise, Removal, RemovalBudget, read_removal
 from agt.unlearning.sentences import TEMPLATES, Remark
+from agt_cli.report.replaced import check_not_replaced
 from agt_cli.unlearn import account as account_module
 from agt_cli.unlearn.account import (
     OUTSIDE,
@@ -27,7 +30,6 @@ from agt_cli.unlearn.account import (
     TraceSearch,
     Waiting,
     read_account,
-    recorded_in_words,
 )
 from agt_cli.unlearn.account_md import account_lines, account_markdown, exception_lines
 
@@ -164,8 +166,8 @@ def test_every_value_of_a_remark_by_name() -> None:
     }
     # settings: the names of columns
     names = {"relation", "certificate", "mechanism", "output", "stages", "release", "settings"}
-    # what does not hold, an error's message, a sentence of an earlier version
-    texts = {"fact", "error", "text"}
+    # what does not hold, and an error's message
+    texts = {"fact", "error"}
     found = {
         name
         for template in TEMPLATES.values()
@@ -280,88 +282,35 @@ def test_traces_are_said_loudly() -> None:
     assert "2 found" in account_markdown(account)
 
 
-EARLIER_FORM = {
-    "schema": "agt.erasure/1",
-    "agt": "0.7.0",
-    "asked": {
-        "people": 20,
-        "records": 20,
-        "by": "id",
-        "hashes": 20,
-        "time": "2026-11-22T10:00:00+00:00",
-        "pending": 0,
-        "untrained": 0,
-    },
-    "done": {
-        "method": "newton",
-        "records": 20,
-        "seconds": 0.01,
-        "words": ["One step."],
-        "facts": {"steps": 1},
-        "training": 3.5,
-    },
-    "guaranteed": {
-        "exact": False,
-        "eps": 1.0,
-        "delta": 1e-4,
-        "requests": "oblivious",
-        "words": ["As a model that never saw them."],
-        "assumptions": [
-            {"standing": "not held", "why": "it is independent of noise", "broken_by": ""}
-        ],
-    },
-    "state": {
-        "run": "folder",
-        "before": BEFORE,
-        "after": AFTER,
-        "records_before": 100,
-        "records_after": 80,
-        "log": LOG,
-        "entry": 3,
-    },
-    "earlier": [{"name": "predict/one", "stands": True, "why": "released", "state": BEFORE}],
-    "outside": ["copies that somebody made"],
-    "sweep": {
-        "places": [{"place": "the run", "files": 9, "found": 0, "words": "ids and rows"}],
-        "unlooked": ["the table"],
-    },
-    "budget": {"spent": 0.1, "total": 0.5, "unit": "the gradient's residual"},
-}
+@pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2"])
+def test_an_account_of_sentences_is_refused_with_the_version_that_reads_it(form: str) -> None:
+    with pytest.raises(Superseded, match=LAST_READER):
+        read_account(change(json.loads(made().content), "schema", form))
 
 
-def test_an_account_of_the_earlier_form_keeps_its_fields_and_its_sentences_as_text() -> None:
-    account = read_account(json.dumps(EARLIER_FORM).encode())
-    promise = account.removal.promise
-    assert (promise.method, promise.requests, promise.eps, promise.delta) == (
-        "newton",
-        "oblivious",
-        1.0,
-        1e-4,
-    )
-    assert (account.removal.budget, account.training) == (RemovalBudget(0.1, 0.5), 3.5)
-    assert recorded_in_words(account) == 8
-    page = account_markdown(account)
-    assert all(text in page for text in ("One step.", "released", "ids and rows"))
-    assert read_account(account.content) == account
+@pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2", "agt.erasure/3"])
+def test_an_account_of_every_form_shows_that_a_copy_of_the_run_was_replaced(
+    form: str, tmp_path: Path
+) -> None:
+    """A copy with erased records is refused, whichever version erased them."""
+    account = tmp_path / "unlearn/first/account.json"
+    account.parent.mkdir(parents=True)
+    account.write_bytes(change(json.loads(made().content), "schema", form))
+    with pytest.raises(ConfigError, match="erasure 3"):
+        check_not_replaced(BEFORE, tmp_path / "train/copy", [tmp_path])
+    check_not_replaced(AFTER, tmp_path / "train/run", [tmp_path])
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "match"),
+    ("promise", "removal"),
     [
-        ("asked.names", ["Ada"], "names"),
-        ("done.names", ["Ada"], "names"),
-        ("guaranteed.names", ["Ada"], "names"),
-        ("guaranteed.words", [], "terms"),
-        ("guaranteed.eps", -1.0, "eps"),
-        ("guaranteed.exact", True, "exact=true"),
-        ("done.words", 3, r"agt\.erasure/1.*'int'"),
-        ("done.records", 19, "records"),
-        ("earlier.0.names", ["Ada"], "names"),
-        ("sweep.places.0.names", ["Ada"], "names"),
-        ("budget.spent", 0.6, "budget"),
-        ("budget.names", ["Ada"], "names"),
+        ({"words": ["exact"]}, {"steps": []}),
+        ({"assumptions": [{"standing": "proved", "why": "it holds"}]}, {"steps": []}),
+        ({}, {"steps": [{"code": "condition_not_held", "values": {"why": "it does not"}}]}),
     ],
 )
-def test_other_accounts_of_the_earlier_form_are_refused(path: str, value: Any, match: str) -> None:
-    with pytest.raises(ConfigError, match=match):
-        read_account(change(json.loads(json.dumps(EARLIER_FORM)), path, value))
+def test_a_removal_of_sentences_is_refused_with_the_version_that_reads_it(
+    promise: dict[str, Any], removal: dict[str, Any]
+) -> None:
+    with pytest.raises(Superseded, match=LAST_READER):
+        read_removal(promise, removal)

@@ -13,6 +13,8 @@ from agt.certificates.conditions import Condition, declarations, weaker_conditio
 from agt.data.ids import counts_rows
 from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.data.meanings import classes_fact, id_facts, split_fact
+from agt.documents import LAST_READER
+from agt.errors import Superseded
 from agt.facts import (
     Declaration,
     Evidence,
@@ -20,7 +22,6 @@ from agt.facts import (
     Standing,
     declared,
     evidence,
-    evidence_from_json,
     fact_of,
     not_held,
     proved,
@@ -79,33 +80,14 @@ def test_a_fact_of_a_fact_is_read_back_from_json() -> None:
     assert all(fact.sentence in missing.sentence for fact in missing.values["missing"])
 
 
-def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_text() -> None:
-    recorded = {"facts": [
-        {"standing": "not held", "why": "nobody said", "broken_by": ""},
-        {"standing": "declared", "why": "list public", "broken_by": "it was not"},
-    ]}  # fmt: skip
-    missing, said = evidence_from_json(recorded).facts
-    assert (missing.standing, missing.code, missing.sentence) == (
-        Standing.VOID,
-        "in_words",
-        "nobody said",
-    )
-    assert (said.standing, said.code) == (Standing.DECLARED, "declared_in_words")
-    assert (said.sentence, said.broken_by) == ("list public", "it was not")
-    assert missing.in_words
-    assert said.in_words
-    with pytest.raises(ValueError, match="in_words"):
-        evidence_from_json(
-            {"facts": [{"standing": "declared", "why": "the list is public", "broken_by": ""}]}
-        )
-    with pytest.raises(ValueError, match="grid_dense"):
-        evidence_from_json(
-            {
-                "facts": [
-                    {"standing": "proved", "why": "it holds", "broken_by": "", "code": "grid_dense"}
-                ]
-            }
-        )
+def test_a_condition_whose_facts_are_text_is_refused_with_the_version_that_reads_it() -> None:
+    recorded = {
+        "letter": "c",
+        "name": "public constants",
+        "facts": [{"standing": "declared", "why": "list public", "broken_by": "it was not"}],
+    }
+    with pytest.raises(Superseded, match=LAST_READER):
+        Condition.from_json(recorded)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from agt_cli.networks import (
     NETWORK_CERTIFICATE,
     REQUIRED_TRAINING_SETTINGS,
     check_code_as_option,
+    complete_line,
     missing_settings,
-    network_line,
 )
 from agt_cli.own_network import OwnNetwork, is_code
 from agt_cli.process import recorded_command_line, typed_words
@@ -334,14 +334,14 @@ def test_arguments_that_the_function_does_not_take_are_found_in_its_text(
 @pytest.mark.usefixtures("own_folder")
 def test_the_line_to_type_leaves_out_what_the_function_does_not_take() -> None:
     own = OwnNetwork("net_of_mine.build", frozenset({"widht"}))
-    line = network_line(["train", "+model.widht=3", "training.clip=2"], [], own)
+    line = complete_line(["train", "+model.widht=3", "training.clip=2"], [], own)
     assert "widht" not in line
     assert "training.clip=2" in line
 
 
 def test_a_setting_that_was_typed_keeps_its_value_in_the_line_to_type() -> None:
     typed = ["train", "training.clip_elementwise=0.2"]
-    line = network_line(typed, ["training.epochs=4", "training.clip_elementwise=0.1"], None)
+    line = complete_line(typed, ["training.epochs=4", "training.clip_elementwise=0.1"], None)
     assert "training.clip_elementwise=0.2" in line
     assert "training.epochs=4" in line
 
