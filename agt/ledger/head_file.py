@@ -264,8 +264,8 @@ class HeadFile:
                 ledger, head = parsed
                 ledgers.add(ledger)
                 heads.append((head, block))
-        # The file appears whole, and its blocks are overwritten in place. So no crash leaves another
-        # size, and a file that was cut off may lack the current head.
+        # The file appears whole, and its blocks are overwritten in place. So no crash leaves
+        # another size, and a file that was cut off may lack the current head.
         if not heads or len(content) != 2 * BLOCK_BYTES:
             raise Broken(
                 f"{self.path} is damaged, or is not a head file (which keeps a copy of a ledger's "

@@ -230,10 +230,14 @@ def test_a_killed_payer_leaves_one_copy_that_pays(
             assert with_one
 
 
+def list_and_debit(ledger: Ledger) -> None:
+    put_on_list(ledger)
+    ledger.debit(charge(), 1)
+
+
 def pays(ledger: Ledger) -> bool:
     try:
-        put_on_list(ledger)
-        ledger.debit(charge(), 1)
+        list_and_debit(ledger)
     except CheckError:
         return False
     return True
@@ -443,7 +447,7 @@ def test_without_the_account_s_head_file_nothing_is_spent(
     """Neither by a ledger that is open, nor by one that is opened now, except that a ledger which
     is opened cannot know that there was a file.
     """
-    first, second = two
+    first, _ = two
     first.debit(charge(), 1)
     path = account_head(first.book).path
     HARMS[harm](path)
@@ -453,8 +457,7 @@ def test_without_the_account_s_head_file_nothing_is_spent(
         assert "head=" not in str(caught.value), "which names the owner's head file"
     if harm != "removed":
         with Ledger.open(first.path) as again, pytest.raises(AgtError, match=path.name):
-            put_on_list(again)
-            again.debit(charge(), 1)
+            list_and_debit(again)
     assert len(first.history()) == 1
 
 
