@@ -208,10 +208,13 @@ def _numeric_labels(y: np.ndarray, target: NumericTarget) -> _TrainingLabels:
 def query_records(x: object) -> Records:
     """Return queries without labels, from numbers [n, ...]; their ids are their row numbers.
 
+    The numbers are copied, unless they are memory-mapped: a label and its stable distance, which are
+    computed one after another, must be of the same query.
+
     Raises:
         DataError: ``x`` cannot be read as numbers, or a number is NaN or infinite.
     """
-    features = check_features(x)
+    features = _own_features(x)
     labels = np.full(len(features), UNLABELLED, dtype=np.int64)
     return records(features, labels, np.arange(len(features)).astype(str))
 
@@ -296,7 +299,7 @@ def _own_features(x: np.ndarray) -> np.ndarray:
     is_mapped = isinstance(x, np.memmap)
     features = check_features(x)
     if not is_mapped:
-        # A model must not change when its owner edits the array later, for example in ``unfit``.
+        # Its owner may edit the array later, or another thread may now.
         return features.copy()
     return features
 

@@ -12,6 +12,7 @@ from sklearn.model_selection import cross_val_score
 from torch import nn
 
 import agt
+from agt.data.in_memory import query_records
 
 RNG = np.random.default_rng(7)
 Y = np.arange(60) % 2
@@ -111,6 +112,13 @@ def test_what_its_owner_edits_in_an_array_after_fit_has_begun_changes_nothing() 
         *(model.certify(QUERIES).stable_distance for model in (edited, whole))
     )
     assert edited.unfit([3])[1].records == 1
+
+
+def test_queries_are_copied_so_that_label_and_distance_are_of_the_same_numbers() -> None:
+    x = X.copy()
+    queries = query_records(x)
+    x[:] = 0
+    np.testing.assert_array_equal(queries.features, X)
 
 
 # -- false certificates
