@@ -208,8 +208,8 @@ def _numeric_labels(y: np.ndarray, target: NumericTarget) -> _TrainingLabels:
 def query_records(x: object) -> Records:
     """Return queries without labels, from numbers [n, ...]; their ids are their row numbers.
 
-    The numbers are copied, unless they are memory-mapped: a label and its stable distance, which are
-    computed one after another, must be of the same query.
+    The numbers are copied, unless they are memory-mapped: a label and its stable distance, which
+    are computed one after another, must be of the same query.
 
     Raises:
         DataError: ``x`` cannot be read as numbers, or a number is NaN or infinite.
