@@ -290,7 +290,7 @@ def check_features(x: object) -> np.ndarray:
         return features.astype(np.float64)
 
 
-def _own_features(x: np.ndarray) -> np.ndarray:
+def _own_features(x: object) -> np.ndarray:
     """Return a copy of the features, or the features themselves if they are memory-mapped.
 
     Raises:
