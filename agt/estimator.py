@@ -26,6 +26,7 @@ from agt.answers import Answers, NumberAnswers, Published
 from agt.api import fit_with, untrained_head
 from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
+from agt.data.in_memory import refuse_masked
 from agt.data.table import Columns
 from agt.data.target import NumericTarget, declared_numbers
 from agt.errors import (
@@ -148,6 +149,9 @@ class _Estimator(BaseEstimator, DataSettings):
         # Read once: the file may have changed when queries come.
         columns = None if self.columns is None else Columns.of(self.columns, units)
         X = as_pandas(X)
+        # Before scikit-learn drops the masks.
+        refuse_masked("X", X)
+        refuse_masked("y", y)
         if columns is None:
             try:
                 X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), **checks)
@@ -171,6 +175,7 @@ class _Estimator(BaseEstimator, DataSettings):
             ValueError: the queries do not fit the training data.
         """
         X = as_pandas(X)
+        refuse_masked("X", X)
         if self.columns_ is not None:
             return self.columns_.code_queries(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)

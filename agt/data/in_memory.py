@@ -208,10 +208,13 @@ def _numeric_labels(y: np.ndarray, target: NumericTarget) -> _TrainingLabels:
 def query_records(x: object) -> Records:
     """Return queries without labels, from numbers [n, ...]; their ids are their row numbers.
 
+    The numbers are copied, unless they are memory-mapped: a label and its stable distance, which
+    are computed one after another, must be of the same query.
+
     Raises:
         DataError: ``x`` cannot be read as numbers, or a number is NaN or infinite.
     """
-    features = check_features(x)
+    features = _own_features(x)
     labels = np.full(len(features), UNLABELLED, dtype=np.int64)
     return records(features, labels, np.arange(len(features)).astype(str))
 
@@ -239,6 +242,20 @@ def reorder_columns(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[:, [given.index(name) for name in names]]
 
 
+def refuse_masked(name: str, values: object) -> None:
+    """Raise DataError if an array has masked values: a conversion would use what is below the mask.
+
+    Args:
+        name: the argument, for messages.
+        values: of any type.
+    """
+    if np.ma.is_masked(values):
+        raise DataError(
+            f"{name}: the array has masked values, which are missing values: fill them in, or "
+            "remove their records"
+        )
+
+
 def check_features(x: object) -> np.ndarray:
     """Return features as an array of numbers, [n, ...] float32 or float64.
 
@@ -254,11 +271,7 @@ def check_features(x: object) -> np.ndarray:
             "names and could not notice columns in another order: give a pandas data frame, "
             "x.to_pandas()"
         )
-    if np.ma.is_masked(x):
-        raise DataError(
-            "features: the array has masked values, which are missing values: fill them in, "
-            "or remove their records"
-        )
+    refuse_masked("features", x)
     try:
         features = np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -277,7 +290,7 @@ def check_features(x: object) -> np.ndarray:
         return features.astype(np.float64)
 
 
-def _own_features(x: np.ndarray) -> np.ndarray:
+def _own_features(x: object) -> np.ndarray:
     """Return a copy of the features, or the features themselves if they are memory-mapped.
 
     Raises:
@@ -286,7 +299,7 @@ def _own_features(x: np.ndarray) -> np.ndarray:
     is_mapped = isinstance(x, np.memmap)
     features = check_features(x)
     if not is_mapped:
-        # A model must not change when its owner edits the array later, for example in ``unfit``.
+        # Its owner may edit the array later, or another thread may now.
         return features.copy()
     return features
 
@@ -300,9 +313,10 @@ def _check_values(name: str, values: object, count: int) -> np.ndarray:
         count: the number of records.
 
     Raises:
-        DataError: the number of values is another one, one is missing (the message counts rows
-            from 0, as arrays do), or one is neither a number nor text.
+        DataError: the number of values is another one, one is missing or masked (the message
+            counts rows from 0, as arrays do), or one is neither a number nor text.
     """
+    refuse_masked(name, values)
     try:
         column = np.array(values)  # a copy: what its owner edits later changes no record
         # As objects, None and NaN in a list are missing values, while the text "nan" is not.
@@ -345,6 +359,7 @@ def _listed_classes(listed: Sequence[object]) -> np.ndarray:
     Raises:
         DataError: there are fewer than two, or one is repeated.
     """
+    refuse_masked("declared.classes", listed)
     classes = np.asarray(list(listed))
     if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or len(classes) < 2:
         raise DataError(
@@ -391,14 +406,16 @@ def check_names(name: str, values: object, count: int) -> np.ndarray:
             cuts short (a NUL).
     """
     _check_values(name, values, count)  # which only raises: its copy may have made text of numbers
-    for row, value in enumerate(np.asarray(values, dtype=object).tolist()):
+    # A copy, so that the ids are what is checked, also if their owner edits them meanwhile.
+    given = np.asarray(values, dtype=object).tolist()
+    for row, value in enumerate(given):
         has_type = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not has_type or _NOT_IN_IDS.search(str(value)):
             raise DataError(
                 f"{name}: row {row} has {value!r}, but needs a whole number or text (in the same "
                 "form in all rows, without NUL and surrogate characters)"
             )
-    return np.array([str(value) for value in np.asarray(values).tolist()])
+    return np.array([str(value) for value in given])
 
 
 def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:

@@ -60,6 +60,11 @@ class HeadFile:
         """The start of messages about the file: the setting that says where it is, and its path."""
         return f"XDG_STATE_HOME: {self.path}" if self.of_account else f"head={self.path}"
 
+    @property
+    def _other_remedy(self) -> str:
+        """What the owner can do instead of restoring the file; empty for the account's file."""
+        return "" if self.of_account else ", or give the right one with head="
+
     def create(self, head: Head) -> None:
         """Create the file with a head, which both blocks contain.
 
@@ -81,9 +86,10 @@ class HeadFile:
         leave it as it is.
 
         Raises:
+            AgtError: as ``exists``.
             OSError: the file cannot be written.
         """
-        if self.path.exists():
+        if self.exists():
             return
         complete_file = self.path.with_name(f"{self.path.name}.new{os.getpid()}-{get_ident()}")
         try:
@@ -95,6 +101,26 @@ class HeadFile:
         finally:
             complete_file.unlink(missing_ok=True)
         sync_folder(self.path.parent)
+
+    def exists(self) -> bool:
+        """Return whether something has the file's path, also if it is no head file.
+
+        Raises:
+            AgtError: this is not known, for example because the folder may not be searched. A file
+                that is not seen may record a debit that the ledger lacks.
+        """
+        try:
+            self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            reason = error.strerror or error
+            raise AgtError(
+                f"{self._setting}: agt cannot tell whether this head file (which keeps a copy of "
+                f"the ledger's last entry) exists ({reason}). Nothing was spent. Make its folder "
+                "readable and writable"
+            ) from error
+        return True
 
     def knows_losses(self, losses: Sequence[str]) -> bool:
         """Return whether ``restart_for_losses`` was called for all of these losses before.
@@ -225,9 +251,10 @@ class HeadFile:
             handle: the descriptor of the file.
 
         Raises:
-            Broken: no block is intact, or one is another ledger's.
+            Broken: the file has not the size of two blocks, no block is intact, or one is another
+                ledger's.
         """
-        content = os.pread(handle, 2 * BLOCK_BYTES, 0)
+        content = os.pread(handle, 2 * BLOCK_BYTES + 1, 0)
         heads = list[tuple[Head, int]]()
         ledgers = set[str]()
         for block in (0, 1):
@@ -237,10 +264,12 @@ class HeadFile:
                 ledger, head = parsed
                 ledgers.add(ledger)
                 heads.append((head, block))
-        if not heads:
+        # The file appears whole, and its blocks are overwritten in place. So no crash leaves
+        # another size, and a file that was cut off may lack the current head.
+        if not heads or len(content) != 2 * BLOCK_BYTES:
             raise Broken(
                 f"{self.path} is damaged, or is not a head file (which keeps a copy of a ledger's "
-                "last entry): restore this file, or give the right one with head="
+                f"last entry): restore this file{self._other_remedy}"
             )
         if ledgers != {self.ledger}:
             raise Broken(
@@ -265,7 +294,7 @@ class HeadFile:
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise Broken(
                     f"{self.path} is not a regular file, so it cannot be a ledger's head file "
-                    "(which keeps a copy of its last entry): give the right file with head="
+                    f"(which keeps a copy of its last entry): restore this file{self._other_remedy}"
                 )
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:

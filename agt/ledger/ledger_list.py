@@ -38,8 +38,10 @@ SECONDS_ELSEWHERE = 5.0  # how long to wait for processes that use a ledger of a
 def listed_ledgers() -> dict[str, str]:
     """Return the listed ledgers as a mapping from their path to ``Book.first_entry``.
 
-    ``first_entry`` is empty if the list does not have it. Without a list, or with an unreadable
-    one, the mapping is empty.
+    ``first_entry`` is empty if the list does not have it. Without a list the mapping is empty.
+
+    Raises:
+        AgtError: the list cannot be read.
     """
     return _read_list(LEDGERS_FILE)
 
@@ -54,30 +56,46 @@ def _read_list(name: str) -> dict[str, str]:
         name: the file's name.
 
     Returns:
-        Empty if there is no such file, or if it cannot be read.
+        Empty if there is no such file, or the user has no home folder.
+
+    Raises:
+        AgtError: there may be such a file, but it cannot be read.
     """
     listed = dict[str, str]()
-    with suppress(OSError, RuntimeError):
-        text = _list_file(name).read_text(encoding="utf-8", errors="surrogateescape")
-        for line in text.splitlines():
-            with suppress(ValueError, RecursionError):  # a line that a power cut damaged
-                if line.startswith("{"):
-                    listed.update(json.loads(line))
-                else:
-                    listed.setdefault(line, "")
+    try:
+        path = _list_file(name)
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError, RuntimeError):
+        return listed
+    except OSError as error:
+        reason = error.strerror or error
+        raise AgtError(
+            f"XDG_STATE_HOME: the list {path} of ledgers that were used on this account cannot be "
+            f"read ({reason}), so agt cannot compare a ledger with others. Nothing was spent. Make "
+            "this file readable, and its folder searchable"
+        ) from error
+    for line in text.splitlines():
+        with suppress(ValueError, RecursionError):  # a line that a power cut damaged
+            if line.startswith("{"):
+                listed.update(json.loads(line))
+            else:
+                listed.setdefault(line, "")
     return listed
 
 
 def _list_file(name: str) -> Path:
     """Return the path of a file of this user's lists, whether or not it exists.
 
-    It is in XDG_STATE_HOME (by default ``~/.local/state``).
+    It is in XDG_STATE_HOME (by default ``~/.local/state``). As its specification has it, a relative
+    path is ignored: each working folder would have lists and head files of its own.
 
     Raises:
         RuntimeError: the user has no home folder.
     """
-    state_folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state_folder) / "agt" / name
+    state_folder = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not state_folder.is_absolute():
+        state_folder = Path.home() / ".local" / "state"
+    return state_folder / "agt" / name
 
 
 def _add_to_list(name: str, item: dict[str, str]) -> None:
@@ -164,7 +182,7 @@ def check_as_listed(ledger: Ledger) -> None:
     with suppress(RuntimeError):  # the user has no home folder
         file = account_head(book)
         # A loss that this account does not know yet lets this ledger take the file over.
-        if os.path.exists(file.path) and file.knows_losses(book.losses):
+        if file.exists() and file.knows_losses(book.losses):
             ledger.check_account_head(file)
 
 
@@ -225,10 +243,13 @@ def put_on_list(ledger: Ledger) -> str | None:
     check_as_listed(ledger)
     book = ledger.book
     try:
-        _add_to_list(LEDGERS_FILE, {os.path.realpath(ledger.path): book.first_entry})
-        if book.head:
-            _add_to_list(HEADS_FILE, {book.first_entry: book.head})
-        ledger.use_account_head(account_head(book))
+        try:
+            _add_to_list(LEDGERS_FILE, {os.path.realpath(ledger.path): book.first_entry})
+            if book.head:
+                _add_to_list(HEADS_FILE, {book.first_entry: book.head})
+        finally:
+            # Also if no list can be written, because a head file that exists can still be used.
+            ledger.use_account_head(account_head(book))
     except (OSError, RuntimeError) as error:
         return (
             f"the list of the ledgers that were used on this account cannot be written ({error}), "

@@ -152,7 +152,7 @@ def _pay(
     people = people_of(prepared.loaded, settings, record.config)
     draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
     with payer_of(record.config.get("ledger"), people, record, draw) as payer:
-        missing = _missing(assess_problem(prepared.problem(settings)))
+        missing = missing_conditions(assess_problem(prepared.problem(settings)))
         if payer.name and missing:
             reason = refusal_of(missing[0])
             raise ConfigError(
@@ -177,7 +177,7 @@ def _pay(
         return reservation, [] if counted is None else counted.lines
 
 
-def _missing(conditions: Sequence[Condition]) -> list[Condition]:
+def missing_conditions(conditions: Sequence[Condition]) -> list[Condition]:
     """Return the conditions that the noisy weights require and that do not hold."""
     return [c for c in conditions if c.letter in REQUIRED_CONDITIONS and not c.held]
 
@@ -244,7 +244,7 @@ def _guarantee_words(
 ) -> list[str]:
     """Return sentences with the guarantee of the weights, or one for each condition not met."""
     guarantee = sentences.noise_guarantee(config.epsilon, config.delta)
-    missing = _missing(conditions)
+    missing = missing_conditions(conditions)
     if missing:
         return [
             f"NO PROOF OF PRIVACY for the noisy weights, which were meant to be {guarantee}: "
@@ -278,4 +278,4 @@ def proved(settings: RunSettings, conditions: Sequence[Condition]) -> bool:
     The noise of a simulation has a seed that the settings name, so it is not secret.
     """
     simulated = settings.noise is not None and settings.noise.seed is not None
-    return not simulated and not _missing(conditions)
+    return not simulated and not missing_conditions(conditions)

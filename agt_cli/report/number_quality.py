@@ -3,11 +3,13 @@
 All results depend on private records, so they are for the data owner only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from agt.data.arrays import ROWS
 from agt.data.records import Records
@@ -135,6 +137,29 @@ class NumberErrors:
         return (self.answers.replace("_", " "), *shown)
 
 
+def metrics_of_errors(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the metrics that follow from the rows of tables/quality.csv of a model of numbers.
+
+    Args:
+        rows: as ``NumberErrors.row`` gives them; a missing number is None or NaN.
+
+    Raises:
+        ValueError: an error is not inside its interval.
+    """
+    metrics = dict[str, float]()
+    for row in rows:
+        for name in ("rmse", "mae", "r2"):
+            if pd.isna(row[name]):
+                continue
+            estimate = NumberEstimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+            if row["answers"] == "model":
+                metrics |= estimate.as_columns(name)
+            else:
+                answers = row["answers"]
+                metrics[f"{name}_of_{answers}"] = estimate.value
+    return metrics
+
+
 @dataclass(frozen=True)
 class NumberQuality(ModelQuality):
     """How good answers are on some records.
@@ -169,15 +194,7 @@ class NumberQuality(ModelQuality):
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """The metrics of the model and its baselines; none without labels."""
-        metrics: dict[str, float | int | str] = {}
-        for errors in self.errors:
-            for name, estimate in errors.estimates.items():
-                if estimate is None:
-                    continue
-                if errors.answers == "model":
-                    metrics |= estimate.as_columns(name)
-                else:
-                    metrics[f"{name}_of_{errors.answers}"] = estimate.value
+        metrics: dict[str, float | int | str] = {**metrics_of_errors(self.rows)}
         if self.verdict:
             metrics["verdict"] = self.verdict
         return metrics

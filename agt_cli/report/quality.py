@@ -9,12 +9,15 @@ Sources: Clopper and Pearson (1934) for rates; DeLong et al. (1988) for the area
 curve.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy  # whose parts load when they are first used
 
 from agt.models.constant_answers import (
@@ -67,12 +70,21 @@ class Estimate:
 
     Attributes:
         value: the number for these records.
-        low, high: the ends of the interval.
+        low, high: the ends of the interval, between which the number lies.
+
+    Raises:
+        ValueError: it does not lie between them, or one of them is NaN.
     """
 
     value: float
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:  # NaN compares false
+            raise ValueError(
+                f"the estimate {self.value} is not inside its interval [{self.low}, {self.high}]"
+            )
 
     def as_columns(self, name: str) -> dict[str, float]:
         """Return the value and the ends of the interval under a name, as tables have them."""
@@ -81,17 +93,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class RateEstimate(Estimate):
-    """A share or an area under a curve, with its interval: 0 <= low <= value <= high <= 1.
+    """A share or an area under a curve, with its interval, which lies within [0, 1].
 
     Raises:
-        ValueError: they are not in that order, or no numbers.
+        ValueError: as of ``Estimate``, or the interval does not lie within [0, 1].
     """
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
-            raise ValueError(
-                f"the estimate {self.value} is not inside its interval [{self.low}, {self.high}]"
-            )
+        super().__post_init__()
+        if not 0 <= self.low <= self.high <= 1:
+            raise ValueError(f"the interval [{self.low}, {self.high}] is not within [0, 1]")
 
     def __str__(self) -> str:
         return self.with_interval(" ")
@@ -286,6 +297,43 @@ class Subgroup:
         return f"{self.distance:g}"
 
 
+def metrics_of_rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the metrics that follow from the rows of tables/quality.csv of a model of classes.
+
+    Args:
+        rows: as ``Subgroup.row`` gives them, all records first; a missing number is None or NaN.
+
+    Raises:
+        ValueError: a share is not inside its interval, or not from 0 to 1.
+    """
+    shares = [
+        {
+            name: RateEstimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+            for name in row
+            if f"{name}_low" in row and pd.notna(row[name])
+        }
+        for row in rows
+    ]
+    whole = shares[0]
+    metrics = dict[str, float]()
+    for column, name in (("accuracy_or_recall", "accuracy"), ("auc", "auc")):
+        if column in whole:
+            metrics |= whole[column].as_columns(name)
+    recalls = [
+        share["accuracy_or_recall"].value
+        for row, share in zip(rows, shares, strict=True)
+        if pd.isna(row["column"]) and pd.notna(row["class"])
+    ]
+    if recalls:
+        metrics["majority_rate"] = whole["majority"].value
+        metrics["balanced_accuracy"] = float(np.mean(recalls))
+    for column, estimate in whole.items():
+        if re.fullmatch(r"certified_k\d+", column):
+            k = column.removeprefix("certified_k")
+            metrics[f"certified_fraction_k{k}"] = estimate.value
+    return metrics
+
+
 class ModelQuality(ABC):
     """How good a model of classes or of numbers is, as records, pages and consoles show it.
 
@@ -469,15 +517,6 @@ class Quality(ModelQuality):
         """
         return 0 if self.labels is None else advantage_over_constant(self.prediction, self.labels)
 
-    @property
-    def balanced_accuracy(self) -> float | None:
-        """The mean recall of the classes that occur; None without labels."""
-        of_classes = [
-            group for group in self.groups if group.column is None and group.label is not None
-        ]
-        recalls = [group.accuracy.value for group in of_classes if group.accuracy is not None]
-        return float(np.mean(recalls)) if recalls else None
-
     @cached_property
     def constant(self) -> bool:
         """True: nearly all answers are the same (``is_nearly_constant``)."""
@@ -496,20 +535,10 @@ class Quality(ModelQuality):
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """The metrics for all records; those that are not known are left out."""
-        whole = self.all_records
-        metrics: dict[str, float | int | str] = {}
-        if whole.accuracy is not None:
-            metrics |= whole.accuracy.as_columns("accuracy")
-        if whole.auc is not None:
-            metrics |= whole.auc.as_columns("auc")
-        if whole.majority is not None and self.balanced_accuracy is not None:
-            metrics["majority_rate"] = whole.majority.value
-            metrics["balanced_accuracy"] = self.balanced_accuracy
+        metrics: dict[str, float | int | str] = {**metrics_of_rates(self.rows)}
         metrics["constant"] = int(self.constant)
         if self.verdict:
             metrics["verdict"] = self.verdict
-        for k, estimate in whole.certified.items():
-            metrics[f"certified_fraction_k{k}"] = estimate.value
         return metrics
 
     def section(self) -> list[str]:

@@ -327,6 +327,24 @@ def check_shards(record: Record) -> str | None:
     return f"the ensemble's members were trained on {counted(trained_on, 'record')}, all of the run"
 
 
+def check_record_count(record: Record) -> str | None:
+    """Check that a training run has no more training records than its index lists.
+
+    Raises:
+        Broken: metrics.json counts more, or no positive number of them.
+    """
+    if not record.holds(RECORD_INDEX_FILE):
+        return None
+    listed = len(Index.read(record.read(RECORD_INDEX_FILE)))
+    count = record.metrics.get("n_train")
+    if type(count) is not int or not 0 < count <= listed:
+        raise Broken(
+            f"metrics.json says n_train = {count}, but {RECORD_INDEX_FILE} lists {listed} "
+            "training records"
+        )
+    return f"{RECORD_INDEX_FILE} lists the run's {counted(count, 'training record')}"
+
+
 def requests_of(record: Record) -> Log:
     """Return the request log of a run; empty: it has none, or none that is sound."""
     with suppress(Broken, ValueError, AgtError):
@@ -434,12 +452,6 @@ def _check_index(log: Log, record: Record) -> None:
         raise Broken(
             f"{RECORD_INDEX_FILE} does not list {missing} of the {pending} records whose erasure "
             "is pending, although these records are still in the run"
-        )
-    count = record.metrics.get("n_train")
-    if type(count) is not int or count > listed:
-        raise Broken(
-            f"metrics.json says n_train = {count}, but {RECORD_INDEX_FILE} lists {listed} "
-            "training records"
         )
     record.findings.ok(
         "erased",

@@ -5,7 +5,7 @@ Fields are compared. Only the hash of report.md is checked; its sentences are no
 
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -16,15 +16,18 @@ from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.command_settings.on_run import STANDARD_INPUT
-from agt_cli.releasing.noise import MECHANISM, meant_guarantee
+from agt_cli.releasing.noise import MECHANISM, meant_guarantee, missing_conditions
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
+from agt_cli.report.number_quality import metrics_of_errors
+from agt_cli.report.quality import metrics_of_rates
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
 from agt_cli.verify.comparison import SAME, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import Record, check_not_better, check_version
 
 CLAIM_FILE = "claim.json"
+QUALITY = "tables/quality.csv"
 INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
 DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_ROWS_PER_BYTE = 64
@@ -127,6 +130,38 @@ def check_certified(record: Record, trained: Record | None) -> str:
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
     )
+
+
+def check_quality(record: Record) -> str | None:
+    """Check that metrics.json has the accuracies and errors of tables/quality.csv.
+
+    Each must be inside its own interval, and a share from 0 to 1.
+
+    Returns:
+        A sentence that says what was compared; None: the record has no such table.
+
+    Raises:
+        Broken: metrics.json has other numbers.
+        ValueError: a number is not possible.
+    """
+    if not record.holds(QUALITY):
+        return None
+    content = BytesIO(record.read(QUALITY, MAX_TEXT_BYTES))
+    # A class may be called "NA".
+    table = pd.read_csv(content, keep_default_na=False, na_values=[""])
+    rows = cast(list[dict[str, Any]], table.to_dict("records"))
+    metrics = metrics_of_errors(rows) if "answers" in table else metrics_of_rates(rows)
+    prefix = ""
+    count = "n_queries"
+    if record.command == "train":
+        prefix = "test_"
+        count = "n_test"
+        train_accuracy = record.metrics.get("train_accuracy", 0.0)
+        if not 0 <= train_accuracy <= 1:
+            raise Broken(f"train_accuracy is {train_accuracy} in metrics.json, but is a share")
+    derived: dict[str, object] = {f"{prefix}{name}": value for name, value in metrics.items()}
+    record.check_metrics(QUALITY, **derived, **{count: rows[0]["records"]})
+    return f"metrics.json matches {QUALITY}"
 
 
 def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], exact: bool) -> str:
@@ -352,5 +387,7 @@ def check_noise(record: Record) -> str | None:
         "totals": [],
     }
     compare_spent(record, derived, "the settings noise.*")
+    proved = not derived["simulated"] and not missing_conditions(record.conditions)
+    record.check_metrics("conditions.json", noise_proved=int(proved))
     meant = sentences.guarantee(guarantee)
     return f"spent.json matches the settings noise.*, which ask for weights that are {meant}"

@@ -20,6 +20,7 @@ from agt_cli.verify.erasure import (
     check_account,
     check_budget,
     check_key,
+    check_record_count,
     check_requests,
     check_shards,
     check_state,
@@ -38,6 +39,7 @@ from agt_cli.verify.pages import (
     check_data,
     check_descent,
     check_noise,
+    check_quality,
 )
 from agt_cli.verify.portable import RunsBehind, check_portable
 from agt_cli.verify.release import check_measured, check_release
@@ -84,10 +86,12 @@ ITEM_NAMES = {
 # that of the findings. A check returns a sentence that says what holds, or None (``Record.look``).
 OWN_CHECKS: tuple[tuple[str, str, Callable[[Record], str | None]], ...] = (
     ("", "env.json", check_environment),
+    ("", "quality", check_quality),
     ("train", "budget", check_noise),
     ("train", "removal budget", check_budget),
     ("train", "state", check_state),
     ("train", "key", check_key),
+    ("train", "records", check_record_count),
     ("train", "request log", check_requests),
     ("train", "shards", check_shards),
 )

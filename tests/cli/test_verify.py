@@ -947,6 +947,38 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "entry",
         "paid for another release",
     ),
+    **{
+        f"a {metric} that is not that of the table": (
+            run,
+            {
+                "metrics.json": lambda value, metric=metric, number=number: value.update(
+                    {metric: number}
+                )
+            },
+            check,
+            words,
+        )
+        for run, metric, number, check, words in (
+            ("train/head", "test_certified_fraction_k1", 7.5, "quality", "recorded as 7.5"),
+            ("train/head", "test_accuracy_high", 0.5, "quality", "recorded as 0.5"),
+            ("train/box", "test_auc", 0.99, "quality", "test_auc is recorded as 0.99"),
+            ("train/box", "n_test", 2000, "quality", "n_test is recorded as 2000"),
+            ("train/box", "train_accuracy", 1.5, "quality", "train_accuracy is 1.5"),
+            ("train/box", "n_train", 800, "records", "lists 80 training records"),
+            ("train/noise", "noise_proved", 0, "budget", "noise_proved is recorded as 0"),
+            ("certify/c", "balanced_accuracy", 0.99, "quality", "recorded as 0.99"),
+            ("plan/p", "majority_rate", 0.99, "quality", "recorded as 0.99"),
+        )
+    },
+    "a share that no share can be": (
+        "train/head",
+        {
+            "tables/quality.csv": (",1.0,", ",1.5,"),
+            "metrics.json": lambda value: value.update(test_accuracy=1.5),
+        },
+        "quality",
+        "1.5] is not within [0, 1]",
+    ),
 }
 
 

@@ -174,7 +174,7 @@ def test_a_head_file_that_exists_is_not_created_again(
 ) -> None:
     file = HeadFile(tmp_path / "x.head", "0" * 64, of_account=True)
     file.create_unless_exists(Head(9, "9" * 64))
-    monkeypatch.setattr(Path, "exists", lambda _: False)  # as it was a moment ago
+    monkeypatch.setattr(HeadFile, "exists", lambda _: False)  # as it was a moment ago
     file.create_unless_exists(Head(4, "4" * 64))
     assert file.read() == Head(9, "9" * 64)
     assert os.listdir(tmp_path) == ["x.head"]
@@ -230,10 +230,14 @@ def test_a_killed_payer_leaves_one_copy_that_pays(
             assert with_one
 
 
+def list_and_debit(ledger: Ledger) -> None:
+    put_on_list(ledger)
+    ledger.debit(charge(), 1)
+
+
 def pays(ledger: Ledger) -> bool:
     try:
-        put_on_list(ledger)
-        ledger.debit(charge(), 1)
+        list_and_debit(ledger)
     except CheckError:
         return False
     return True
@@ -404,23 +408,134 @@ def test_a_restart_that_is_torn_leaves_the_head(
     assert file.read() == Head(9, "9" * 64)
 
 
-@pytest.mark.parametrize("harm", ["removed", "damaged", "another's"])
+def cut_to_one_block(path: Path) -> None:
+    """The block that is left has the head before the last one."""
+    content = path.read_bytes()[: head_file.BLOCK_BYTES]
+    path.write_bytes(content)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.with_name("moved"))
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "damaged": lambda path: path.write_bytes(bytes(8192)),
+    "cut": cut_to_one_block,
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b" "),
+    "a link to nothing": link_to_nothing,
+    "a folder": make_folder,
+    "a pipe": make_fifo,
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_without_the_account_s_head_file_nothing_is_spent(
-    two: tuple[Ledger, Ledger], tmp_path: Path, harm: str
+    two: tuple[Ledger, Ledger], harm: str
+) -> None:
+    """Neither by a ledger that is open, nor by one that is opened now, except that a ledger which
+    is opened cannot know that there was a file.
+    """
+    first, _ = two
+    first.debit(charge(), 1)
+    path = account_head(first.book).path
+    HARMS[harm](path)
+    for ledger in two:
+        with pytest.raises(AgtError, match=path.name) as caught:
+            ledger.debit(charge(), 1)
+        assert "head=" not in str(caught.value), "which names the owner's head file"
+    if harm != "removed":
+        with Ledger.open(first.path) as again, pytest.raises(AgtError, match=path.name):
+            list_and_debit(again)
+    assert len(first.history()) == 1
+
+
+def test_with_another_ledger_s_head_file_nothing_is_spent(
+    two: tuple[Ledger, Ledger], tmp_path: Path
 ) -> None:
     first, _ = two
     path = account_head(first.book).path
-    if harm == "removed":
-        path.unlink()
-    elif harm == "damaged":
-        path.write_bytes(bytes(8192))
-    else:
-        with new(tmp_path / "other") as other:
-            put_on_list(other)
-            shutil.copy(account_head(other.book).path, path)
+    with new(tmp_path / "other") as other:
+        put_on_list(other)
+        shutil.copy(account_head(other.book).path, path)
     with pytest.raises(AgtError, match=path.name):
         first.debit(charge(), 1)
     assert len(first.history()) == 0
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which agt keeps the lists and head files of this account."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/agt"
+
+
+@pytest.mark.parametrize("use", [put_on_list, check_as_listed], ids=["debit", "look"])
+def test_where_the_head_file_s_folder_cannot_be_searched_nothing_is_spent(
+    state: Path, tmp_path: Path, use: Callable[[Ledger], object]
+) -> None:
+    """That the file is not seen does not mean that it is not there."""
+    first, second = copies(tmp_path, 2)
+    with opened(first) as ledger:
+        ledger.debit(charge(), 1)
+    folder = state / ledger_list.ACCOUNT_HEADS_FOLDER
+    folder.rename(state / "hidden")
+    folder.symlink_to(folder.name)  # a loop: as root, no folder is closed
+    first.unlink()
+    with Ledger.open(second) as older, pytest.raises(AgtError, match="cannot tell whether"):
+        use(older)
+
+
+@pytest.mark.parametrize("name", [ledger_list.LEDGERS_FILE, ledger_list.HEADS_FILE])
+def test_where_a_list_cannot_be_read_nothing_is_spent(
+    state: Path, tmp_path: Path, name: str
+) -> None:
+    (path,) = copies(tmp_path, 1)
+    (state / name).mkdir(parents=True)
+    with Ledger.open(path) as ledger, pytest.raises(AgtError, match=f"{name} of ledgers"):
+        put_on_list(ledger)
+
+
+def test_where_the_list_cannot_be_written_one_of_two_copies_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(ledger_list, "_add_to_list", refuse)
+    first, second = (Ledger.open(path) for path in copies(tmp_path, 2))
+    with first, second:
+        for ledger in (first, second):
+            assert "cannot be written" in str(put_on_list(ledger))
+        first.debit(charge(), 1)
+        with pytest.raises(CheckError, match="account's head file"):
+            second.debit(charge(), 1)
+
+
+def test_a_relative_state_folder_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each working folder would have head files of its own, and a copy would pay in each."""
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for number, path in enumerate(copies(tmp_path, 2)):
+        folder = tmp_path / f"folder{number}"
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        with Ledger.open(path) as ledger:
+            assert pays(ledger) == (number == 0)
+        path.unlink()
 
 
 def test_where_files_cannot_be_locked_nothing_is_spent_and_it_is_said(

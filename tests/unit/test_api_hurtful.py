@@ -12,6 +12,7 @@ from sklearn.model_selection import cross_val_score
 from torch import nn
 
 import agt
+from agt.data.in_memory import query_records
 
 RNG = np.random.default_rng(7)
 Y = np.arange(60) % 2
@@ -30,6 +31,94 @@ STEPS = {"epochs": 4, "lr": 2.0, "clip": 0.06}  # of a network, which has no def
 def plain() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
+
+
+def hidden(values: np.ndarray) -> np.ma.MaskedArray:
+    """The same values, of which the last is masked."""
+    return np.ma.masked_array(values, mask=np.arange(values.size).reshape(values.shape) == 59)
+
+
+MASKED: dict[str, Callable[[], object]] = {
+    "fit, x": lambda: fit(hidden(X)),
+    "fit, y": lambda: fit(y=hidden(Y)),
+    "fit, ids": lambda: fit(ids=hidden(np.arange(60))),
+    "fit, units": lambda: fit(units=hidden(np.arange(60))),
+    "fit, public": lambda: fit(public=hidden(Y == 0)),
+    "fit, queries": lambda: fit().certify(hidden(X)),
+    "fit, classes": lambda: fit(declared=agt.Declared(classes=hidden(np.arange(60)))),
+    "certified, X": lambda: agt.CertifiedClassifier().fit(hidden(X), Y),
+    "certified, y": lambda: agt.CertifiedClassifier().fit(X, hidden(Y)),
+    "certified, queries": lambda: agt.CertifiedClassifier().fit(X, Y).certify(hidden(X)),
+    "private, X": lambda: agt.PrivateClassifier(declared=SAID).fit(hidden(X), Y),
+    "private, y": lambda: agt.PrivateClassifier(declared=SAID).fit(X, hidden(Y)),
+    "private, units": lambda: agt.PrivateClassifier(declared=SAID).fit(
+        X, Y, units=hidden(np.arange(60))
+    ),
+    "numbers, y": lambda: agt.PrivateRegressor(range=(0, 1), declared=SAID).fit(X, hidden(Y)),
+}
+
+
+@pytest.mark.parametrize("case", MASKED)
+def test_masked_values_are_refused_and_not_read_below_their_mask(case: str) -> None:
+    with pytest.raises((agt.DataError, ValueError), match="has masked values"):
+        MASKED[case]()
+
+
+class Odd(np.ndarray):
+    """An array whose methods and operators answer something else."""
+
+    def astype(self, *given: Any, **named: Any) -> np.ndarray:
+        return np.zeros(self.shape)
+
+    def copy(self, *given: Any) -> np.ndarray:
+        return np.zeros(self.shape)
+
+    def __array_ufunc__(self, *given: Any, **named: Any) -> Any:
+        return np.zeros(self.shape)
+
+
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "byte-swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+    "columns first": np.asfortranarray,
+    "negative strides": lambda x: x[::-1].copy()[::-1],
+    "every other": lambda x: np.repeat(x, 2, axis=0)[::2],
+    "no strides": lambda x: np.broadcast_to(x[:1], x.shape),
+    "subclass": lambda x: x.view(Odd),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_layout_of_an_array_changes_neither_ids_nor_bounds(layout: str) -> None:
+    given = LAYOUTS[layout](X)
+    models = [fit(given), fit(np.asarray(given).astype(np.float64))]
+    datasets = [model.model.problem.dataset for model in models]
+    assert datasets[0].digest == datasets[1].digest
+    np.testing.assert_array_equal(*(dataset.train.ids for dataset in datasets))
+    np.testing.assert_array_equal(*(model.certify(QUERIES).stable_distance for model in models))
+
+
+def test_what_its_owner_edits_in_an_array_after_fit_has_begun_changes_nothing() -> None:
+    x, y, ids = X.copy(), Y.copy(), np.arange(60)
+
+    def edit(*_: object) -> None:
+        x[:] = 0
+        y[:] = 1 - y
+        ids[:] = 7
+
+    edited = fit(x, y, ids=ids, on_progress=edit)
+    edit()
+    whole = fit(ids=np.arange(60))
+    np.testing.assert_array_equal(
+        *(model.certify(QUERIES).stable_distance for model in (edited, whole))
+    )
+    assert edited.unfit([3])[1].records == 1
+
+
+def test_queries_are_copied_so_that_label_and_distance_are_of_the_same_numbers() -> None:
+    x = X.copy()
+    queries = query_records(x)
+    x[:] = 0
+    np.testing.assert_array_equal(queries.features, X)
 
 
 # -- false certificates

@@ -98,7 +98,7 @@ def test_the_interval_of_an_area_is_that_of_the_bootstrap() -> None:
 
 @pytest.mark.parametrize("bad", [(0.5, 0.6, 0.7), (float("nan"), 0, 1), (0.5, 0.2, 1.2)])
 def test_an_estimate_lies_in_its_interval(bad: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="not inside its interval"):
+    with pytest.raises(ValueError, match="interval"):
         RateEstimate(*bad)
 
 
@@ -142,7 +142,7 @@ def test_groups_by_hand() -> None:
     assert {k: e.value for k, e in whole.certified_and_correct.items()} == {1: 4 / 6, 3: 3 / 6}
     assert {k: e.value for k, e in f.certified.items()} == {1: 2 / 3, 3: 1 / 3}
     assert (whole.distance, f.distance) == (2.5, 1)
-    assert quality.balanced_accuracy == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert quality.metrics["balanced_accuracy"] == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert quality.majority == "no"
 
 
@@ -151,7 +151,7 @@ def test_what_is_not_known_is_none(labels: list[int] | None) -> None:
     quality = judged(labels, ANSWERS, columns={"sex": SEX})
     assert {group.auc for group in quality.groups} == {None}
     assert {group.distance for group in quality.groups} == {None}
-    assert (quality.balanced_accuracy is None) == (labels is None)
+    assert ("balanced_accuracy" in quality.metrics) == (labels is not None)
     assert len(quality.groups) == (3 if labels is None else 9)
 
 
