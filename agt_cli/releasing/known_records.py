@@ -118,22 +118,7 @@ class TrainingIndex:
         return are_among(self.key.names(names, kind), hashes)
 
 
-@dataclass(frozen=True)
-class QueryWarning:
-    """A warning that queries are training records.
-
-    Attributes:
-        sentence: the warning.
-        about_most: True: more than half of the queries are training records.
-    """
-
-    sentence: str
-    about_most: bool
-
-
-def query_warning(
-    run: Run, inputs: Path, queries: Records, source: DataSource
-) -> QueryWarning | None:
+def query_warning(run: Run, inputs: Path, queries: Records, source: DataSource) -> str | None:
     """Return what the data owner should know of queries that are training records.
 
     Args:
@@ -145,24 +130,43 @@ def query_warning(
         None: none is, as far as the run knows.
     """
     if _is_training_table(run, inputs):
-        sentence = (
-            f"inputs={inputs} is the training table itself, but the guarantee of a release covers "
-            "queries that are independent of the training records: ask about other rows, or leave "
-            f"inputs=... out, which labels the rows that were kept out of training {_SEE}"
-        )
-        return QueryWarning(sentence, about_most=True)
+        return training_table_sentence(inputs)
     index = TrainingIndex.of(run)
     known = None if index is None else index.find(queries, source, inputs)
     if known is None or not known.matched.any():
         return None
     count = int(known.matched.sum())
     verb = "has" if count == 1 else "have"
-    sentence = (
+    return (
         f"{count:,} of {counted(len(queries), 'query', 'queries')} {verb} {known.by}, but the "
         "guarantee of a release covers queries that are independent of the training records "
         f"{_SEE}"
     )
-    return QueryWarning(sentence, about_most=2 * count > len(queries))
+
+
+def training_table_sentence(inputs: Path) -> str:
+    """Return what is said of a file of queries that is the training table."""
+    return (
+        f"inputs={inputs} is the training table itself, but the guarantee of a release covers "
+        "queries that are independent of the training records: ask about other rows, or leave "
+        f"inputs=... out, which labels the rows that were kept out of training {_SEE}"
+    )
+
+
+def names_training_table(run: Run, inputs: Path) -> bool:
+    """Return whether ``inputs`` names the file that the run's dataset.path names.
+
+    The names of files are public, so a command may depend on this. Whether a file's content is that
+    of the training table is private: nothing but a warning may depend on that.
+    """
+    dataset: Any = run.config.get("dataset") or {}
+    data_dir = Path(str(dataset.get("data_dir") or ""))
+    if not dataset.get("path"):
+        return False
+    with suppress(AgtError, OSError):
+        table = locate(Path(str(dataset["path"])), data_dir, "dataset.path")
+        return locate(inputs, data_dir, "inputs").samefile(table)
+    return False
 
 
 def _is_training_table(run: Run, inputs: Path) -> bool:

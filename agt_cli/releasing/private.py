@@ -16,7 +16,12 @@ from agt.settings import keyword_schema
 from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.command_settings.predict import PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
-from agt_cli.releasing.known_records import constants_warning, query_warning
+from agt_cli.releasing.known_records import (
+    constants_warning,
+    names_training_table,
+    query_warning,
+    training_table_sentence,
+)
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
 from agt_cli.releasing.request import PredictRequest
@@ -31,10 +36,10 @@ def _warn_owner(opened: OpenedRun, console: Console, may_stop: bool) -> None:
     """Say which constants were proposed from the rows, and which queries are training records.
 
     Args:
-        may_stop: True: if most queries are training records, the command ends before it pays.
+        may_stop: True: if ``inputs`` names the training table, the command ends before it pays.
 
     Raises:
-        ConfigError: most queries are training records, and ``may_stop`` is True.
+        ConfigError: ``inputs`` names the training table, and ``may_stop`` is True.
     """
     run = opened.trained.finished
     inputs = opened.trained.inputs
@@ -42,14 +47,15 @@ def _warn_owner(opened: OpenedRun, console: Console, may_stop: bool) -> None:
         console.note(note)
     if inputs is None or inputs == STANDARD_INPUT:
         return
-    warning = query_warning(run, inputs, opened.queries, opened.stored.source)
-    if warning is None:
-        return
-    if warning.about_most and may_stop:
+    # The names of files are public. What the content of queries tells about the records is private,
+    # so it must not decide whether there is an answer.
+    if may_stop and names_training_table(run, inputs):
         raise ConfigError(
-            f"{warning.sentence}. No budget was spent; to release nevertheless, add force=true"
+            f"{training_table_sentence(inputs)}. No budget was spent; to release nevertheless, add "
+            "force=true"
         )
-    console.warn(warning.sentence)
+    if warning := query_warning(run, inputs, opened.queries, opened.stored.source):
+        console.warn(warning)
 
 
 @keyword_schema

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -693,11 +694,14 @@ def test_queries_that_are_training_records_are_pointed_out_to_the_owner(
     mixed.to_csv(tmp_path / "queries.csv", index=False)
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5")
     release = (f"run={run}", *release, "ledger=none")
-    own.to_csv(tmp_path / "own.csv", index=False)
-    agt("predict", "inputs=own.csv", *release).ended(2, "of a training record", "force=true")
+    Path("link.csv").symlink_to("t.csv")
+    for same in ("t.csv", "link.csv"):
+        agt("predict", f"inputs={same}", *release).ended(2, "training table itself", "force=true")
     assert not [*tmp_path.glob("outputs/predict/*/spent.json")]
-    agt("predict", "inputs=own.csv", *release, "force=true", "-q").ended(0)
-    said = agt("predict", "inputs=queries.csv", *release, "force=true", "--json").ended(0)
+    shutil.copy("t.csv", "copy.csv")
+    said = agt("predict", "inputs=copy.csv", *release, "simulate=1", "--json").ended(0)
+    assert "training table itself" in said.err, "what is in a file decides nothing but a warning"
+    said = agt("predict", "inputs=queries.csv", *release, "--json").ended(0)
     trained = json.loads((tmp_path / run / "metrics.json").read_text())["n_train"]
     kind = "id" if named else "content"
     assert f"{trained} of 600 queries have the {kind} of a training record" in said.err
