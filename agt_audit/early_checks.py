@@ -5,7 +5,8 @@ from typing import Any
 
 from agt.errors import ConfigError
 from agt.settings import TotalConfig, validate
-from agt_cli.command_settings.predict import check_mechanism, mechanism_facts
+from agt.targets import own_settings
+from agt_cli.command_settings.predict import check_mechanism
 
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 MECHANISM_EXAMPLE = "mechanism=randomized_response mechanism.eps=1"
@@ -34,10 +35,10 @@ def check_audit(config: Mapping[str, Any]) -> None:
     """
     checked_confidence(config.get("confidence"))
     checked_seed(config.get("seed"))
-    kind = config.get("audit")
-    if not isinstance(kind, Mapping):
+    audit = config.get("audit")
+    if not isinstance(audit, Mapping):
         return
-    class_name = str(kind.get("_target_"))
+    class_name = str(audit.get("_target_"))
     is_own = class_name.startswith("agt_audit.")  # a user's class checks its settings itself
     if is_own and class_name not in WITHOUT_RUN and config.get("run") is None:
         raise ConfigError(RUN_MISSING)
@@ -48,11 +49,11 @@ def check_audit(config: Mapping[str, Any]) -> None:
     mechanism = config.get("mechanism")
     if mechanism is None:
         raise mechanism_missing(EXAMPLES[class_name])
-    facts = mechanism_facts(mechanism)
-    if facts is None:  # a user's own mechanism
+    kind = own_settings(mechanism)
+    if kind is None:  # a user's own mechanism
         return
-    if class_name == MECHANISM_AUDIT and facts.releases == "weights":
-        raise weights_not_audited(facts.name)
+    if class_name == MECHANISM_AUDIT and kind.releases == "weights":
+        raise weights_not_audited(kind.name)
     check_mechanism(mechanism, validate(TotalConfig, config.get("total"), "total"))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.data.suffixes import check_has_arrays, check_suffix
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataMissing, counted
 from agt.ledger.file_checks import check_free, check_suffix as check_suffix_of_ledger
 from agt.store.locations import locate, require
 from agt.store.manifest import MANIFEST_FILE
@@ -44,8 +44,6 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
     settings = {key: value for key, value in typed.items() if value not in UNSET_VALUES}
     if "output_dir" in settings:
         check_output_folder(settings["output_dir"])
-    if "path" in settings:
-        check_verified_path(Path(settings["path"]), Path(settings.get("output_dir", "outputs")))
     if "release" in settings:
         check_release(Path(settings["release"]))
         # a run says where else its queries may lie
@@ -123,25 +121,49 @@ def folder_for_file(path: Path) -> str:
     )
 
 
-def check_verified_path(path: Path, outputs: Path) -> None:
+def check_verified_path(path: Path) -> None:
     """Raise ConfigError if a path has nothing that ``agt verify`` can verify.
 
-    Args:
-        path: the path to verify.
-        outputs: where runs are, of which the newest is named.
+    The message names a run that could be verified, if there is one.
     """
     if not path.exists():
-        run = newest_run(outputs / "train", "train")
+        run = newest_run(Path("outputs/train"), "train")
         suggestion = f"; the newest finished train run is {run.folder}" if run else ""
         raise ConfigError(
             f"{path}: this file or folder does not exist: give the path of a run's or a release's "
             f"folder, or of a ledger's file{suggestion}"
         )
-    if path.is_file() and not is_ledger(path):
+    if not path.is_dir() and not is_ledger(path):
         raise ConfigError(
             f"{path} is neither a folder nor a ledger: give the folder of a run or of a release, "
             "or a ledger's file"
         )
+    if path.is_dir() and not any(
+        os.path.lexists(path / name) for name in (MANIFEST_FILE, STATUS_FILE)
+    ):
+        raise ConfigError(_not_a_run_message(path))
+
+
+def _not_a_run_message(folder: Path) -> str:
+    """Return the message that a folder is not a run, with a command for one of the runs inside it.
+
+    Runs are looked for one and two levels below the folder.
+    """
+    runs = sorted(
+        path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
+    )
+    problem = (
+        f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
+        "status.json are missing"
+    )
+    if not runs:
+        return problem
+    runs_inside = counted(len(runs), "run")
+    newest = runs[-1]
+    return (
+        f"{problem}. To verify one of the {runs_inside} in this folder, type for example `agt "
+        f"verify {newest}`"
+    )
 
 
 def check_release(folder: Path) -> None:

@@ -32,8 +32,7 @@ def check_columns_of_table(settings: TableSettings) -> None:
         return
     names = names_in_line(lines[0], settings.csv.separator)
     named = [*_columns_of_rows(settings), *_features(settings)]
-    if len(names) > 1:  # of a single column, reading the table says more
-        _check_names(path, named, names, settings.csv.separator)
+    _check_names(path, named, names, settings.csv.separator)
 
 
 def check_columns_of_embeddings(settings: EmbeddingsSettings) -> None:
@@ -80,8 +79,7 @@ def check_vectors(
         return
     names = names_in_line(lines[0], ",")
     vectors = [] if numbered_columns(name, names) else [(setting, name)]
-    if len(names) > 1:  # of a single column, reading the file says more
-        _check_names(path, [*vectors, *others], names, ",")
+    _check_names(path, [*vectors, *others], names, ",")
 
 
 def check_named_columns(

@@ -5,7 +5,6 @@ takes longer than the check. If an earlier part is wrong, they are not imported 
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +19,7 @@ from agt.settings import (
     build,
     validate,
 )
-from agt.targets import OWN_SETTINGS, current_name, targets_of, trusting
+from agt.targets import OWN_SETTINGS, current_name, own_settings, targets_of, trusting
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import check_keys, chosen_options
 from agt_cli.networks import check_network, error_message, missing_settings
@@ -87,14 +86,11 @@ def read_own_part(node: object, where: str) -> Any:
     Raises:
         ConfigError: a setting is wrong.
     """
-    if not isinstance(node, Mapping):
+    kind = own_settings(node)
+    if kind is None or not isinstance(node, Mapping):
         return None
-    name = current_name(str(node.get("_target_")))
-    if name not in OWN_SETTINGS:
-        return None
-    module, _, class_name = OWN_SETTINGS[name].rpartition(".")
     settings = {key: value for key, value in node.items() if key != "_target_"}
-    return validate(getattr(import_module(module), class_name), settings, where)
+    return validate(kind, settings, where)
 
 
 def check_training(config: Mapping[str, Any]) -> None:
@@ -244,11 +240,10 @@ def check_label_free(node: object, relation: str) -> None:
     """
     if not isinstance(node, Mapping) or "label_free" not in node:
         return
-    name = current_name(str(node.get("_target_")))
-    if name in OWN_SETTINGS:
-        module, _, class_name = OWN_SETTINGS[name].rpartition(".")
-        if not hasattr(getattr(import_module(module), class_name), "label_free"):
-            raise ids_from_labels(relation, name.rpartition(".")[2])
+    kind = own_settings(node)
+    if kind is not None and not hasattr(kind, "label_free"):
+        source = current_name(str(node.get("_target_"))).rpartition(".")[2]
+        raise ids_from_labels(relation, source)
 
 
 def ids_from_labels(relation: str, source: str) -> ConfigError:

@@ -29,10 +29,13 @@ class CertificateConfig:
     Attributes:
         name: the name of the kind in ``certificate=NAME`` and in the files of runs.
         takes_hidden_layers: whether the model may be a network; else it is one linear layer.
+        own_erasure: the name of the kind's own method of erasing records, which starts from files
+            that training stored; empty: it has none.
     """
 
     name: str = ""
     takes_hidden_layers: ClassVar[bool] = False
+    own_erasure: ClassVar[str] = ""
 
     @classmethod
     def is_described_by(cls, node: Mapping[str, Any]) -> bool:
@@ -68,6 +71,38 @@ class CertificateConfig:
                     name=self.name,
                 )
             )
+
+    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
+        """Return whether the settings train an ensemble, each member a model with certificates.
+
+        A kind that trains its own members inside one model returns False.
+
+        Args:
+            ensemble: the settings of the ensemble; with 1 member there is none.
+        """
+        return ensemble.members > 1
+
+    def erasure_methods(self, ensemble: EnsembleConfig) -> tuple[str, ...]:
+        """Return the names of the methods that can erase records from a trained model.
+
+        Every kind has two of them: "retrain" trains again without the records, and "certificate"
+        notes the request but removes nothing yet, because certified answers do not depend on the
+        records. "sisa", which trains only the affected members of an ensemble again, and the kind's
+        own method are cheaper than "retrain".
+
+        Args:
+            ensemble: the settings of the ensemble; with 1 member there is none.
+
+        Returns:
+            The names in the order in which ``method=auto`` prefers them; it never takes
+            "certificate".
+        """
+        for_every_kind = ("retrain", "certificate")
+        if self.has_member_models(ensemble):
+            return ("sisa", *for_every_kind)
+        if self.own_erasure:
+            return (self.own_erasure, *for_every_kind)
+        return for_every_kind
 
 
 @schema
@@ -122,9 +157,23 @@ class ErmConfig(CertificateConfig):
 class RemovalCertificateConfig(RemovalConfig, CertificateConfig):
     """Settings of ``certificate=removal``, a head from which records can be removed later."""
 
+    own_erasure: ClassVar[str] = "newton"
+
+
+class VotingConfig(CertificateConfig):
+    """The base class of the settings of votes, whose members are no models with certificates."""
+
+    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
+        """Return False: the members are trained inside one model.
+
+        Args:
+            ensemble: not read.
+        """
+        return False
+
 
 @schema
-class VotesConfig(CertificateConfig):
+class VotesConfig(VotingConfig):
     """Settings of ``certificate=votes`` whose members agt's own learners train.
 
     Attributes:
@@ -165,9 +214,20 @@ class VotesConfig(CertificateConfig):
         """
         return super().is_described_by(node) and not isinstance(node.get("learner"), Mapping)
 
+    def erasure_methods(self, ensemble: EnsembleConfig) -> tuple[str, ...]:
+        """Return the names of the methods that can erase records from a trained model.
+
+        Several members are trained again one by one ("sisa"), since the model has their weights.
+
+        Args:
+            ensemble: the settings of the ensemble; with 1 member there is none.
+        """
+        methods = super().erasure_methods(ensemble)
+        return methods if ensemble.members == 1 else ("sisa", *methods)
+
 
 @schema
-class OwnVotesConfig(CertificateConfig):
+class OwnVotesConfig(VotingConfig):
     """Settings of ``certificate=votes`` whose members a learner of the user's own trains.
 
     Attributes:

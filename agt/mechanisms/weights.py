@@ -15,26 +15,24 @@ from scipy.special import ndtr
 
 from agt.certificates.stability import bound_norms
 from agt.errors import ConfigError
+from agt.mechanism_settings import GaussianWeightsSettings, ReleaseWeightsSettings
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.weights_mechanism import NoiseLaw, ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import Randomness, logits_of, next_up, noisy, step_of
-from agt.release_settings import Mu
-from agt.settings import accepting_removed, schema
+from agt.settings import schema
 
 _QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 
 
 @schema
-class GaussianWeights(WeightsMechanism):
+class GaussianWeights(GaussianWeightsSettings, WeightsMechanism):
     """Base class of the mechanisms whose one release of weights is mu-GDP.
 
     Attributes:
         mu: parameter of Gaussian differential privacy of the one release, above 0.
     """
-
-    mu: Mu
 
     spends: ClassVar[type[GaussianDP]] = GaussianDP
 
@@ -54,7 +52,7 @@ class GaussianWeights(WeightsMechanism):
 
 
 @schema
-class ReleaseWeights(GaussianWeights):
+class ReleaseWeights(ReleaseWeightsSettings, GaussianWeights):
     """Releases a trained head's own weights with Gaussian noise on each.
 
     Formal guarantees:
@@ -62,9 +60,6 @@ class ReleaseWeights(GaussianWeights):
           (``release_weights``).
     """
 
-    _earlier = accepting_removed(shrink=False)
-
-    name: ClassVar[str] = "release_weights"
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
 
     def noise(self, head: LinearModel) -> dict[str, float]:

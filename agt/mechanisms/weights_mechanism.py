@@ -26,6 +26,7 @@ import torch
 
 import agt.mechanisms
 from agt.errors import ConfigError
+from agt.mechanism_settings import WeightsSettings
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, register
@@ -34,7 +35,7 @@ from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
-from agt.release_settings import Need, no_linear_head
+from agt.release_settings import no_linear_head
 from agt.settings import validate
 from agt.training.batches import check_unit_rows
 
@@ -107,7 +108,7 @@ class NoiseLaw(Enum):
     )
 
 
-class WeightsMechanism:
+class WeightsMechanism(WeightsSettings):
     """A mechanism that publishes the weights of one linear head, once.
 
     A subclass is decorated with ``agt.settings.schema``. Its fields are the keys ``mechanism.*`` of
@@ -130,11 +131,8 @@ class WeightsMechanism:
             applies.
     """
 
-    name: ClassVar[str]
-    needs: ClassVar[Need] = "distance"
     output: ClassVar[Output] = Output.WEIGHTS
     spends: ClassVar[GuaranteeKind]
-    reads_records: ClassVar[bool] = False
     releases_numbers: ClassVar[bool] = False
     accuracy_method: ClassVar[AccuracyMethod] = EXACT
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.OTHER

@@ -465,7 +465,6 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
 
     trains_in_steps = False
     regularised_by = "weight_decay"
-    own_erasure = "newton"
     retraining_refusal = Message(
         "certificate=removal draws new noise in each training, so removals cannot be checked by "
         "training again. Remove records from this run with {config:agt unlearn}"

@@ -765,17 +765,6 @@ class VotesKind(VotesConfig, VotingKind):
                 )
             )
 
-    def erasure_methods(self, settings: Settings) -> tuple[str, ...]:
-        """Return the names of the methods that can erase records from a trained model.
-
-        Several members are trained again one by one ("sisa"), since the model has their weights.
-
-        Args:
-            settings: says how many members there are.
-        """
-        methods = super().erasure_methods(settings)
-        return methods if settings.ensemble.members == 1 else ("sisa", *methods)
-
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return these settings with another learner of the members.
 

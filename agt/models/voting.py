@@ -35,7 +35,6 @@ from agt.settings import RECIPE, BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
 from agt.training.loop import OnProgress, row_reporter
-from agt.training.settings import EnsembleConfig
 
 CONSTANTS = "votes.json"
 MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits
@@ -65,14 +64,6 @@ class VotingKind(ClosedFormKind):
         names = ("epochs", "lr", "lr_min", "decay", "loss", "clip", "weight_decay")
         unread: Mapping[str, UnreadReason] = {f"training.{name}": "own strength" for name in names}
         return {**super().unread_settings, **unread}
-
-    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
-        """Return False: the members are no models with certificates of their own.
-
-        Args:
-            ensemble: not read.
-        """
-        return False
 
     @classmethod
     def default_members(
