@@ -199,11 +199,16 @@ def _manifests_of_releases(folder: Path) -> Iterator[Path]:
 
 
 def check_answers(path: Path) -> None:
-    """Raise DataMissing unless there is a file of answers for ``agt start``."""
+    """Raise DataMissing or ConfigError unless there is a file of answers for ``agt start``."""
     if not path.exists():
         raise DataMissing(
             f"answers={path}: this file does not exist: give a file with one line for each "
             "answer, such as 'label: income', or leave answers=... out"
+        )
+    if path.is_dir():
+        raise ConfigError(
+            f"answers={path} is a folder: give a file with one line for each answer, such as "
+            "answers=answers.yaml"
         )
 
 

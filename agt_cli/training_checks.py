@@ -6,9 +6,11 @@ takes longer than the check. If an earlier part is wrong, they are not imported 
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 from agt.errors import ConfigError, Superseded
+from agt.relations import RELATIONS
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
@@ -215,7 +217,12 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     certificate = config.get("certificate")
     check_certificate_name(certificate)
     # Imported here, so that a mistake in the parts above is answered without it.
-    from agt.certificates.settings import CERTIFICATES, no_hidden_layers, read_certificate
+    from agt.certificates.settings import (
+        CERTIFICATES,
+        VotingConfig,
+        no_hidden_layers,
+        read_certificate,
+    )
 
     kind = read_certificate(certificate, CERTIFICATES)
     # First, because the settings of a network are wrong for a kind that does not take one.
@@ -224,11 +231,18 @@ def check_parts(config: Mapping[str, Any]) -> Any:
         head = model or _own_head(config.get("model"))
         if head is not None and not head.linear:
             raise no_hidden_layers(kind.name, getattr(head, "hidden", None))
-    kind.check_training(
-        parts["training"], parts["ensemble"], read_noise_config(config.get("noise"))
-    )
+    training = parts["training"]
+    ensemble = parts["ensemble"]
+    rule = RELATIONS[parts["relation"].name]
+    rule.check_batches_and_shards(training.batch.count, ensemble.members)
+    kind.check_parts(SimpleNamespace(**parts, noise=read_noise_config(config.get("noise"))))
     check_label_free(config.get("dataset"), parts["relation"].name)
-    return read_own_part(config.get("dataset"), "dataset")
+    dataset = read_own_part(config.get("dataset"), "dataset")
+    size = getattr(dataset, "declared_size", None) or getattr(dataset, "n_train", None)
+    is_one_model = ensemble.members == 1 and "batch.count" not in training.by_recipe
+    if size is not None and is_one_model and not isinstance(kind, VotingConfig):
+        training.batch.constants(size)  # called because it raises if n_max is too small
+    return dataset
 
 
 def check_label_free(node: object, relation: str) -> None:

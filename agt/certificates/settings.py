@@ -5,22 +5,54 @@ PyTorch, so that a mistake in a setting is answered at once.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
 from agt.errors import ConfigError, UnsoundError, nearest
 from agt.messages import Message
-from agt.settings import RECIPE, Count, FeaturesConfig, Positive, TrainingConfig, schema, validate
+from agt.relations import RELATIONS
+from agt.settings import (
+    RECIPE,
+    ComputeConfig,
+    Count,
+    FeaturesConfig,
+    Positive,
+    RelationConfig,
+    TrainingConfig,
+    schema,
+    validate,
+)
 from agt.training.settings import (
     EnsembleConfig,
     NoiseConfig,
     RemovalConfig,
+    check_linear_loss,
+    check_minimiser_settings,
     check_no_momentum,
     check_no_recipe_settings,
 )
 
 Strength = Annotated[float, Field(ge=1e-6, le=1e6)]
+
+
+class TrainingParts(Protocol):
+    """The settings of a training that a kind of certificate checks without data."""
+
+    @property
+    def training(self) -> TrainingConfig: ...
+
+    @property
+    def ensemble(self) -> EnsembleConfig: ...
+
+    @property
+    def noise(self) -> NoiseConfig | None: ...
+
+    @property
+    def relation(self) -> RelationConfig: ...
+
+    @property
+    def compute(self) -> ComputeConfig: ...
 
 
 class CertificateConfig:
@@ -46,20 +78,33 @@ class CertificateConfig:
         """
         return node.get("name") == cls.name
 
-    def check_training(
-        self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
-    ) -> None:
-        """Raise ConfigError if training settings do not suit this kind, whatever the data are.
+    def covers_changed_labels(self) -> bool:
+        """Return whether certificates cover edits that change the label of a record.
+
+        The neighbour relation ``flip`` makes such edits. The default is False; a kind whose proofs
+        cover them overrides this method.
+        """
+        return False
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        """Raise ConfigError if the proofs of this kind do not cover settings, whatever the data.
 
         The base class is that of the closed forms.
-
-        Args:
-            training: how to train.
-            ensemble: how many members are trained.
-            noise: of the training steps; None: none is added.
         """
-        check_no_momentum(training)
-        if noise is not None:
+        rule = RELATIONS[parts.relation.name]
+        rule.check_head(self.covers_changed_labels(), parts.relation.unit_rows)
+        if parts.compute.device != "cpu":
+            raise ConfigError(
+                Message(
+                    "{config:compute.device}={device}: certificate={name} only runs on the "
+                    "CPU: use {config:compute=default}",
+                    device=parts.compute.device,
+                    name=self.name,
+                )
+            )
+        rule.check_closed_form()
+        check_no_momentum(parts.training)
+        if parts.noise is not None:
             raise ConfigError(
                 Message(
                     (
@@ -112,16 +157,24 @@ class BoxConfig(CertificateConfig):
     name: Literal["box"] = "box"
     takes_hidden_layers: ClassVar[bool] = True
 
-    def check_training(
-        self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
-    ) -> None:
-        check_no_recipe_settings(training, self.name)
-        if noise is not None and ensemble.members > 1:
+    def check_parts(self, parts: TrainingParts) -> None:
+        check_no_recipe_settings(parts.training, self.name)
+        members = parts.ensemble.members
+        if parts.noise is not None and members > 1:
             raise ConfigError(
-                f"noise.epsilon: an ensemble (ensemble.members={ensemble.members}) "
+                f"noise.epsilon: an ensemble (ensemble.members={members}) "
                 "answers by vote and does not release its weights, so noise on the weights "
                 "has no use: leave out noise.epsilon, or train one model (ensemble.members=1)"
             )
+        rule = RELATIONS[parts.relation.name]
+        # Bounds of networks do not follow changed labels, so the relation may refuse them.
+        rule.check_head(counts_label_flips=False, unit_rows=parts.relation.unit_rows)
+        if parts.noise is None:
+            return
+        rule.check_noise()
+        # The result is not needed: it raises if the relation has no sensitivity, whatever the
+        # number of parameters and the normaliser are.
+        rule.step_sensitivity(parts.training.clip, parameters=1, normalizer=1.0)
 
 
 @schema
@@ -136,6 +189,14 @@ class StabilityConfig(CertificateConfig):
     name: Literal["stability"] = "stability"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     average: Count = 1
+
+    def covers_changed_labels(self) -> bool:
+        """Return True: changing a record's label moves the head no further than changing it all."""
+        return True
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        super().check_parts(parts)
+        check_linear_loss(parts.training)
 
 
 @schema
@@ -152,12 +213,38 @@ class ErmConfig(CertificateConfig):
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     tolerance: Positive = 1e-8
 
+    def covers_changed_labels(self) -> bool:
+        """Return True: changing a record's label moves the head no further than changing it all."""
+        return True
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        super().check_parts(parts)
+        self.check_minimiser(parts.training)
+
+    def check_minimiser(self, training: TrainingConfig) -> None:
+        """Raise ConfigError unless the training settings describe one strongly convex problem."""
+        check_minimiser_settings(training)
+        check_linear_loss(training)
+
 
 @schema
 class RemovalCertificateConfig(RemovalConfig, CertificateConfig):
     """Settings of ``certificate=removal``, a head from which records can be removed later."""
 
     own_erasure: ClassVar[str] = "newton"
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        super().check_parts(parts)
+        check_minimiser_settings(parts.training, self.name)
+        if parts.ensemble.members > 1:
+            raise ConfigError(
+                Message(
+                    "{config:ensemble.members}={members}: certificate=removal removes records "
+                    "from a single head, but an ensemble trains the affected members again "
+                    "instead: use {config:ensemble.members}=1, or certificate=erm",
+                    members=parts.ensemble.members,
+                )
+            )
 
 
 class VotingConfig(CertificateConfig):
@@ -189,6 +276,10 @@ class VotesConfig(VotingConfig):
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     learner: Literal["ridge", "logistic"] = "ridge"
     strength: Strength | Literal["recipe"] = RECIPE
+
+    def covers_changed_labels(self) -> bool:
+        """Return whether members are ridge regressions, to which the proof applies."""
+        return self.learner == "ridge"
 
     @property
     def member_strength(self) -> float:

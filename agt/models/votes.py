@@ -743,10 +743,6 @@ class VotesKind(VotesConfig, VotingKind):
     ``ensemble.members`` says how many there are. See section 12 of docs/reference.md.
     """
 
-    def covers_changed_labels(self) -> bool:
-        """Return whether the proofs cover edits of labels: they do for ridge regressions."""
-        return self.learner == "ridge"
-
     @property
     def trains_ridge_members(self) -> bool:
         """True if members are ridge regressions."""

@@ -95,14 +95,16 @@ class VotingKind(ClosedFormKind):
             return self
         return replace(self, strength=recipe.strength)  # type: ignore[type-var]
 
-    def check_own_settings(self, settings: Settings) -> None:
+    def check(self, settings: Settings) -> None:
         """Raise ConfigError unless there are several members that vote by their labels.
 
-        Under ``relation=flip`` (labels change) one member is allowed, too.
+        Under ``relation=flip`` (labels change) one member is allowed, too. Other settings are
+        checked as for every kind in closed form.
 
         Args:
-            settings: all settings; the ensemble and the relation are read.
+            settings: all settings.
         """
+        super().check(settings)
         ensemble = settings.ensemble
         needs_several = not RELATIONS[settings.relation.name].counts_label_flips
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
