@@ -7,6 +7,7 @@ Nothing here loads NumPy, so that a mistake in a setting is answered at once. Th
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -24,6 +25,19 @@ _VALID_BUDGET = {"eps": 1.0, "mu": 1.0, "delta": 1e-5}
 """A budget that each of agt's mechanisms takes."""
 
 
+class NoiseLaw(Enum):
+    """The distribution of a release, which determines the attack of ``agt audit weights``.
+
+    From the distribution, an audit computes how well two neighbouring datasets can be told apart.
+    """
+
+    ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
+    LINEAR_TERM = "a random linear term is added to the loss, and the minimiser is released"
+    OTHER = (
+        "the mechanism draws its noise from another distribution, for which agt audit has no attack"
+    )
+
+
 class MechanismSettings:
     """What settings are checked against: a mechanism's name, output and needs.
 
@@ -33,6 +47,8 @@ class MechanismSettings:
         needs: what it reads of the model, which decides what it requires of it.
         reads_records: True: it computes new weights from the training records.
         of_numbers: True: its labels are numbers; False: they are classes.
+        noise_law: which attack ``agt audit weights`` uses; OTHER: none, only ``agt audit replay``
+            applies.
     """
 
     name: ClassVar[str]
@@ -40,6 +56,7 @@ class MechanismSettings:
     needs: ClassVar[Need] = "distance"
     reads_records: ClassVar[bool] = False
     of_numbers: ClassVar[bool] = False
+    noise_law: ClassVar[NoiseLaw] = NoiseLaw.OTHER
 
     @classmethod
     def budget_keys(cls) -> tuple[str, ...]:
@@ -308,6 +325,7 @@ class ReleaseWeightsSettings(GaussianWeightsSettings):
     _earlier = accepting_removed(shrink=False)
 
     name: ClassVar[str] = "release_weights"
+    noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
 
 
 @schema
@@ -330,6 +348,7 @@ class ObjectivePerturbationSettings(WeightsSettings):
     weight_decay: Positive | None = None
 
     name: ClassVar[str] = "objective_perturbation"
+    noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
     reads_records: ClassVar[bool] = True
 
 

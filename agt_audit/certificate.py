@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,7 @@ from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import CertificateSettings
 from agt_audit.model_bounds import Deviations, bounds_of, uphill
 from agt_audit.neighbours import (
     AttackSettings,
@@ -163,7 +164,7 @@ def edit_distance(edit: EditedRecords, relation: str) -> int:
 
 
 @schema
-class Certificate(AuditKind):
+class Certificate(CertificateSettings, AuditKind):
     """Audits the certificates of a run; its settings say how much is tried.
 
     Attributes:
@@ -178,16 +179,6 @@ class Certificate(AuditKind):
         seconds: no training starts after so many seconds; None: no limit.
         again: whether to train the run itself again, with its bounds.
     """
-
-    name: ClassVar[str] = "certificate"
-    units: Count | None = 200
-    neighbours: Count = 100
-    farthest: Annotated[int, Field(ge=1, le=10_000)] = 3
-    bounded: Count = 4
-    queries: Count = 200
-    lines: Count = 8
-    seconds: Annotated[float, Field(gt=0)] | None = None
-    again: bool = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Open the run with its data, make all attacks, and return the findings.

@@ -32,12 +32,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import Field
 from scipy.special import ndtri
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
@@ -69,6 +67,7 @@ from agt_audit.estimates import (
     verdict_words,
 )
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import DpSgdAuditSettings, trained_without_noise
 from agt_audit.neighbours import NOMINAL, attack_records, neighbouring, replaces, with_added
 from agt_audit.one_run import (
     BOUNDS,
@@ -358,10 +357,7 @@ class NoisyTraining:
         """
         network = model.boxed_network
         if model.noise is None or network is None:
-            raise ConfigError(
-                "run: this run was trained without noise, so it makes no privacy claim about its "
-                "weights. Give a run that was trained with noise.epsilon=NUMBER"
-            )
+            raise trained_without_noise()
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
     @property
@@ -951,7 +947,7 @@ NOTES = (
 
 
 @schema
-class DpSgdAudit(AuditKind):
+class DpSgdAudit(DpSgdAuditSettings, AuditKind):
     """Attacks a run's training with noise in each step; its settings say how much is tried.
 
     Attributes:
@@ -962,14 +958,6 @@ class DpSgdAudit(AuditKind):
         trials: how many trainings with one canary, and as many without it.
         step_runs: how many trainings with a coin in each step.
     """
-
-    records: Annotated[int, Field(ge=1)] = 200
-    canary: Literal["signs", "dirac", "mislabelled", "adversarial"] = "signs"
-    canaries: Annotated[int, Field(ge=0)] = 100
-    trials: Annotated[int, Field(ge=1)] = 200
-    step_runs: Annotated[int, Field(ge=1)] = 50
-    name: ClassVar[str] = "dpsgd"
-    needs_classes: ClassVar[bool] = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with and without canaries, and compare lower bounds with the run's claim.

@@ -86,16 +86,17 @@ def check_named_ledger(name: object) -> None:
         existing_ledger(str(name))
 
 
-def check_named_run(command: str, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the named run does not exist, or the command cannot use it.
+def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
+    """Return the named run; raise ConfigError if it does not exist, or the command cannot use it.
 
     Args:
         command: the name of the command.
-        config: its settings, as plain containers; ``run`` is among them.
+        config: its settings, as plain containers; ``run`` is among them. None: no run is named,
+            and None is returned.
     """
     named = resolve_latest(dict(config), lambda line: None)["run"]
     if named is None:
-        return
+        return None
     texts = {key: value for key, value in config.items() if isinstance(value, str)}
     check_run(command, Path(named), texts)
     check_digest(Path(named), read_digest_setting(config, "digest"))
@@ -116,6 +117,7 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         check_ledger_of_environment(config.get("ledger"))
         check_mechanism_of_run(own_settings(config.get("mechanism")), run, has_numbers)
         check_recorded_conditions(config, run)
+    return run
 
 
 def check_erasure(config: Mapping[str, Any], run: Run) -> None:

@@ -348,12 +348,13 @@ def _check_blanks(words: Sequence[str]) -> None:
         words: of a command line, without the name of the command.
     """
     for first, last in combinations(range(len(words)), 2):
-        joined = " ".join(words[first : last + 1])
-        key, equals, value = joined.rpartition("=")
-        if "=" not in key and os.path.exists(os.path.expanduser(value)):
+        start, equals, value = words[first].rpartition("=")
+        later = " ".join(words[first + 1 : last + 1])
+        path = f"{value} {later}"
+        if "=" not in later and os.path.exists(os.path.expanduser(path)):
             raise ConfigError(
-                f"the name of the file '{value}' has a blank, so it needs quotes: type "
-                f"{key}{equals}'{value}'"
+                f"the name of the file '{path}' has a blank, so it needs quotes: type "
+                f"{start}{equals}'{path}'"
             )
 
 

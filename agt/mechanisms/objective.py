@@ -28,7 +28,6 @@ from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.weights import expected_accuracy
 from agt.mechanisms.weights_mechanism import (
     AccuracyMethod,
-    NoiseLaw,
     ReleasedWeights,
     WeightsMechanism,
 )
@@ -304,7 +303,6 @@ class ObjectivePerturbation(ObjectivePerturbationSettings, WeightsMechanism):
 
     spends: ClassVar[type[ApproximateDP]] = ApproximateDP
     accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("first order")
-    noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
 
     @classmethod
     def largest_guarantee(cls, eps: float, delta: float) -> ApproximateDP:

@@ -18,7 +18,7 @@ from agt.errors import ConfigError
 from agt.mechanism_settings import GaussianWeightsSettings, ReleaseWeightsSettings
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.weights_mechanism import NoiseLaw, ReleasedWeights, WeightsMechanism
+from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import Randomness, logits_of, next_up, noisy, step_of
 from agt.settings import schema
@@ -59,8 +59,6 @@ class ReleaseWeights(ReleaseWeightsSettings, GaussianWeights):
         - The release is mu-GDP, and so is everything that is computed from it
           (``release_weights``).
     """
-
-    noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
 
     def noise(self, head: LinearModel) -> dict[str, float]:
         """Return the noise's standard deviation ``sigma`` and its lattice's ``step``.

@@ -15,7 +15,6 @@ Formal guarantees
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
@@ -95,19 +94,6 @@ class AccuracyMethod:
 EXACT = AccuracyMethod("exact")
 
 
-class NoiseLaw(Enum):
-    """The distribution of a release, which determines the attack of ``agt audit weights``.
-
-    From the distribution, an audit computes how well two neighbouring datasets can be told apart.
-    """
-
-    ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
-    LINEAR_TERM = "a random linear term is added to the loss, and the minimiser is released"
-    OTHER = (
-        "the mechanism draws its noise from another distribution, for which agt audit has no attack"
-    )
-
-
 class WeightsMechanism(WeightsSettings):
     """A mechanism that publishes the weights of one linear head, once.
 
@@ -127,15 +113,12 @@ class WeightsMechanism(WeightsSettings):
             are released.
         releases_numbers: True: it also takes labels that are numbers.
         accuracy_method: how ``expectation`` computes the expected accuracy.
-        noise_law: which attack ``agt audit weights`` uses; OTHER: none, only ``agt audit replay``
-            applies.
     """
 
     output: ClassVar[Output] = Output.WEIGHTS
     spends: ClassVar[GuaranteeKind]
     releases_numbers: ClassVar[bool] = False
     accuracy_method: ClassVar[AccuracyMethod] = EXACT
-    noise_law: ClassVar[NoiseLaw] = NoiseLaw.OTHER
 
     def __init_subclass__(cls) -> None:
         """Register the new mechanism under its name."""
