@@ -204,10 +204,8 @@ class GaussianMarginSettings(LabelSettings):
 
 
 @keyword_schema
-class NoisyArgmaxSettings(VotesSettings):
+class NoisyArgmaxSettings(VotesSettings, PureSettings):
     """Settings of ``NoisyArgmax``."""
-
-    eps: Epsilon
 
     name: ClassVar[str] = "noisy_argmax"
 

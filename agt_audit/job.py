@@ -45,17 +45,14 @@ class AuditInputs:
     seed: int
     output_dir: Path
 
-    def mechanism(self, example: str = AuditSettings.example) -> MechanismConfig:
+    def mechanism(self) -> MechanismConfig:
         """Return the settings of the mechanism that is audited, with its budget.
-
-        Args:
-            example: settings to type, for the message if no mechanism is given.
 
         Raises:
             ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
         """
         if self.config.get("mechanism") is None:
-            raise mechanism_missing(example)
+            raise mechanism_missing(AuditSettings.example)
         return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )

@@ -34,12 +34,14 @@ class AuditSettings:
         takes_queries: whether it takes the user's own queries (``inputs``).
         needs_classes: whether it attacks labels that are classes; it then refuses a run whose
             labels are numbers.
+        takes_mechanism: whether it attacks a mechanism.
         example: settings to type that name a mechanism.
     """
 
     name: ClassVar[str]
     takes_run: ClassVar[bool] = True
     takes_queries: ClassVar[bool] = False
+    takes_mechanism: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
     example: ClassVar[str] = "mechanism=randomized_response mechanism.eps=1"
 
@@ -51,15 +53,30 @@ class AuditSettings:
             run: the run that they name, whose files are read without comparing their hashes; None:
                 they name none.
         """
-        if run is None:
-            raise ConfigError(RUN_MISSING)
+        named = config.get("run")
         inputs = config.get("inputs")
-        if not self.takes_queries and inputs is not None:
+        if self.takes_run:
+            if run is None:
+                raise ConfigError(RUN_MISSING)
+            if not self.takes_queries and inputs is not None:
+                raise ConfigError(
+                    f"inputs={inputs}: this audit uses the run's own records and "
+                    "chooses its queries itself. Leave inputs=... out"
+                )
+            self.check_run(run)
+        elif self.takes_mechanism and named is not None:
             raise ConfigError(
-                f"inputs={inputs}: this audit uses the run's own records and "
-                "chooses its queries itself. Leave inputs=... out"
+                f"run={named}: `agt audit {self.name}` attacks a mechanism by itself. Leave "
+                f"run=... out, or type `agt audit replay run={named} mechanism=...`, which attacks "
+                "a release from the run"
             )
-        self.check_run(run)
+        if self.takes_mechanism:
+            self.check_mechanism(config)
+        elif config.get("mechanism") is not None:
+            raise ConfigError(
+                "mechanism=...: this audit attacks the model's own outputs. Leave mechanism=... "
+                "out, or type `agt audit prediction` with it, which attacks released labels"
+            )
 
     def check_run(self, run: Run) -> None:
         """Raise ConfigError unless this kind can audit a run.
@@ -145,9 +162,9 @@ class DpSgdAuditSettings(AuditSettings):
     name: ClassVar[str] = "dpsgd"
     needs_classes: ClassVar[bool] = True
 
-    def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
-        super().check_settings(config, run)
-        if run is not None and not is_trained_with_noise(run):
+    def check_run(self, run: Run) -> None:
+        super().check_run(run)
+        if not is_trained_with_noise(run):
             raise trained_without_noise()
 
 
@@ -169,14 +186,6 @@ class MembershipSettings(AuditSettings):
 
     name: ClassVar[str] = "membership"
     needs_classes: ClassVar[bool] = True
-
-    def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
-        super().check_settings(config, run)
-        if config.get("mechanism") is not None:
-            raise ConfigError(
-                "mechanism=...: this audit attacks the model's own outputs. Leave mechanism=... "
-                "out, or type `agt audit prediction` with it, which attacks released labels"
-            )
 
 
 @schema
@@ -203,16 +212,19 @@ class PredictionAuditSettings(AuditSettings):
 
     name: ClassVar[str] = "prediction"
     takes_queries: ClassVar[bool] = True
+    takes_mechanism: ClassVar[bool] = True
 
-    def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
-        super().check_settings(config, run)
-        if run is not None and is_trained_with_noise(run):
+    def check_run(self, run: Run) -> None:
+        super().check_run(run)
+        if is_trained_with_noise(run):
             raise ConfigError(
                 f"run={run.folder}: the training of this run used random noise, so models of "
                 "neighbouring datasets cannot be compared with it. Use `agt audit dpsgd` for "
                 "this run"
             )
-        self.check_mechanism(config)
+
+    def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
+        super().check_settings(config, run)
         if str(config.get("inputs")) == str(STANDARD_INPUT):
             raise ConfigError(
                 "inputs=-: this audit chooses its own queries and does not read standard input. "
@@ -248,15 +260,15 @@ class ReplaySettings(AuditSettings):
     queries: Count = 100
 
     name: ClassVar[str] = "replay"
+    takes_mechanism: ClassVar[bool] = True
 
     def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
         """Raise ConfigError unless a mechanism with a budget is given, or training had noise.
 
         A training with noise in each step is replayed itself, so no mechanism may be given for it.
         """
-        super().check_settings(config, run)
         if run is None or not is_trained_with_noise(run):
-            self.check_mechanism(config)
+            super().check_settings(config, run)
         elif config.get("mechanism") is not None:
             raise ConfigError(
                 f"mechanism=... cannot be given here: run={run.folder} was trained with random "
@@ -290,25 +302,8 @@ class UnlearningSettings(AuditSettings):
             )
 
 
-class OwnInputsSettings(AuditSettings):
-    """What audits are that attack something by itself, without a run."""
-
-    takes_run: ClassVar[bool] = False
-
-    def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
-        """Raise ConfigError if a run is given, or no mechanism that this kind can attack."""
-        named = config.get("run")
-        if named is not None:
-            raise ConfigError(
-                f"run={named}: `agt audit {self.name}` attacks a mechanism by itself. Leave "
-                f"run=... out, or type `agt audit replay run={named} mechanism=...`, which attacks "
-                "a release from the run"
-            )
-        self.check_mechanism(config)
-
-
 @schema
-class MechanismAuditSettings(OwnInputsSettings):
+class MechanismAuditSettings(AuditSettings):
     """Settings of ``agt audit mechanism``."""
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
@@ -316,6 +311,8 @@ class MechanismAuditSettings(OwnInputsSettings):
     values: tuple[Natural, ...] | None = None
 
     name: ClassVar[str] = "mechanism"
+    takes_run: ClassVar[bool] = False
+    takes_mechanism: ClassVar[bool] = True
 
     def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
         super().check_settings(config, run)
@@ -346,13 +343,15 @@ class MechanismAuditSettings(OwnInputsSettings):
 
 
 @schema
-class WeightsAuditSettings(OwnInputsSettings):
+class WeightsAuditSettings(AuditSettings):
     """Settings of ``agt audit weights``."""
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 2000
     width: Annotated[int, Field(ge=1, le=100_000)] = 4
 
     name: ClassVar[str] = "weights"
+    takes_run: ClassVar[bool] = False
+    takes_mechanism: ClassVar[bool] = True
     example: ClassVar[str] = "mechanism=release_weights mechanism.mu=1"
 
     def check_kind_of_mechanism(self, kind: type[MechanismSettings]) -> None:
@@ -370,6 +369,3 @@ class SelftestSettings(AuditSettings):
 
     name: ClassVar[str] = "selftest"
     takes_run: ClassVar[bool] = False
-
-    def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
-        """Accept all settings."""

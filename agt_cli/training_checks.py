@@ -6,7 +6,6 @@ takes longer than the check. If an earlier part is wrong, they are not imported 
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 from agt.errors import ConfigError, Superseded
@@ -219,6 +218,7 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     # Imported here, so that a mistake in the parts above is answered without it.
     from agt.certificates.settings import (
         CERTIFICATES,
+        TrainingParts,
         VotingConfig,
         no_hidden_layers,
         read_certificate,
@@ -235,7 +235,15 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     ensemble = parts["ensemble"]
     rule = RELATIONS[parts["relation"].name]
     rule.check_batches_and_shards(training.batch.count, ensemble.members)
-    kind.check_parts(SimpleNamespace(**parts, noise=read_noise_config(config.get("noise"))))
+    kind.check_parts(
+        TrainingParts(
+            training=training,
+            relation=parts["relation"],
+            compute=parts["compute"],
+            ensemble=ensemble,
+            noise=read_noise_config(config.get("noise")),
+        )
+    )
     check_label_free(config.get("dataset"), parts["relation"].name)
     dataset = read_own_part(config.get("dataset"), "dataset")
     size = getattr(dataset, "declared_size", None) or getattr(dataset, "n_train", None)

@@ -5,7 +5,8 @@ PyTorch, so that a mistake in a setting is answered at once.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -36,23 +37,15 @@ from agt.training.settings import (
 Strength = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
-class TrainingParts(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class TrainingParts:
     """The settings of a training that a kind of certificate checks without data."""
 
-    @property
-    def training(self) -> TrainingConfig: ...
-
-    @property
-    def ensemble(self) -> EnsembleConfig: ...
-
-    @property
-    def noise(self) -> NoiseConfig | None: ...
-
-    @property
-    def relation(self) -> RelationConfig: ...
-
-    @property
-    def compute(self) -> ComputeConfig: ...
+    training: TrainingConfig
+    relation: RelationConfig
+    compute: ComputeConfig
+    ensemble: EnsembleConfig
+    noise: NoiseConfig | None
 
 
 class CertificateConfig:
@@ -177,18 +170,8 @@ class BoxConfig(CertificateConfig):
         rule.step_sensitivity(parts.training.clip, parameters=1, normalizer=1.0)
 
 
-@schema
-class StabilityConfig(CertificateConfig):
-    """Settings of ``certificate=stability``, a linear head trained by plain SGD.
-
-    Attributes:
-        features: the public feature map in front of the head.
-        average: the weights are the mean of the last ``average`` iterates of SGD; 1: the last one.
-    """
-
-    name: Literal["stability"] = "stability"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    average: Count = 1
+class LinearConfig(CertificateConfig):
+    """The base class of the settings of linear heads with a sensitivity from public constants."""
 
     def covers_changed_labels(self) -> bool:
         """Return True: changing a record's label moves the head no further than changing it all."""
@@ -200,7 +183,21 @@ class StabilityConfig(CertificateConfig):
 
 
 @schema
-class ErmConfig(CertificateConfig):
+class StabilityConfig(LinearConfig):
+    """Settings of ``certificate=stability``, a linear head trained by plain SGD.
+
+    Attributes:
+        features: the public feature map in front of the head.
+        average: the weights are the mean of the last ``average`` iterates of SGD; 1: the last one.
+    """
+
+    name: Literal["stability"] = "stability"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    average: Count = 1
+
+
+@schema
+class ErmConfig(LinearConfig):
     """Settings of ``certificate=erm``, a linear head that minimises an l2-regularised loss.
 
     Attributes:
@@ -213,18 +210,9 @@ class ErmConfig(CertificateConfig):
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     tolerance: Positive = 1e-8
 
-    def covers_changed_labels(self) -> bool:
-        """Return True: changing a record's label moves the head no further than changing it all."""
-        return True
-
     def check_parts(self, parts: TrainingParts) -> None:
         super().check_parts(parts)
-        self.check_minimiser(parts.training)
-
-    def check_minimiser(self, training: TrainingConfig) -> None:
-        """Raise ConfigError unless the training settings describe one strongly convex problem."""
-        check_minimiser_settings(training)
-        check_linear_loss(training)
+        check_minimiser_settings(parts.training)
 
 
 @schema

@@ -22,7 +22,7 @@ from agt.certificates.conditions import (
     stated_constants,
     symmetric_fact,
 )
-from agt.certificates.settings import ErmConfig
+from agt.certificates.settings import CertificateConfig, ErmConfig, TrainingParts
 from agt.data.records import Records
 from agt.data.target import NumericTarget, Target
 from agt.errors import ConfigError
@@ -30,7 +30,7 @@ from agt.facts import evidence, proved
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearKind, LinearModel
 from agt.problem import Problem, Settings
-from agt.settings import TrainingConfig, schema
+from agt.settings import schema
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
@@ -64,8 +64,9 @@ class NumberHeadKind(ErmConfig, LinearKind):
 
     trains_in_steps: ClassVar[bool] = False
 
-    def check_minimiser(self, training: TrainingConfig) -> None:
-        """Accept all settings, because a release computes the weights from sums of its own."""
+    def check_parts(self, parts: TrainingParts) -> None:
+        """Raise ConfigError for settings that no head of numbers takes; it needs no minimiser."""
+        CertificateConfig.check_parts(self, parts)
 
     def check_target(self, target: Target, settings: Settings) -> None:
         """Raise ConfigError unless labels are numbers."""
