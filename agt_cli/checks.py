@@ -134,6 +134,7 @@ def check_erasure(config: Mapping[str, Any], run: Run) -> None:
     from agt.settings import validate
     from agt.training.settings import EnsembleConfig
     from agt_cli.command_settings.unlearn import check_method
+    from agt_cli.table_columns import check_columns_of_ids
 
     recorded = run.config
     try:
@@ -144,6 +145,9 @@ def check_erasure(config: Mapping[str, Any], run: Run) -> None:
     if config["method"] != "auto":
         check_method(config["method"], certificate, ensemble)
     check_edits(run, "agt unlearn")
+    dataset = recorded.get("dataset")
+    if isinstance(config["ids"], str) and isinstance(dataset, Mapping):
+        check_columns_of_ids(Path(config["ids"]), dataset)
 
 
 def answers_with_numbers(run: Run) -> bool | None:

@@ -30,6 +30,9 @@ COMMANDS_WITH_LEDGER = ("predict", "measure", "ledger")
 """Commands that open the ledger that is named, whatever else was typed."""
 TABLE = "agt.data.table.Table"
 EMBEDDINGS = "agt.data.embeddings.Embeddings"
+TABLES_OF_IDS = (".csv", ".tsv", ".parquet", ".npz", ".gz")
+"""Endings of files of ids that are tables; others have one id on each line."""
+_FIRST_BYTES = 4096
 LOG_OF_REQUESTS = "unlearning/log.jsonl"
 """In a run's folder: the requests for erasure (``agt_cli.unlearn.log``, which loads NumPy)."""
 
@@ -42,8 +45,9 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         typed: setting -> value, of settings whose value needs no composing.
     """
     settings = {key: value for key, value in typed.items() if value not in UNSET_VALUES}
-    if "output_dir" in settings:
-        check_output_folder(settings["output_dir"])
+    for key in ("output_dir", "hydra.run.dir"):
+        if key in settings:
+            check_output_folder(settings[key])
     if "release" in settings:
         check_release(Path(settings["release"]))
         # a run says where else its queries may lie
@@ -62,9 +66,9 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
     if trains_on_file and "dataset.path" in settings:
         _check_table(Path(settings["dataset.path"]), data_dir, "dataset.path or data_dir")
     if "file" in settings:
-        _check_table(Path(settings["file"]), data_dir, "the file or data_dir")
         if Path(settings["file"]).is_dir():
             raise ConfigError(folder_for_file(Path(settings["file"])))
+        _check_table(Path(settings["file"]), data_dir, "the file or data_dir")
 
 
 def check_output_folder(name: str) -> None:
@@ -110,6 +114,8 @@ def _check_table(path: Path, data_dir: Path, setting: str) -> None:
     found = locate(path, data_dir, setting)
     if found.is_file():
         check_suffix(found, setting)
+    elif found.is_dir():
+        check_has_arrays(found, setting)
 
 
 def folder_for_file(path: Path) -> str:
@@ -347,6 +353,14 @@ def check_file_of_ids(path: str) -> None:
             f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
             "the ids from standard input"
         )
+    if Path(path).suffix.lower() in TABLES_OF_IDS:
+        return
+    with Path(path).open("rb") as file:
+        if b"\0" in file.read(_FIRST_BYTES):
+            raise ConfigError(
+                f"ids={path}: this is not a text file: write one id per line into a .txt file, or "
+                "save the table as .csv"
+            )
 
 
 def nothing_requested(folder: Path) -> ConfigError:

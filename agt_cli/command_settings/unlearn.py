@@ -1,6 +1,7 @@
 """Settings of agt unlearn."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from agt.certificates.settings import CERTIFICATES, CertificateConfig
@@ -39,6 +40,14 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
         run = str(config.get("run") or "RUN")
         raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(run)}")
     read_digest_setting(config, "digest")
+
+
+def no_column_of_ids(path: Path) -> ConfigError:
+    """Return the refusal of a table of ids none of whose columns is known to have ids."""
+    return ConfigError(
+        f"ids={path}: no column of this file has the name of the dataset's id or unit "
+        "column. Rename the column of ids, or write one id per line into a .txt file"
+    )
 
 
 def check_method(method: str, certificate: CertificateConfig, ensemble: EnsembleConfig) -> None:
