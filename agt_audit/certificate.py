@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
@@ -54,7 +52,6 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
-Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # keys of env.json that name the version of agt
 MAX_WITHIN_BOUNDS = 100  # queries of ``audit_labels_within_bounds``, in addition to bisected ones
 ALLOWED_DRIFT = {"float64": 1e-6, "float32": 2e-3}

@@ -23,6 +23,7 @@ from agt_cli.report.opening import check_edits
 
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 Natural = Annotated[int, Field(ge=0, le=65_536)]
+_NotNegative = Annotated[int, Field(ge=0)]
 
 
 class AuditSettings:
@@ -137,12 +138,12 @@ def is_trained_with_noise(run: Run) -> bool:
 class CertificateSettings(AuditSettings):
     """Settings of ``agt audit certificate``."""
 
-    units: Count | None = 200
-    neighbours: Count = 100
+    units: _NotNegative | None = 200
+    neighbours: _NotNegative = 100
     farthest: Annotated[int, Field(ge=1, le=10_000)] = 3
-    bounded: Count = 4
-    queries: Count = 200
-    lines: Count = 8
+    bounded: _NotNegative = 4
+    queries: _NotNegative = 200
+    lines: _NotNegative = 8
     seconds: Annotated[float, Field(gt=0)] | None = None
     again: bool = True
 
@@ -155,7 +156,7 @@ class DpSgdAuditSettings(AuditSettings):
 
     records: Count = 200
     canary: Literal["signs", "dirac", "mislabelled", "adversarial"] = "signs"
-    canaries: Annotated[int, Field(ge=0)] = 100
+    canaries: _NotNegative = 100
     trials: Count = 200
     step_runs: Count = 50
 
@@ -194,7 +195,7 @@ class MemorisationSettings(AuditSettings):
 
     shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    targets: Annotated[int, Field(ge=0)] = 200
+    targets: _NotNegative = 200
     shown: Count = 50
 
     name: ClassVar[str] = "memorisation"

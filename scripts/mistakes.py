@@ -230,7 +230,8 @@ MISTAKES = (
     "predict run=RUN mechanism=smooth_laplace mechanism.eps=90 mechanism.delta=1e-5",
     "predict run=RUN mechanism=noisy_statistics mechanism.mu=1 mechanism.width=1",
     "predict run=RUN mechanism=noisy_statistics mechanism.mu=1 mechanism.seed=-1",
-    "predict run=RUN mechanism=objective_perturbation total.eps=1 total.delta=1e-5 mechanism.weight_decay=-1",
+    "predict run=RUN mechanism=objective_perturbation total.eps=1 "
+    "total.delta=1e-5 mechanism.weight_decay=-1",
     "predict run=RUN mechanism=release_weights mechanism.mu=-1",
     "predict run=RUN mechanism.eps=200",
     "predict run=RUN mechanism.eps=1 total.eps=1",
@@ -279,7 +280,8 @@ MISTAKES = (
     "train dataset=digits training.batch.n_max=5",
     "train dataset=digits training.batch.normalizer=0",
     "train model=linear certificate=votes relation=perturb relation.radius=0.1",
-    "train dataset=digits model=linear certificate=votes ensemble.members=5 relation=perturb relation.radius=0.1",
+    "train dataset=digits model=linear certificate=votes ensemble.members=5 "
+    "relation=perturb relation.radius=0.1",
     "train relation=add_remove relation.radius=1",
     "train dataset=digits relation=flip",
     "train dataset=digits relation=remove noise.epsilon=1",
@@ -288,7 +290,8 @@ MISTAKES = (
     "train dataset=digits model=linear certificate=stability training.loss=squared_error",
     "train dataset=digits model=linear certificate=stability certificate.average=0",
     "train dataset=digits model=linear certificate=erm training.weight_decay=0",
-    "train dataset=digits model=linear certificate=removal ensemble.members=3 training.weight_decay=0.1",
+    "train dataset=digits model=linear certificate=removal ensemble.members=3 "
+    "training.weight_decay=0.1",
     "train dataset=digits model=linear certificate=votes certificate.learner=svm",
     "train dataset=digits dataset.declared_size=0",
     "train dataset=table dataset.path=semi.csv dataset.label=bought +dataset.numeric.age=[0,99]",
