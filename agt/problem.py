@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor
 
+from agt.certificates.settings import TrainingParts
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import ConfigError
@@ -15,16 +16,15 @@ from agt.messages import Message
 from agt.models.heads import HeadBuilder
 from agt.models.kind import CertificateKind
 from agt.relations import RELATIONS
-from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
+from agt.settings import KGridConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt.training.learners import Learner
-from agt.training.settings import EnsembleConfig, NoiseConfig
 from agt.training.setup import TrainingSetup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(TrainingParts):
     """All settings of a training, checked against each other.
 
     Attributes:
@@ -47,13 +47,8 @@ class Settings:
     """
 
     model: HeadBuilder
-    training: TrainingConfig
-    relation: RelationConfig
     kgrid: KGridConfig
-    compute: ComputeConfig
     certificate: CertificateKind
-    ensemble: EnsembleConfig
-    noise: NoiseConfig | None
     choices: Fact
     learner: Learner | None = field(default=None, compare=False)
 

@@ -4,15 +4,14 @@ Nothing here loads NumPy, so that a mistake is answered before a run or its data
 mechanisms themselves (agt.mechanisms) use the same limits and raise the same errors.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from agt.errors import ConfigError
 from agt.messages import Message, Setting
-from agt.settings import STRICT, TotalConfig, keyword_schema
+from agt.settings import STRICT
 
 MIN_BUDGET = 1e-15
 """The least eps or mu of one release."""
@@ -28,122 +27,6 @@ Need = Literal["distance", "votes", "counts", "nothing"]
 """What a mechanism reads of a model: certified distances, votes, counts, or nothing."""
 Epsilon = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
 Mu = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
-
-
-@dataclass(frozen=True)
-class MechanismFacts:
-    """The properties of one of agt's own mechanisms, as its class has them.
-
-    Attributes:
-        name: its name in settings.
-        releases: the kind of release: labels, weights or a number.
-        needs: the evidence that the mechanism reads, which decides the conditions that it requires.
-        budget: the settings that state its own budget, by name.
-        reads_records: True: it computes new weights from the training records.
-        of_numbers: True: its labels are numbers; False: they are classes.
-    """
-
-    name: str
-    releases: Literal["labels", "weights", "a number"] = "labels"
-    needs: Need = "distance"
-    budget: tuple[str, ...] = ("eps",)
-    reads_records: bool = False
-    of_numbers: bool = False
-
-    @property
-    def pure(self) -> bool:
-        """Whether the guarantee is pure-DP, which needs no delta."""
-        return self.budget == ("eps",)
-
-
-_WITH_DELTA = ("eps", "delta")
-MECHANISM_FACTS = {
-    "agt.mechanisms.optimal.RandomizedResponse": MechanismFacts("randomized_response"),
-    "agt.mechanisms.optimal.GaussianMargin": MechanismFacts("gaussian_margin", budget=("mu",)),
-    "agt.mechanisms.argmax.NoisyArgmax": MechanismFacts("noisy_argmax", needs="votes"),
-    "agt.mechanisms.argmax.GaussianArgmax": MechanismFacts(
-        "gaussian_argmax", budget=("mu",), needs="votes"
-    ),
-    "agt.mechanisms.laplace_mean.LaplaceMean": MechanismFacts(
-        "laplace_mean", needs="votes", of_numbers=True
-    ),
-    "agt.mechanisms.published.SmoothCauchy": MechanismFacts("smooth_cauchy"),
-    "agt.mechanisms.published.SmoothLaplace": MechanismFacts("smooth_laplace", budget=_WITH_DELTA),
-    "agt.mechanisms.published.ProposeTestRelease": MechanismFacts(
-        "propose_test_release", budget=_WITH_DELTA
-    ),
-    "agt.mechanisms.published.GlobalSensitivity": MechanismFacts(
-        "global_sensitivity", needs="nothing"
-    ),
-    "agt.mechanisms.published.ExponentialMechanism": MechanismFacts(
-        "exponential_mechanism", needs="nothing"
-    ),
-    "agt.mechanisms.published.InverseSensitivity": MechanismFacts("inverse_sensitivity"),
-    "agt.mechanisms.quantile.CertifiedQuantile": MechanismFacts(
-        "certified_quantile", releases="a number"
-    ),
-    "agt.mechanisms.weights.ReleaseWeights": MechanismFacts(
-        "release_weights", releases="weights", budget=("mu",)
-    ),
-    "agt.mechanisms.objective.ObjectivePerturbation": MechanismFacts(
-        "objective_perturbation", releases="weights", budget=_WITH_DELTA, reads_records=True
-    ),
-    "agt.mechanisms.statistics.NoisyStatistics": MechanismFacts(
-        "noisy_statistics", releases="weights", budget=("mu",), reads_records=True
-    ),
-}
-"""Full name of the class -> what it is. It is stated again because the classes load NumPy and
-SciPy; a test compares them.
-"""
-
-
-@keyword_schema
-class MechanismBudget:
-    """The settings of a mechanism that state a budget, within the widest limits of any of them."""
-
-    eps: Epsilon | None = None
-    mu: Mu | None = None
-    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
-
-
-def check_one_budget(given: Mapping[str, Any], total: TotalConfig, facts: MechanismFacts) -> None:
-    """Raise ConfigError unless one budget is stated: the mechanism's own, or the total.
-
-    A mechanism that is not pure-DP also needs a delta of the total.
-
-    Args:
-        given: the mechanism's settings that are not null, by name.
-        total: the budget of the whole call.
-        facts: the name, the output and the budget of the mechanism.
-    """
-    # A delta of 0 is a setting's default, and states no budget.
-    own = [
-        f"mechanism.{key}"
-        for key in BUDGET_KEYS
-        if key in given and (key != "delta" or given["delta"])
-    ]
-    if not own and total.eps is None:
-        parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in facts.budget]
-        own_budget = " and ".join(parameters)
-        if facts.releases == "weights":
-            raise ConfigError(
-                "the release of the weights has no privacy budget: give either total.eps and "
-                f"total.delta, or {own_budget}"
-            )
-        raise ConfigError(
-            "the release has no privacy budget: give either total.eps (and total.delta) for "
-            f"all queries together, or {own_budget} for each query"
-        )
-    if own and total.eps is not None:
-        own_key = own[0]
-        raise ConfigError(
-            f"total.eps and {own_key} both state a budget: give only one of these two"
-        )
-    if total.eps is not None and not total.delta and not facts.pure:
-        raise ConfigError(
-            f"mechanism={facts.name} needs a delta: give total.delta as well, such as "
-            "total.delta=1e-5"
-        )
 
 
 @dataclass(frozen=True)
@@ -203,7 +86,7 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
 
     Args:
         name: the name of the mechanism.
-        reads_records: as in ``MechanismFacts``.
+        reads_records: as in ``agt.mechanism_settings.MechanismSettings``.
     """
     certificates = "certificate=stability (a single model)"
     if reads_records:

@@ -72,6 +72,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 MAX_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
 QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
 MAX_BATCHES = 10**6  # of an epoch
+_MIN_CAP_RATIO = 1.1
 MAX_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 
 
@@ -290,6 +291,35 @@ class BatchConfig:
     normalizer: Annotated[float, Field(ge=1e-6, le=MAX_ROWS)] | None = None
     n_max: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
     key: str = "agt"
+
+    def constants(self, size: float) -> tuple[float, int]:
+        """Return the normaliser and the cap on a batch's records, which have defaults.
+
+        Args:
+            size: of the dataset.
+
+        Raises:
+            ConfigError: n_max is below 1.1 times the normaliser.
+        """
+        normalizer = self.normalizer
+        if normalizer is None:
+            normalizer = size / self.count
+        # A huge normaliser is capped so that the default n_max is a finite integer. It is still
+        # above MAX_ROWS then, so ``BatchPlan`` refuses it.
+        n_max = self.n_max
+        if n_max is None:
+            n_max = default_n_max(min(normalizer, 2 * MAX_ROWS))
+        minimum = _MIN_CAP_RATIO * normalizer
+        if n_max < minimum:
+            raise ConfigError(
+                Message(
+                    "{config:training.batch.n_max}={n_max} is below {minimum:g}, which is 1.1 "
+                    "times the normalizer: raise n_max, or lower the normalizer",
+                    n_max=n_max,
+                    minimum=minimum,
+                )
+            )
+        return float(normalizer), n_max
 
 
 @schema

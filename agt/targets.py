@@ -16,6 +16,24 @@ from typing import Any
 
 from agt.errors import ConfigError
 
+MECHANISMS = (
+    "optimal.RandomizedResponse",
+    "optimal.GaussianMargin",
+    "argmax.NoisyArgmax",
+    "argmax.GaussianArgmax",
+    "laplace_mean.LaplaceMean",
+    "published.SmoothCauchy",
+    "published.SmoothLaplace",
+    "published.ProposeTestRelease",
+    "published.GlobalSensitivity",
+    "published.ExponentialMechanism",
+    "published.InverseSensitivity",
+    "quantile.CertifiedQuantile",
+    "weights.ReleaseWeights",
+    "objective.ObjectivePerturbation",
+    "statistics.NoisyStatistics",
+)
+"""Every mechanism of agt, by its module in agt.mechanisms and its class."""
 OWN_SETTINGS = {
     "agt.data.blobs.Blobs": "agt.data.blobs_settings.BlobsSettings",
     "agt.data.embeddings.Embeddings": "agt.data.file_settings.EmbeddingsSettings",
@@ -25,14 +43,14 @@ OWN_SETTINGS = {
     "agt.data.table.Table": "agt.data.file_settings.TableSettings",
     "agt.models.heads.ConvConfig": "agt.models.head_settings.ConvSettings",
     "agt.models.heads.HeadConfig": "agt.models.head_settings.HeadSettings",
+    **{
+        f"agt.mechanisms.{name}": f"agt.mechanism_settings.{name.partition('.')[2]}Settings"
+        for name in MECHANISMS
+    },
 }
-"""The full name of every class of agt that a record may name, but for mechanisms
-(``is_own_code``) -> that of the class from which it inherits its settings, whose module loads
-nothing heavy.
+"""The full name of every class of agt that a record may name -> that of the class from which it
+inherits its settings, whose module loads nothing heavy.
 """
-
-MECHANISMS_PACKAGE = "agt.mechanisms"
-"""A record may name a class of this package that has a ``name`` of its own and an ``output``."""
 
 # Modules whose classes configurations of earlier versions name, and single classes that left their
 # module -> where they are today.
@@ -151,23 +169,27 @@ def imported(target: str, where: str) -> Any:
 def is_own_code(target: str) -> bool:
     """Return whether a name, present or former, belongs to a class that files of runs may name.
 
-    These are the classes in ``OWN_SETTINGS`` and agt's mechanisms. To find out, only modules of agt
-    itself are imported.
+    Nothing is imported to find out.
     """
-    current = current_name(target)
-    return current in OWN_SETTINGS or _is_own_mechanism(current)
+    return current_name(target) in OWN_SETTINGS
 
 
-def _is_own_mechanism(target: str) -> bool:
-    """Return whether a full name is of a mechanism that agt defines in ``MECHANISMS_PACKAGE``."""
-    module_name, _, class_name = target.rpartition(".")
-    package_name, _, _ = module_name.rpartition(".")
-    if package_name != MECHANISMS_PACKAGE or find_spec(module_name) is None:
-        return False
-    kind = getattr(import_module(module_name), class_name, None)
-    if not isinstance(kind, type) or kind.__module__ != module_name:
-        return False
-    return "name" in vars(kind) and hasattr(kind, "output")
+def own_settings(node: object) -> Any:
+    """Return the class of settings of the class of agt that a configuration names.
+
+    Args:
+        node: a mapping with the full name of the class, ``_target_``, perhaps an earlier one.
+
+    Returns:
+        The class from which that class inherits; None: it is the user's own, or there is no name.
+    """
+    if not isinstance(node, Mapping):
+        return None
+    target = current_name(str(node.get("_target_")))
+    if target not in OWN_SETTINGS:
+        return None
+    module, _, class_name = OWN_SETTINGS[target].rpartition(".")
+    return getattr(import_module(module), class_name)
 
 
 def current_name(target: str) -> str:

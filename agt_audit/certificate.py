@@ -7,7 +7,7 @@ neighbours came to their bounds, and by how much a bound must be too narrow to b
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +21,7 @@ from agt_audit.certificate_counts import Claims
 from agt_audit.certificate_findings import notes
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import CertificateSettings
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
@@ -31,7 +32,7 @@ CODE_KEYS = ("agt", "revision")  # keys of env.json that name the version of agt
 
 
 @schema
-class Certificate(AuditKind):
+class Certificate(CertificateSettings, AuditKind):
     """Audits the certificates of a run; its settings say how much is tried.
 
     Attributes:
@@ -46,16 +47,6 @@ class Certificate(AuditKind):
         seconds: no training starts after so many seconds; None: no limit.
         again: whether to train the run itself again, with its bounds.
     """
-
-    name: ClassVar[str] = "certificate"
-    units: Count | None = 200
-    neighbours: Count = 100
-    farthest: Annotated[int, Field(ge=1, le=10_000)] = 3
-    bounded: Count = 4
-    queries: Count = 200
-    lines: Count = 8
-    seconds: Annotated[float, Field(gt=0)] | None = None
-    again: bool = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Open the run with its data, make all attacks, and return the findings.

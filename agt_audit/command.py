@@ -15,7 +15,7 @@ from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.findings import AUDIT_FILE, Audit
 from agt_cli.report.finished import Run
-from agt_cli.report.opening import check_edits, open_run
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import count_people
 from agt_cli.runs.pending import PendingErasures, StateMonitor
@@ -84,11 +84,9 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     if folder is None:
         return AuditConfig(kind, given, None)
     finished = open_run(folder, "train", given.digest)
-    check_edits(finished, f"agt audit {kind.name}")
+    kind.check_run(finished)
     if not kind.while_waiting:
         _check_no_pending_erasure(finished)
-    if kind.needs_classes:
-        _check_classes(finished, kind.name)
     return AuditConfig(kind, given, finished)
 
 
@@ -156,23 +154,6 @@ def _check_no_pending_erasure(finished: Run) -> None:
             "asked to be erased, so it cannot be compared with models trained on the remaining "
             f"records. First type `agt unlearn run={finished.folder}`; only `agt audit "
             "unlearning` can audit the run before that"
-        )
-
-
-def _check_classes(finished: Run, kind: str) -> None:
-    """Raise ConfigError if the labels of a run are numbers instead of classes.
-
-    Args:
-        finished: the run.
-        kind: the name of the kind of audit, for the message.
-    """
-    dataset = finished.config.get("dataset") or {}
-    if dataset.get("target") == "numeric":
-        raise ConfigError(
-            f"run={finished.folder}: `agt audit {kind}` attacks models of classes, but this run "
-            "answers with numbers. Audit its certified intervals with `agt audit certificate`, "
-            "and its releases with `agt audit prediction` or `agt audit replay` "
-            "(mechanism=laplace_mean)"
         )
 
 

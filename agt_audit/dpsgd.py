@@ -24,11 +24,9 @@ Sources: lecture 004; Nasr et al. 2023; Steinke et al. 2023.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 from scipy.special import ndtri
 
 from agt.errors import ConfigError
@@ -40,6 +38,7 @@ from agt_audit.canaries import Canaries
 from agt_audit.claims import Claimed, power_sentence, verdict_words
 from agt_audit.estimates import Mistakes, epsilon_bound, lower_limit, mu_bound
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import DpSgdAuditSettings
 from agt_audit.noisy_training import AdversaryView, NoisyTraining
 from agt_audit.one_run import (
     BOUNDS,
@@ -360,7 +359,7 @@ NOTES = (
 
 
 @schema
-class DpSgdAudit(AuditKind):
+class DpSgdAudit(DpSgdAuditSettings, AuditKind):
     """Attacks a run's training with noise in each step; its settings say how much is tried.
 
     Attributes:
@@ -371,14 +370,6 @@ class DpSgdAudit(AuditKind):
         trials: how many trainings with one canary, and as many without it.
         step_runs: how many trainings with a coin in each step.
     """
-
-    records: Annotated[int, Field(ge=1)] = 200
-    canary: Literal["signs", "dirac", "mislabelled", "adversarial"] = "signs"
-    canaries: Annotated[int, Field(ge=0)] = 100
-    trials: Annotated[int, Field(ge=1)] = 200
-    step_runs: Annotated[int, Field(ge=1)] = 50
-    name: ClassVar[str] = "dpsgd"
-    needs_classes: ClassVar[bool] = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with and without canaries, and compare lower bounds with the run's claim.

@@ -4,24 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.settings import TotalConfig, validate
-from agt_cli.command_settings.predict import check_mechanism, mechanism_facts
-
-RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
-MECHANISM_EXAMPLE = "mechanism=randomized_response mechanism.eps=1"
-WEIGHTS_EXAMPLE = "mechanism=release_weights mechanism.mu=1"
-MECHANISM_AUDIT = "agt_audit.mechanism.MechanismAudit"
-WEIGHTS_AUDIT = "agt_audit.weights.WeightsAudit"
-MECHANISM_AUDITS = {MECHANISM_AUDIT: "mechanism", WEIGHTS_AUDIT: "weights"}
-"""Classes of audits that attack a mechanism by itself, without a run -> the audits' names."""
-EXAMPLES = {
-    MECHANISM_AUDIT: MECHANISM_EXAMPLE,
-    "agt_audit.prediction.PredictionAudit": MECHANISM_EXAMPLE,
-    WEIGHTS_AUDIT: WEIGHTS_EXAMPLE,
-}
-"""The classes of audits that need a mechanism -> settings that name one."""
-WITHOUT_RUN = frozenset((*MECHANISM_AUDITS, "agt_audit.selftest.Selftest"))
-"""The classes of agt's own audits that need no run."""
+from agt.settings import validate
+from agt.targets import current_name
+from agt_audit import kind_settings
+from agt_cli.checks import check_named_run
 
 
 def check_audit(config: Mapping[str, Any]) -> None:
@@ -34,62 +20,32 @@ def check_audit(config: Mapping[str, Any]) -> None:
     """
     checked_confidence(config.get("confidence"))
     checked_seed(config.get("seed"))
-    kind = config.get("audit")
-    if not isinstance(kind, Mapping):
-        return
-    class_name = str(kind.get("_target_"))
-    is_own = class_name.startswith("agt_audit.")  # a user's class checks its settings itself
-    if is_own and class_name not in WITHOUT_RUN and config.get("run") is None:
-        raise ConfigError(RUN_MISSING)
-    if class_name in MECHANISM_AUDITS:
-        check_no_run(config, MECHANISM_AUDITS[class_name])
-    if class_name not in EXAMPLES:
-        return
-    mechanism = config.get("mechanism")
-    if mechanism is None:
-        raise mechanism_missing(EXAMPLES[class_name])
-    facts = mechanism_facts(mechanism)
-    if facts is None:  # a user's own mechanism
-        return
-    if class_name == MECHANISM_AUDIT and facts.releases == "weights":
-        raise weights_not_audited(facts.name)
-    check_mechanism(mechanism, validate(TotalConfig, config.get("total"), "total"))
+    kind = _read_own_kind(config.get("audit"))
+    if kind is not None:  # a user's own kind checks its settings itself
+        run = None
+        if kind.takes_run and config.get("run") is not None:
+            run = check_named_run("audit", config)
+        kind.check_settings(config, run)
 
 
-def check_no_run(config: Mapping[str, Any], kind: str) -> None:
-    """Raise ConfigError if a run is given to an audit that attacks a mechanism by itself.
+def _read_own_kind(node: object) -> kind_settings.AuditSettings | None:
+    """Return the settings of a kind of audit of agt; None: it is the user's own, or none.
 
     Args:
-        config: the composed settings.
-        kind: the name of the audit.
+        node: the value of the key ``audit``.
+
+    Raises:
+        ConfigError: a setting is wrong.
     """
-    run = config.get("run")
-    if run is not None:
-        raise ConfigError(
-            f"run={run}: `agt audit {kind}` attacks a mechanism by itself. Leave run=... out, or "
-            f"type `agt audit replay run={run} mechanism=...`, which attacks a release from the run"
-        )
-
-
-def mechanism_missing(example: str) -> ConfigError:
-    """Return the error about an audit for which no mechanism is given.
-
-    Args:
-        example: settings to type.
-    """
-    return ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
-
-
-def weights_not_audited(name: str) -> ConfigError:
-    """Return the error about a mechanism that releases weights, in an audit of label mechanisms.
-
-    Args:
-        name: the mechanism's name.
-    """
-    return ConfigError(
-        f"mechanism={name}: `agt audit mechanism` cannot audit released weights. Use "
-        "`agt audit weights` or `agt audit replay`"
-    )
+    if not isinstance(node, Mapping):
+        return None
+    package, _, name = current_name(str(node.get("_target_"))).partition(".")
+    cls = getattr(kind_settings, f"{name.rpartition('.')[2]}Settings", None)
+    if package != "agt_audit" or cls is None:
+        return None
+    settings = {key: value for key, value in node.items() if key != "_target_"}
+    own: kind_settings.AuditSettings = validate(cls, settings, "audit")
+    return own
 
 
 def checked_confidence(value: object) -> float:

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from agt.errors import ConfigError
 from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.release import ReleaseTerms
 from agt.settings import TotalConfig, validate
-from agt_audit.early_checks import MECHANISM_EXAMPLE, RUN_MISSING, mechanism_missing
+from agt_audit.kind_settings import AuditSettings, mechanism_missing
 from agt_cli.report.console import Console
 from agt_cli.report.findings import VERSION, Audit, Finding
 from agt_cli.report.finished import Run
@@ -46,17 +45,14 @@ class AuditInputs:
     seed: int
     output_dir: Path
 
-    def mechanism(self, example: str = MECHANISM_EXAMPLE) -> MechanismConfig:
+    def mechanism(self) -> MechanismConfig:
         """Return the settings of the mechanism that is audited, with its budget.
-
-        Args:
-            example: settings to type, for the message if no mechanism is given.
 
         Raises:
             ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
         """
         if self.config.get("mechanism") is None:
-            raise mechanism_missing(example)
+            raise mechanism_missing(AuditSettings.example)
         return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
@@ -68,23 +64,6 @@ class AuditInputs:
             accounting=self.config["accounting"],
             counting=self.config["counting"],
         )
-
-    def need_run(self, inputs: bool = False) -> None:
-        """Check that a run is given, and no queries unless the audit takes them.
-
-        Args:
-            inputs: whether the audit takes the user's own queries (``inputs``).
-
-        Raises:
-            ConfigError: one of the two does not hold; the error names the key.
-        """
-        if self.run is None:
-            raise ConfigError(RUN_MISSING)
-        if not inputs and self.config.get("inputs") is not None:
-            raise ConfigError(
-                f"inputs={self.config['inputs']}: this audit uses the run's own records and "
-                "chooses its queries itself. Leave inputs=... out"
-            )
 
     def open(self, record: RunRecord, console: Console) -> OpenedRun:
         """Open the run with the records that it was trained on, and the queries.
@@ -148,7 +127,7 @@ class Audited:
         return Audit(VERSION, kind, self.subject, self.findings, self.digest, self.notes)
 
 
-class AuditKind:
+class AuditKind(AuditSettings):
     """One kind of audit: a class of ``agt.settings.schema``, in a file of its own.
 
     Its fields are the settings ``audit.*``. It is registered by its entry of
@@ -156,23 +135,18 @@ class AuditKind:
     by ``_target_`` and gives every setting with its meaning.
 
     Attributes:
-        name: the kind's name in settings, ``agt audit NAME``.
         question: what an attacker wants to know, as a clause that follows "whether"; a claimed
             privacy loss limits how sure the answer can become.
         while_waiting: whether it can audit a run with pending erasures. The model of such a run was
             trained on all records, but its data lacks the pending ones, so a dataset with one
             record less is no neighbour of the model's; other kinds refuse such a run.
-        needs_classes: whether it attacks labels that are classes; it then refuses a run whose
-            labels are numbers.
     """
 
-    name: ClassVar[str]
     question: ClassVar[str] = "a person's record is among the training records"
     while_waiting: ClassVar[bool] = False
-    needs_classes: ClassVar[bool] = False
 
     def check(self, given: AuditInputs) -> None:
-        """Check the settings before any data is read; here, that a run is given.
+        """Check the settings before any data is read.
 
         Args:
             given: the settings that all kinds share.
@@ -180,7 +154,7 @@ class AuditKind:
         Raises:
             ConfigError: a setting is missing or wrong; the error names the key.
         """
-        given.need_run()
+        self.check_settings(given.config, None if given.run is None else Run.at(given.run))
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Carry out the audit and return its results.

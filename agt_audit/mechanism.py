@@ -9,21 +9,18 @@ docs/reference.md section 8.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
-from agt.errors import ConfigError
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.mechanism_config import AnyMechanism, mechanism_kind
-from agt.mechanisms.output import Output
+from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
-from agt.settings import Accounting, Counting, check_choice, schema
-from agt_audit.early_checks import check_no_run, weights_not_audited
+from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import MechanismAuditSettings
 from agt_audit.label_pairs import audit_made_up_pairs
 from agt_audit.numbers import audit_made_up_sums
 from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
@@ -31,14 +28,13 @@ from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding
 from agt_cli.report.record import RunRecord
 
-Natural = Annotated[int, Field(ge=0, le=65_536)]
 Attacked = tuple[tuple[Finding, ...], Sequence[tuple[object, Exact]]]
 """The findings of an attack; and (pair, loss) for each pair whose exact loss was computed."""
 MAX_PAIRS_SHOWN = 1000
 
 
 @schema
-class MechanismAudit(AuditKind):
+class MechanismAudit(MechanismAuditSettings, AuditKind):
     """Attacks one mechanism by itself, without a run.
 
     Attributes:
@@ -49,12 +45,6 @@ class MechanismAudit(AuditKind):
             0 to ``farthest``.
     """
 
-    trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
-    farthest: Natural = 100
-    values: tuple[Natural, ...] | None = None
-
-    name: ClassVar[str] = "mechanism"
-
     def check(self, given: AuditInputs) -> None:
         """Check the mechanism and its budget, and the settings that depend on it.
 
@@ -62,38 +52,8 @@ class MechanismAudit(AuditKind):
             ConfigError: a run is given, the mechanism cannot be audited here or has no budget, or a
                 setting is wrong or has no effect; the error names the key.
         """
-        check_no_run(given.config, self.name)
-        node = given.config.get("mechanism")
-        if node is not None:
-            kind = mechanism_kind(node)
-            if kind.output is Output.WEIGHTS:  # before anything about its budget
-                raise weights_not_audited(kind.name)
-        for key, choices in (("accounting", Accounting), ("counting", Counting)):
-            check_choice(given.config.get(key), choices, key)
-        self._check_values(_audited_mechanism(given))
-
-    def _check_values(self, mechanism: AnyMechanism) -> None:
-        """Check ``values`` and ``farthest``, whose meaning depends on the mechanism.
-
-        Args:
-            mechanism: the audited mechanism.
-
-        Raises:
-            ConfigError: ``values`` is given but has no effect; or ``farthest`` is a number of
-                members, and 0.
-        """
-        name = mechanism.name
-        uses_members = mechanism.needs == "votes"
-        if uses_members and (self.values is not None or not self.farthest):
-            raise ConfigError(
-                f"mechanism={name} uses the answers of ensemble members, so audit.values=... has "
-                "no effect. Give audit.farthest=NUMBER_OF_MEMBERS (1 or more) instead"
-            )
-        if mechanism.output is not Output.LABELS and self.values is not None:
-            raise ConfigError(
-                f"audit.values=... has no effect on mechanism={name}: the audit makes up two "
-                "quantiles that differ by 1. Leave audit.values=... out"
-            )
+        super().check(given)
+        self.check_kind_of_mechanism(type(_audited_mechanism(given)))
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Attack the mechanism on made-up inputs; its table ``pairs`` has the exact losses."""

@@ -5,16 +5,16 @@ whether a record was in its training data.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.ticker import FuncFormatter
-from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import MembershipSettings
 from agt_audit.membership_attack import (
     ATTACKS,
     COPIES,
@@ -85,7 +85,7 @@ EXPOSED_COLUMN_NOTE = (
 
 
 @schema
-class Membership(AuditKind):
+class Membership(MembershipSettings, AuditKind):
     """Attacks a run's model by membership inference.
 
     Scores that are computed from confidences may tell members from non-members, so the findings are
@@ -98,25 +98,6 @@ class Membership(AuditKind):
         workers: how many processes train shadow models, as of ``ShadowConfig``.
         exposed: how many rows the table of the most exposed records has.
     """
-
-    name: ClassVar[str] = "membership"
-    needs_classes: ClassVar[bool] = True
-    shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    exposed: Annotated[int, Field(ge=1)] = 50
-
-    def check(self, given: AuditInputs) -> None:
-        """Check that a run is given, and no mechanism, because labels are the model's own.
-
-        Raises:
-            ConfigError: one of these does not hold; the error names the key.
-        """
-        super().check(given)
-        if given.config.get("mechanism") is not None:
-            raise ConfigError(
-                "mechanism=...: this audit attacks the model's own outputs. Leave mechanism=... "
-                "out, or type `agt audit prediction` with it, which attacks released labels"
-            )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train shadow models, and attack by scores.

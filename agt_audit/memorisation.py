@@ -26,15 +26,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import MemorisationSettings
 from agt_audit.page import rounded_cell
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
@@ -204,7 +204,7 @@ QUARTER = 0.25  # the smallest estimate that counts as large
 
 
 @schema
-class Memorisation(AuditKind):
+class Memorisation(MemorisationSettings, AuditKind):
     """Estimates memorisation and influence from models that are trained on random halves.
 
     Nothing is claimed of these. ``agt audit certificate`` tests the claim that certified records
@@ -217,13 +217,6 @@ class Memorisation(AuditKind):
         targets: how many test records are targets of influence.
         shown: how many rows the tables of records and of pairs have.
     """
-
-    name: ClassVar[str] = "memorisation"
-    needs_classes: ClassVar[bool] = True
-    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    targets: Annotated[int, Field(ge=0)] = 200
-    shown: Annotated[int, Field(ge=1)] = 50
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train models on halves of the records, and return what they show.

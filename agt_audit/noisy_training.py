@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from agt.data.records import Records
-from agt.errors import ConfigError
 from agt.models.box import copy_initial_parameters
 from agt.models.model import Model
 from agt.problem import Problem
@@ -28,6 +27,7 @@ from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
 from agt_audit.canaries import Canaries, CanaryHead, canaries_of, flat
 from agt_audit.edited_records import with_added
+from agt_audit.kind_settings import trained_without_noise
 from agt_audit.neighbours import NOMINAL, neighbouring
 from agt_audit.relation_edits import replaces
 
@@ -85,10 +85,7 @@ class NoisyTraining:
         """
         network = model.boxed_network
         if model.noise is None or network is None:
-            raise ConfigError(
-                "run: this run was trained without noise, so it makes no privacy claim about its "
-                "weights. Give a run that was trained with noise.epsilon=NUMBER"
-            )
+            raise trained_without_noise()
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
     @property

@@ -23,19 +23,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from agt.data.records import Records
 from agt.errors import ConfigError, DataError
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.laplace_mean import LaplaceMean
-from agt.mechanisms.mechanism import MECHANISMS, Mechanism
+from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
-from agt.mechanisms.output import Output
 from agt.mechanisms.totals import totals_of_labels
 from agt.relations import RELATIONS
 from agt.release import judge_labelling
@@ -44,10 +41,10 @@ from agt_audit.claims import Claimed, TestedClaim
 from agt_audit.events import AnswerEvent, event_of_sum
 from agt_audit.influence import influential_units, unit_edited
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
+from agt_audit.kind_settings import PredictionAuditSettings
 from agt_audit.lines import points_between_labels
 from agt_audit.pairs import AnyPair, choose_query, pair_of, similar_queries
 from agt_audit.release_sandbox import ReleaseSandbox
-from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
@@ -98,7 +95,7 @@ class PlannedAttack:
 
 
 @schema
-class PredictionAudit(AuditKind):
+class PredictionAudit(PredictionAuditSettings, AuditKind):
     """Attacks ``agt predict`` with its mechanism and ledger.
 
     Attributes:
@@ -107,47 +104,14 @@ class PredictionAudit(AuditKind):
         targets: how many records of the data are left out of training, one at a time.
     """
 
-    trials: Annotated[int, Field(ge=10)] = 10_000
-    together: Annotated[int, Field(ge=2)] = 4
-    targets: Annotated[int, Field(ge=1)] = 3
-
-    name: ClassVar[str] = "prediction"
-
     def check(self, given: AuditInputs) -> None:
         """Check the run, the mechanism, its budget and the settings, before any data is read.
 
         Raises:
             ConfigError: one of them is missing or wrong; the error names the key.
         """
-        given.need_run(inputs=True)
-        if TrainedRun.from_config(given.config).settings.noise is not None:
-            raise ConfigError(
-                f"run={given.run}: the training of this run used random noise, so models of "
-                "neighbouring datasets cannot be compared with it. Use `agt audit dpsgd` for "
-                "this run"
-            )
-        config = given.mechanism()
-        if config.kind.output is not Output.LABELS:
-            label_mechanisms = " or ".join([*MECHANISMS, LaplaceMean.name])
-            raise ConfigError(
-                f"mechanism={config.kind.name}: `agt audit prediction` can only audit mechanisms "
-                f"that release labels. Give mechanism={label_mechanisms}"
-            )
-        if str(given.config.get("inputs")) == str(STANDARD_INPUT):
-            raise ConfigError(
-                "inputs=-: this audit chooses its own queries and does not read standard input. "
-                "Leave inputs=- out, or give inputs=FILE with typical queries"
-            )
-        if self.together > self.trials:
-            raise ConfigError(
-                f"audit.together={self.together} exceeds audit.trials={self.trials}: set "
-                f"audit.trials={self.together} or more"
-            )
-        if config.total.eps is not None and config.total.queries is None:
-            raise ConfigError(
-                "total.eps is divided among the queries: give their number too, with "
-                "total.queries=NUMBER"
-            )
+        super().check(given)
+        self.check_kind_of_mechanism(given.mechanism().kind)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train neighbouring runs, draw answers of both sides, and count.

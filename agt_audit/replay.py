@@ -28,23 +28,22 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from pydantic import Field
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
 from agt.certificates.conditions import weaker_conditions
 from agt.data.arrays import gathered
-from agt.errors import ConfigError
+from agt.mechanism_settings import NoiseLaw
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, build_problem
 from agt.mechanisms.output import Output
-from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
+from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model
@@ -63,6 +62,7 @@ from agt.training.settings import NoiseConfig
 from agt.training.sgd import BufferKey
 from agt_audit.influence import neighbours
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import ReplaySettings
 from agt_audit.label_pairs import NeighbourPair, Side, exact_loss
 from agt_audit.lines import points_between_labels
 from agt_audit.noisy_training import NoisyTraining
@@ -71,7 +71,6 @@ from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandom
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, exact_finding
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import TrainedRun
 
 ROUNDING = 1e-6  # relative; above the rounding errors of the formulas of this module
 NOT_COVERED = 2.0**64  # in place of a loss, where noise of this kind cannot give the guarantee
@@ -561,7 +560,7 @@ def _linear_term_problems(
 
 
 @schema
-class Replay(AuditKind):
+class Replay(ReplaySettings, AuditKind):
     """Records releases of a run, and replays each on a neighbouring dataset.
 
     Attributes:
@@ -569,30 +568,6 @@ class Replay(AuditKind):
         queries: how many test records are used as queries; if labels are released, about as many
             further queries are searched.
     """
-
-    neighbours: Annotated[int, Field(ge=1)] = 2
-    queries: Annotated[int, Field(ge=1)] = 100
-
-    name: ClassVar[str] = "replay"
-
-    def check(self, given: AuditInputs) -> None:
-        """Check that a run is given, and a mechanism with a budget unless its training has noise.
-
-        A training with noise in each step is replayed itself, so no mechanism may be given for it.
-
-        Raises:
-            ConfigError: one of these is missing or must not be given; the error names the key.
-        """
-        super().check(given)
-        run = TrainedRun.from_config({**given.config, "mechanism": None})
-        has_noise = run.settings.noise is not None
-        if has_noise and given.config.get("mechanism") is not None:
-            raise ConfigError(
-                f"mechanism=... cannot be given here: run={given.run} was trained with random "
-                "noise, so the audit replays its training. Leave mechanism=... out"
-            )
-        if not has_noise:
-            given.mechanism()  # called because it raises if none is given, or one without a budget
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Record a release for each neighbouring dataset, replay it there, and compare the two.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -68,6 +68,7 @@ from agt_audit.forget_sets import Attack, RemovedRows
 from agt_audit.influence import neighbours
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind, counted_progress
+from agt_audit.kind_settings import SelftestSettings
 from agt_audit.label_pairs import (
     NeighbourPair,
     Side,
@@ -1108,13 +1109,8 @@ VERDICTS = {
 
 
 @schema
-class Selftest(AuditKind):
+class Selftest(SelftestSettings, AuditKind):
     """Audits every planted violation and all sound code, and judges the auditor by the findings."""
-
-    name: ClassVar[str] = "selftest"
-
-    def check(self, given: AuditInputs) -> None:
-        """Check nothing, because this audit needs no run."""
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Audit all of ``PLANTED`` and ``SOUND``, and return a finding about the auditor for each.

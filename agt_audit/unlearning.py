@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from agt.data.erasure import copy_groups
 from agt.data.records import Records
@@ -28,6 +27,7 @@ from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.forget_sets import ForgetSets, RemovedRows
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
+from agt_audit.kind_settings import UnlearningSettings
 from agt_audit.trials import TrialPlan
 from agt_audit.unlearning_claims import ModelState, Trial, Unlearn, audit_unlearning, not_tested
 from agt_cli.report.console import Console
@@ -85,7 +85,7 @@ NOTES = (
 
 
 @schema
-class Unlearning(AuditKind):
+class Unlearning(UnlearningSettings, AuditKind):
     """Compares unlearned models of a run with models that were trained without the records.
 
     Attributes:
@@ -97,25 +97,8 @@ class Unlearning(AuditKind):
             before it removes records.
     """
 
-    name: ClassVar[str] = "unlearning"
-    needs_classes: ClassVar[bool] = True
     question: ClassVar[str] = "the erased records had been used in training"
     while_waiting: ClassVar[bool] = True
-    records: Annotated[int, Field(ge=1)] = 8
-    trials: Annotated[int, Field(ge=1, le=10_000)] = 2
-    methods: tuple[MethodName, ...] | None = None
-    releases: Annotated[int, Field(ge=40, le=10**7)] = 20_000
-    queries: Annotated[int, Field(ge=1)] = 500
-
-    def __post_init__(self) -> None:
-        unknown = [method for method in self.methods or () if method not in METHODS]
-        if unknown:
-            unknown_method = unknown[0]
-            known = ", ".join(METHODS)
-            raise ConfigError(
-                f"audit.methods: `agt unlearn` has no method '{unknown_method}'. Choose from: "
-                f"{known}"
-            )
 
     def check(self, given: AuditInputs) -> None:
         """Check that a run is given and can be opened.
@@ -123,6 +106,7 @@ class Unlearning(AuditKind):
         Raises:
             ConfigError: it is not, or cannot; the error names the key.
         """
+        super().check(given)
         _open_without_queries(given)  # it raises
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -184,9 +168,8 @@ def _open_without_queries(given: AuditInputs) -> TrainedRun:
     """Open the audited run, without the queries (``inputs``) of its settings.
 
     Raises:
-        ConfigError: no run is given, or it cannot be opened.
+        ConfigError: the run cannot be opened.
     """
-    given.need_run(inputs=True)
     return TrainedRun.from_config({**given.config, "inputs": None})
 
 

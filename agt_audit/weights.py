@@ -8,18 +8,16 @@ problems, of both datasets.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, cast
 
-from pydantic import Field
-
-from agt.errors import ConfigError
+from agt.mechanism_settings import NoiseLaw
 from agt.mechanisms.objective import ObjectiveNoises, ObjectivePerturbation, ProblemConstants
 from agt.mechanisms.weights import ReleaseWeights
-from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
+from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.settings import schema
 from agt_audit.added_noise import WeightPair, audit_weights
-from agt_audit.early_checks import WEIGHTS_EXAMPLE, check_no_run
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.kind_settings import WeightsAuditSettings
 from agt_audit.objective import audit_line, audit_objective, pair_with_largest_loss
 from agt_audit.trials import TrialPlan
 from agt_cli.report.console import Console
@@ -58,7 +56,7 @@ ATTACKS: Mapping[NoiseLaw, Callable[[Any, int, TrialPlan], Audited]] = {
 
 
 @schema
-class WeightsAudit(AuditKind):
+class WeightsAudit(WeightsAuditSettings, AuditKind):
     """Attacks a mechanism that releases weights, by itself, without a run.
 
     Attributes:
@@ -67,11 +65,6 @@ class WeightsAudit(AuditKind):
         width: how many weights there are.
     """
 
-    trials: Annotated[int, Field(ge=1, le=10_000_000)] = 2000
-    width: Annotated[int, Field(ge=1, le=100_000)] = 4
-
-    name: ClassVar[str] = "weights"
-
     def check(self, given: AuditInputs) -> None:
         """Check that a mechanism is given whose weights can be attacked here, and no run.
 
@@ -79,14 +72,8 @@ class WeightsAudit(AuditKind):
             ConfigError: a run is given; or the mechanism releases no weights, its law of noise is
                 not in ``ATTACKS``, or it has no budget. The error names the key.
         """
-        check_no_run(given.config, self.name)
-        config = given.mechanism(WEIGHTS_EXAMPLE)
-        if not config.releases_weights or config.kind.noise_law not in ATTACKS:
-            raise ConfigError(
-                f"mechanism={config.kind.name}: `agt audit weights` cannot draw releases of this "
-                "mechanism. Use `agt audit replay`, or give mechanism=release_weights or "
-                "mechanism=objective_perturbation"
-            )
+        super().check(given)
+        self.check_kind_of_mechanism(given.mechanism().kind)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Attack releases of made-up weights."""

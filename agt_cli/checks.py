@@ -13,7 +13,7 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.store.folder import Folder
-from agt.targets import OWN_SETTINGS, current_name
+from agt.targets import OWN_SETTINGS, current_name, own_settings
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, nothing_to_pay
 from agt_cli.networks import NETWORK_CERTIFICATE
@@ -24,9 +24,11 @@ from agt_cli.places import (
     check_ledger_of_environment,
     check_requested,
     check_run,
+    check_verified_path,
 )
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.found import resolve_latest
+from agt_cli.report.opening import check_edits
 
 TRUST_SETTING = "trust"
 
@@ -41,6 +43,8 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
     # ``resolve_latest`` refuses an empty ``run``, with a message that says what to give.
     check_not_empty({key: value for key, value in config.items() if key != "run"})
     trusted_names(config)  # called because it raises if they are no list
+    if command == "verify":
+        check_verified_path(Path(str(config["path"])).expanduser())
     if command in CHECKS:
         module, _, name = CHECKS[command].rpartition(".")
         getattr(import_module(module), name)(config)
@@ -82,24 +86,25 @@ def check_named_ledger(name: object) -> None:
         existing_ledger(str(name))
 
 
-def check_named_run(command: str, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the named run does not exist, or the command cannot use it.
+def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
+    """Return the named run; raise ConfigError if it does not exist, or the command cannot use it.
 
     Args:
         command: the name of the command.
-        config: its settings, as plain containers; ``run`` is among them.
+        config: its settings, as plain containers; ``run`` is among them. None: no run is named,
+            and None is returned.
     """
     named = resolve_latest(dict(config), lambda line: None)["run"]
     if named is None:
-        return
+        return None
     texts = {key: value for key, value in config.items() if isinstance(value, str)}
     check_run(command, Path(named), texts)
     check_digest(Path(named), read_digest_setting(config, "digest"))
     if command != "audit" and texts.get("inputs", STANDARD_INPUT) != STANDARD_INPUT:
         check_queries(Path(texts["inputs"]), Run.at(Path(named)))
-    if command == "unlearn" and config.get("ids") is None:
-        check_requested(Path(named))
     run = Run.at(Path(named))
+    if command == "unlearn":
+        check_erasure(config, run)
     has_numbers = answers_with_numbers(run)
     if command == "certify" and has_numbers is not None:
         # Imported only for this command, because it loads pydantic.
@@ -110,8 +115,39 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         check_planned_mechanisms(config.get("mechanisms"), run, has_numbers)
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-        check_mechanism_of_run(config.get("mechanism"), run, has_numbers)
+        check_mechanism_of_run(own_settings(config.get("mechanism")), run, has_numbers)
         check_recorded_conditions(config, run)
+    return run
+
+
+def check_erasure(config: Mapping[str, Any], run: Run) -> None:
+    """Raise ConfigError if records cannot be erased from a run in the way that was asked for.
+
+    Args:
+        config: the settings of ``agt unlearn``.
+        run: the training run. Its files are read without comparing their hashes.
+    """
+    if config.get("ids") is None:
+        check_requested(run.folder)
+    # Imported only for erasures, because it loads pydantic.
+    from agt.certificates.settings import CERTIFICATES, read_certificate
+    from agt.settings import validate
+    from agt.training.settings import EnsembleConfig
+    from agt_cli.command_settings.unlearn import check_method
+    from agt_cli.table_columns import check_columns_of_ids
+
+    recorded = run.config
+    try:
+        certificate = read_certificate(recorded.get("certificate"), CERTIFICATES)
+        ensemble = validate(EnsembleConfig, recorded.get("ensemble", {}), "ensemble")
+    except ConfigError:
+        return  # whoever opens the run says what is wrong with the file
+    if config["method"] != "auto":
+        check_method(config["method"], certificate, ensemble)
+    check_edits(run, "agt unlearn")
+    dataset = recorded.get("dataset")
+    if isinstance(config["ids"], str) and isinstance(dataset, Mapping):
+        check_columns_of_ids(Path(config["ids"]), dataset)
 
 
 def answers_with_numbers(run: Run) -> bool | None:
@@ -164,11 +200,11 @@ def check_queries(path: Path, run: Run) -> None:
         check_vectors(path, "x", "inputs")
 
 
-def check_mechanism_of_run(node: object, run: Run, has_numbers: bool | None) -> None:
+def check_mechanism_of_run(kind: Any, run: Run, has_numbers: bool | None) -> None:
     """Raise ConfigError if a run has settings from which a mechanism cannot release.
 
     Args:
-        node: the value of the key ``mechanism``.
+        kind: the class of the mechanism's settings; None: the mechanism is the user's own.
         run: the training run. Its files are read without comparing their hashes.
         has_numbers: whether its labels are numbers; None: not known.
     """
@@ -179,24 +215,22 @@ def check_mechanism_of_run(node: object, run: Run, has_numbers: bool | None) -> 
         no_votes,
         numbers_for_classes,
     )
-    from agt_cli.command_settings.predict import mechanism_facts
 
-    facts = mechanism_facts(node)
     certificate = run.config.get("certificate")
     ensemble = run.config.get("ensemble")
-    if facts is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
+    if kind is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
         return
-    if has_numbers is not None and facts.releases == "labels" and facts.of_numbers != has_numbers:
-        raise classes_for_numbers(facts.name) if has_numbers else numbers_for_classes()
+    if has_numbers is not None and kind.releases == "labels" and kind.of_numbers != has_numbers:
+        raise classes_for_numbers(kind.name) if has_numbers else numbers_for_classes()
     members = ensemble.get("members")
     is_ensemble = isinstance(members, int) and members > 1
     is_network = certificate.get("name") == NETWORK_CERTIFICATE
-    has_no_head = is_network or (is_ensemble and not facts.reads_records)
+    has_no_head = is_network or (is_ensemble and not kind.reads_records)
     # If labels are numbers, the mechanism itself says which models it takes.
-    if facts.releases == "weights" and has_no_head and not has_numbers:
-        raise no_linear_head(facts.name, facts.reads_records)
-    if facts.needs == "votes" and members == 1:
-        raise no_votes(facts.name)
+    if kind.releases == "weights" and has_no_head and not has_numbers:
+        raise no_linear_head(kind.name, kind.reads_records)
+    if kind.needs == "votes" and members == 1:
+        raise no_votes(kind.name)
 
 
 def check_planned_mechanisms(names: object, run: Run, has_numbers: bool | None) -> None:
@@ -210,11 +244,10 @@ def check_planned_mechanisms(names: object, run: Run, has_numbers: bool | None) 
     if not isinstance(names, list):
         return
     # Imported only for releases, because it loads pydantic.
-    from agt.release_settings import MECHANISM_FACTS
+    from agt.mechanism_settings import OWN_MECHANISMS
 
-    for target, facts in MECHANISM_FACTS.items():
-        if facts.name in names:
-            check_mechanism_of_run({"_target_": target}, run, has_numbers)
+    for name in names:
+        check_mechanism_of_run(OWN_MECHANISMS[name], run, has_numbers)
 
 
 def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
@@ -229,12 +262,12 @@ def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
     """
     # Imported only for releases, because it loads pydantic.
     from agt.certificates.requirements import judge_requirements
-    from agt_cli.command_settings.predict import check_private_answers, mechanism_facts
+    from agt_cli.command_settings.predict import check_private_answers
     from agt_cli.report.recorded_conditions import conditions_of
 
-    facts = mechanism_facts(config.get("mechanism"))
+    kind = own_settings(config.get("mechanism"))
     relation = run.config.get("relation")
-    if facts is None or not isinstance(relation, Mapping) or has_pending_commit(run.folder):
+    if kind is None or not isinstance(relation, Mapping) or has_pending_commit(run.folder):
         return
     if relation.get("name") not in RELATIONS:
         return
@@ -249,10 +282,10 @@ def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
     judge_requirements(
         conditions,
         relation["name"],
-        facts,
+        kind,
         settings.accounting,
         settings.counting,
-        releases_weights=facts.releases == "weights",
+        releases_weights=kind.releases == "weights",
     )
 
 

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -287,8 +287,7 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     for word in rest:
         if replacement := usage.replacement_of(name, word):
             raise ConfigError(f"{word}: {replacement}")
-    for setting, word in pairwise(rest):
-        _check_blanks(setting, word)
+    _check_blanks(rest)
     rest = usage.settings_from_positionals(name, rest)
     for word in rest:
         _check_setting(name, word)
@@ -342,19 +341,21 @@ def _check_resumed_in_place(typed: dict[str, str]) -> None:
         )
 
 
-def _check_blanks(setting: str, word: str) -> None:
-    """Raise ConfigError if two words are one setting, a file whose name has a blank.
+def _check_blanks(words: Sequence[str]) -> None:
+    """Raise ConfigError if successive words are the name of one file, which has blanks.
 
     Args:
-        setting: a word of a command line.
-        word: the next one.
+        words: of a command line, without the name of the command.
     """
-    key, equals, value = setting.partition("=")
-    path = f"{value} {word}"
-    if equals and "=" not in word and os.path.exists(os.path.expanduser(path)):
-        raise ConfigError(
-            f"the name of the file '{path}' has a blank, so it needs quotes: type {key}='{path}'"
-        )
+    for first, last in combinations(range(len(words)), 2):
+        start, equals, value = words[first].rpartition("=")
+        later = " ".join(words[first + 1 : last + 1])
+        path = f"{value} {later}"
+        if "=" not in later and os.path.exists(os.path.expanduser(path)):
+            raise ConfigError(
+                f"the name of the file '{path}' has a blank, so it needs quotes: type "
+                f"{start}{equals}'{path}'"
+            )
 
 
 def _check_setting(command: str, word: str) -> None:

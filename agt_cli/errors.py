@@ -486,7 +486,10 @@ def _explain_missing_option(error: Any) -> str:
     """
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
-        return _one_line(error)
+        return (
+            f"--config-name {option}: there is no configuration of this name: leave --config-name "
+            "out, or give the folder of a configuration of your own with --config-dir"
+        )
     if message := _explain_path_for_name(group, option):
         return message
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):

@@ -1,5 +1,6 @@
 """Where ledgers lie. Loads neither NumPy nor PyTorch, so that a missing ledger is named at once."""
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -53,6 +54,27 @@ def existing_ledger(name: str) -> Path:
         f"ledger={name}: the ledger {path} does not exist{known}. To create a ledger, type agt "
         "ledger init"
     )
+
+
+def find_ledger(name: object, home: Path) -> Path | None:
+    """Return the path of a ledger's file; None: it was not found.
+
+    A relative path is looked for from the working directory, then from the folder that contains the
+    run's ``outputs``; at last the file is looked for in the folder of ledgers there.
+
+    Args:
+        name: the ledger's name or path; None: no ledger is named.
+        home: the run's folder.
+    """
+    if name is None:
+        return None
+    try:
+        path = Path(os.path.expanduser(ledger_path(str(name))))
+    except ConfigError:
+        return None
+    top = home.resolve().parent.parent.parent  # of TOP/outputs/predict/RUN
+    places = (path, top / path, top / FOLDER / path.name)
+    return next((place for place in places if place.exists()), None)
 
 
 def is_ledger(path: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.data.suffixes import check_has_arrays, check_suffix
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataMissing, counted
 from agt.ledger.file_checks import check_free, check_suffix as check_suffix_of_ledger
 from agt.store.locations import locate, require
 from agt.store.manifest import MANIFEST_FILE
@@ -30,6 +30,9 @@ COMMANDS_WITH_LEDGER = ("predict", "measure", "ledger")
 """Commands that open the ledger that is named, whatever else was typed."""
 TABLE = "agt.data.table.Table"
 EMBEDDINGS = "agt.data.embeddings.Embeddings"
+TABLES_OF_IDS = (".csv", ".tsv", ".parquet", ".npz", ".gz")
+"""Endings of files of ids that are tables; others have one id on each line."""
+_FIRST_BYTES = 4096
 LOG_OF_REQUESTS = "unlearning/log.jsonl"
 """In a run's folder: the requests for erasure (``agt_cli.unlearn.log``, which loads NumPy)."""
 
@@ -42,10 +45,9 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         typed: setting -> value, of settings whose value needs no composing.
     """
     settings = {key: value for key, value in typed.items() if value not in UNSET_VALUES}
-    if "output_dir" in settings:
-        check_output_folder(settings["output_dir"])
-    if "path" in settings:
-        check_verified_path(Path(settings["path"]), Path(settings.get("output_dir", "outputs")))
+    for key in ("output_dir", "hydra.run.dir"):
+        if key in settings:
+            check_output_folder(settings[key])
     if "release" in settings:
         check_release(Path(settings["release"]))
         # a run says where else its queries may lie
@@ -64,9 +66,9 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
     if trains_on_file and "dataset.path" in settings:
         _check_table(Path(settings["dataset.path"]), data_dir, "dataset.path or data_dir")
     if "file" in settings:
-        _check_table(Path(settings["file"]), data_dir, "the file or data_dir")
         if Path(settings["file"]).is_dir():
             raise ConfigError(folder_for_file(Path(settings["file"])))
+        _check_table(Path(settings["file"]), data_dir, "the file or data_dir")
 
 
 def check_output_folder(name: str) -> None:
@@ -112,6 +114,8 @@ def _check_table(path: Path, data_dir: Path, setting: str) -> None:
     found = locate(path, data_dir, setting)
     if found.is_file():
         check_suffix(found, setting)
+    elif found.is_dir():
+        check_has_arrays(found, setting)
 
 
 def folder_for_file(path: Path) -> str:
@@ -123,25 +127,49 @@ def folder_for_file(path: Path) -> str:
     )
 
 
-def check_verified_path(path: Path, outputs: Path) -> None:
+def check_verified_path(path: Path) -> None:
     """Raise ConfigError if a path has nothing that ``agt verify`` can verify.
 
-    Args:
-        path: the path to verify.
-        outputs: where runs are, of which the newest is named.
+    The message names a run that could be verified, if there is one.
     """
     if not path.exists():
-        run = newest_run(outputs / "train", "train")
+        run = newest_run(Path("outputs/train"), "train")
         suggestion = f"; the newest finished train run is {run.folder}" if run else ""
         raise ConfigError(
             f"{path}: this file or folder does not exist: give the path of a run's or a release's "
             f"folder, or of a ledger's file{suggestion}"
         )
-    if path.is_file() and not is_ledger(path):
+    if not path.is_dir() and not is_ledger(path):
         raise ConfigError(
             f"{path} is neither a folder nor a ledger: give the folder of a run or of a release, "
             "or a ledger's file"
         )
+    if path.is_dir() and not any(
+        os.path.lexists(path / name) for name in (MANIFEST_FILE, STATUS_FILE)
+    ):
+        raise ConfigError(_not_a_run_message(path))
+
+
+def _not_a_run_message(folder: Path) -> str:
+    """Return the message that a folder is not a run, with a command for one of the runs inside it.
+
+    Runs are looked for one and two levels below the folder.
+    """
+    runs = sorted(
+        path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
+    )
+    problem = (
+        f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
+        "status.json are missing"
+    )
+    if not runs:
+        return problem
+    runs_inside = counted(len(runs), "run")
+    newest = runs[-1]
+    return (
+        f"{problem}. To verify one of the {runs_inside} in this folder, type for example `agt "
+        f"verify {newest}`"
+    )
 
 
 def check_release(folder: Path) -> None:
@@ -177,11 +205,16 @@ def _manifests_of_releases(folder: Path) -> Iterator[Path]:
 
 
 def check_answers(path: Path) -> None:
-    """Raise DataMissing unless there is a file of answers for ``agt start``."""
+    """Raise DataMissing or ConfigError unless there is a file of answers for ``agt start``."""
     if not path.exists():
         raise DataMissing(
             f"answers={path}: this file does not exist: give a file with one line for each "
             "answer, such as 'label: income', or leave answers=... out"
+        )
+    if path.is_dir():
+        raise ConfigError(
+            f"answers={path} is a folder: give a file with one line for each answer, such as "
+            "answers=answers.yaml"
         )
 
 
@@ -320,6 +353,14 @@ def check_file_of_ids(path: str) -> None:
             f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
             "the ids from standard input"
         )
+    if Path(path).suffix.lower() in TABLES_OF_IDS:
+        return
+    with Path(path).open("rb") as file:
+        if b"\0" in file.read(_FIRST_BYTES):
+            raise ConfigError(
+                f"ids={path}: this is not a text file: write one id per line into a .txt file, or "
+                "save the table as .csv"
+            )
 
 
 def nothing_requested(folder: Path) -> ConfigError:

@@ -3,8 +3,9 @@
 Whoever reads the table compares them again. Nothing here loads NumPy or PyArrow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agt.data.file_settings import EmbeddingsSettings, LabelledFileSettings, TableSettings
 from agt.data.header import (
@@ -16,8 +17,10 @@ from agt.data.header import (
     numbered_columns,
     read_first_lines,
 )
+from agt.data.suffixes import check_not_empty
 from agt.errors import DataError
 from agt.store.locations import possible_paths
+from agt_cli.command_settings.unlearn import no_column_of_ids
 
 
 def check_columns_of_table(settings: TableSettings) -> None:
@@ -32,8 +35,7 @@ def check_columns_of_table(settings: TableSettings) -> None:
         return
     names = names_in_line(lines[0], settings.csv.separator)
     named = [*_columns_of_rows(settings), *_features(settings)]
-    if len(names) > 1:  # of a single column, reading the table says more
-        _check_names(path, named, names, settings.csv.separator)
+    _check_names(path, named, names, settings.csv.separator)
 
 
 def check_columns_of_embeddings(settings: EmbeddingsSettings) -> None:
@@ -64,6 +66,24 @@ def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
         _check_names(path, _features(settings), names, settings.csv.separator)
 
 
+def check_columns_of_ids(path: Path, dataset: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a csv of ids to erase has no column of ids, as its first line tells.
+
+    Args:
+        path: the file.
+        dataset: the configuration of the data that a run was trained on.
+    """
+    lines = None
+    if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
+        lines = read_first_lines(path, "utf-8")
+    if lines is None:
+        return
+    check_not_empty(path)
+    known = {dataset.get("unit"), dataset.get("id")}
+    if not any(known & {*cells_of_line(lines[0], mark)} for mark in SEPARATORS):
+        raise no_column_of_ids(path)
+
+
 def check_vectors(
     path: Path, name: str, setting: str, others: Sequence[tuple[str, str]] = ()
 ) -> None:
@@ -80,8 +100,7 @@ def check_vectors(
         return
     names = names_in_line(lines[0], ",")
     vectors = [] if numbered_columns(name, names) else [(setting, name)]
-    if len(names) > 1:  # of a single column, reading the file says more
-        _check_names(path, [*vectors, *others], names, ",")
+    _check_names(path, [*vectors, *others], names, ",")
 
 
 def check_named_columns(

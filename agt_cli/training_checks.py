@@ -5,11 +5,11 @@ takes longer than the check. If an earlier part is wrong, they are not imported 
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
 from agt.errors import ConfigError, Superseded
+from agt.relations import RELATIONS
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
@@ -20,7 +20,7 @@ from agt.settings import (
     build,
     validate,
 )
-from agt.targets import OWN_SETTINGS, current_name, targets_of, trusting
+from agt.targets import OWN_SETTINGS, current_name, own_settings, targets_of, trusting
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import check_keys, chosen_options
 from agt_cli.networks import check_network, error_message, missing_settings
@@ -87,14 +87,11 @@ def read_own_part(node: object, where: str) -> Any:
     Raises:
         ConfigError: a setting is wrong.
     """
-    if not isinstance(node, Mapping):
+    kind = own_settings(node)
+    if kind is None or not isinstance(node, Mapping):
         return None
-    name = current_name(str(node.get("_target_")))
-    if name not in OWN_SETTINGS:
-        return None
-    module, _, class_name = OWN_SETTINGS[name].rpartition(".")
     settings = {key: value for key, value in node.items() if key != "_target_"}
-    return validate(getattr(import_module(module), class_name), settings, where)
+    return validate(kind, settings, where)
 
 
 def check_training(config: Mapping[str, Any]) -> None:
@@ -219,7 +216,13 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     certificate = config.get("certificate")
     check_certificate_name(certificate)
     # Imported here, so that a mistake in the parts above is answered without it.
-    from agt.certificates.settings import CERTIFICATES, no_hidden_layers, read_certificate
+    from agt.certificates.settings import (
+        CERTIFICATES,
+        TrainingParts,
+        VotingConfig,
+        no_hidden_layers,
+        read_certificate,
+    )
 
     kind = read_certificate(certificate, CERTIFICATES)
     # First, because the settings of a network are wrong for a kind that does not take one.
@@ -228,11 +231,26 @@ def check_parts(config: Mapping[str, Any]) -> Any:
         head = model or _own_head(config.get("model"))
         if head is not None and not head.linear:
             raise no_hidden_layers(kind.name, getattr(head, "hidden", None))
-    kind.check_training(
-        parts["training"], parts["ensemble"], read_noise_config(config.get("noise"))
+    training = parts["training"]
+    ensemble = parts["ensemble"]
+    rule = RELATIONS[parts["relation"].name]
+    rule.check_batches_and_shards(training.batch.count, ensemble.members)
+    kind.check_parts(
+        TrainingParts(
+            training=training,
+            relation=parts["relation"],
+            compute=parts["compute"],
+            ensemble=ensemble,
+            noise=read_noise_config(config.get("noise")),
+        )
     )
     check_label_free(config.get("dataset"), parts["relation"].name)
-    return read_own_part(config.get("dataset"), "dataset")
+    dataset = read_own_part(config.get("dataset"), "dataset")
+    size = getattr(dataset, "declared_size", None) or getattr(dataset, "n_train", None)
+    is_one_model = ensemble.members == 1 and "batch.count" not in training.by_recipe
+    if size is not None and is_one_model and not isinstance(kind, VotingConfig):
+        training.batch.constants(size)  # called because it raises if n_max is too small
+    return dataset
 
 
 def check_label_free(node: object, relation: str) -> None:
@@ -244,11 +262,10 @@ def check_label_free(node: object, relation: str) -> None:
     """
     if not isinstance(node, Mapping) or "label_free" not in node:
         return
-    name = current_name(str(node.get("_target_")))
-    if name in OWN_SETTINGS:
-        module, _, class_name = OWN_SETTINGS[name].rpartition(".")
-        if not hasattr(getattr(import_module(module), class_name), "label_free"):
-            raise ids_from_labels(relation, name.rpartition(".")[2])
+    kind = own_settings(node)
+    if kind is not None and not hasattr(kind, "label_free"):
+        source = current_name(str(node.get("_target_"))).rpartition(".")[2]
+        raise ids_from_labels(relation, source)
 
 
 def ids_from_labels(relation: str, source: str) -> ConfigError:

@@ -1,6 +1,6 @@
-"""How long agt takes to answer a typing mistake: about 200 of them, a line each.
+"""How long agt takes to answer a typing mistake: about 290 of them, a line each.
 
-    python scripts/mistakes.py                       all; about eight minutes on one core
+    python scripts/mistakes.py                       all; about twelve minutes on one core
     python scripts/mistakes.py --only train --repeat 1
 
 Each command line has one mistake that its words alone tell, or a file or folder beside them. The
@@ -220,6 +220,98 @@ MISTAKES = (
     "train trust=my_net.make_net",
     "audit prediction run=RUN",
     "audit weights mechanism=release_weights",
+    "predict run=RUN mechanism=certified_quantile mechanism.eps=1 mechanism.fraction=2",
+    "predict run=RUN mechanism=certified_quantile total.eps=1 mechanism.fraction=half",
+    "predict run=RUN mechanism=randomized_response mechanism.eps=1 mechanism.classes=1",
+    "predict run=RUN mechanism=randomized_response mechanism.eps=1 mechanism.delta=0.7",
+    "predict run=RUN mechanism=gaussian_margin mechanism.mu=1 mechanism.classes=3",
+    "predict run=RUN mechanism=noisy_argmax mechanism.eps=1 mechanism.moves=3",
+    "predict run=RUN mechanism=smooth_laplace mechanism.eps=1",
+    "predict run=RUN mechanism=smooth_laplace mechanism.eps=90 mechanism.delta=1e-5",
+    "predict run=RUN mechanism=noisy_statistics mechanism.mu=1 mechanism.width=1",
+    "predict run=RUN mechanism=noisy_statistics mechanism.mu=1 mechanism.seed=-1",
+    "predict run=RUN mechanism=objective_perturbation total.eps=1 "
+    "total.delta=1e-5 mechanism.weight_decay=-1",
+    "predict run=RUN mechanism=release_weights mechanism.mu=-1",
+    "predict run=RUN mechanism.eps=200",
+    "predict run=RUN mechanism.eps=1 total.eps=1",
+    "predict run=RUN mechanism.eps=1 unproved=maybe",
+    "predict run=RUN mechanism.eps=1 ledger=nobody",
+    "predict --config-name other run=RUN",
+    "audit mechanism mechanism=randomized_response mechanism.eps=1 mechanism.classes=1",
+    "audit mechanism mechanism=randomized_response mechanism.eps=1 audit.trials=0",
+    "audit mechanism mechanism=noisy_argmax mechanism.eps=1 audit.values=[0,5]",
+    "audit mechanism run=RUN mechanism=randomized_response mechanism.eps=1",
+    "audit weights mechanism=noisy_statistics mechanism.mu=1 mechanism.width=1",
+    "audit weights mechanism=randomized_response mechanism.eps=1",
+    "audit replay run=RUN",
+    "audit replay run=RUN inputs=clients.csv mechanism=randomized_response mechanism.eps=1",
+    "audit dpsgd run=RUN",
+    "audit prediction run=RUN mechanism=release_weights mechanism.mu=1",
+    "audit prediction run=RUN mechanism=randomized_response total.eps=1",
+    "audit prediction run=RUN mechanism=randomized_response mechanism.eps=1 audit.together=20000",
+    "audit certificate run=RUN audit.units=many",
+    "audit certificate run=RUN mechanism=randomized_response mechanism.eps=1",
+    "audit membership run=RUN audit.shadows=3",
+    "audit membership run=RUN mechanism=randomized_response",
+    "audit unlearning run=RUN audit.methods=[newtom]",
+    "verify outputs",
+    "verify .",
+    "verify nowhere",
+    "verify RUN ledger=nobody",
+    "verify RUN head=1:abc",
+    "unlearn run=RUN ids=requests.txt method=newton",
+    "unlearn run=RUN ids=requests.txt method=sisa",
+    "unlearn run=RUN ids=clients.xlsx",
+    "unlearn run=RUN ids=clients.csv",
+    "unlearn run=RUN ids=empty.csv",
+    "unlearn run=RUN ids=outputs",
+    "unlearn run=RUN ids=requests.txt by=person",
+    "unlearn run=RUN ids=requests.txt unknown=maybe",
+    "start clients.csv answers=outputs",
+    "start my clients.csv",
+    "data inspect my clients.csv",
+    "data inspect empty.csv",
+    "data inspect outputs",
+    "start clients.csv label=bought unit_rows=0",
+    "start clients.csv purpose=all",
+    "train --config-name other",
+    "train training.batch.n_max=1",
+    "train dataset=digits training.batch.n_max=5",
+    "train dataset=digits training.batch.normalizer=0",
+    "train model=linear certificate=votes relation=perturb relation.radius=0.1",
+    "train dataset=digits model=linear certificate=votes ensemble.members=5 "
+    "relation=perturb relation.radius=0.1",
+    "train relation=add_remove relation.radius=1",
+    "train dataset=digits relation=flip",
+    "train dataset=digits relation=remove noise.epsilon=1",
+    "train dataset=blobs model=linear certificate=stability",
+    "train dataset=digits model=linear certificate=stability compute.device=cuda",
+    "train dataset=digits model=linear certificate=stability training.loss=squared_error",
+    "train dataset=digits model=linear certificate=stability certificate.average=0",
+    "train dataset=digits model=linear certificate=erm training.weight_decay=0",
+    "train dataset=digits model=linear certificate=removal ensemble.members=3 "
+    "training.weight_decay=0.1",
+    "train dataset=digits model=linear certificate=votes certificate.learner=svm",
+    "train dataset=digits dataset.declared_size=0",
+    "train dataset=table dataset.path=semi.csv dataset.label=bought +dataset.numeric.age=[0,99]",
+    "train dataset=table dataset.path=empty.csv dataset.label=bought +dataset.numeric.age=[0,99]",
+    "train dataset=table dataset.path=clients.csv dataset.label=bought +dataset.numeric.age=[99,0]",
+    "train dataset=embeddings dataset.path=semi.csv dataset.label=bought",
+    "train dataset=embeddings dataset.path=outputs dataset.label=bought",
+    "train hydra.run.dir=clients.csv",
+    "train kgrid.max=100000",
+    "train training.nesterov=true",
+    "train noise.delta=0.1",
+    "train resume=RUN",
+    "certify run=RUN person=[]",
+    "certify run=RUN inputs=empty.csv",
+    "plan run=RUN delta=1",
+    "plan run=RUN eps=[1,1]",
+    "plan run=RUN mechanisms=[release_weights]",
+    "tune dataset=digits tune.trials=0",
+    "ledger init new total.eps=0 unit=person",
+    "ledger show nobody",
 )
 """Command lines without ``agt``; RUN is the folder of a finished run."""
 
@@ -283,6 +375,9 @@ def make_world(folder: Path) -> Path:
     rows = [f"{18 + row % 60},{row % 7},{'yes' if row % 3 else 'no'}" for row in range(ROWS)]
     (folder / "clients.csv").write_text("\n".join(["age,visits,bought", *rows]) + "\n")
     (folder / "my clients.csv").write_text("age,bought\n1,yes\n")
+    (folder / "semi.csv").write_text("\n".join(["age;bought", *["30;yes", "40;no"] * 20]) + "\n")
+    (folder / "empty.csv").write_text("")
+    (folder / "requests.txt").write_text("3\n17\n")
     (folder / "clients.xlsx").write_bytes(b"PK\x03\x04" + bytes(2000))
     (folder / "my_net.py").write_text(
         "from torch import nn\n\n\ndef make_net(width=2):\n"

@@ -5,22 +5,47 @@ PyTorch, so that a mistake in a setting is answered at once.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
 from agt.errors import ConfigError, UnsoundError, nearest
 from agt.messages import Message
-from agt.settings import RECIPE, Count, FeaturesConfig, Positive, TrainingConfig, schema, validate
+from agt.relations import RELATIONS
+from agt.settings import (
+    RECIPE,
+    ComputeConfig,
+    Count,
+    FeaturesConfig,
+    Positive,
+    RelationConfig,
+    TrainingConfig,
+    schema,
+    validate,
+)
 from agt.training.settings import (
     EnsembleConfig,
     NoiseConfig,
     RemovalConfig,
+    check_linear_loss,
+    check_minimiser_settings,
     check_no_momentum,
     check_no_recipe_settings,
 )
 
 Strength = Annotated[float, Field(ge=1e-6, le=1e6)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingParts:
+    """The settings of a training that a kind of certificate checks without data."""
+
+    training: TrainingConfig
+    relation: RelationConfig
+    compute: ComputeConfig
+    ensemble: EnsembleConfig
+    noise: NoiseConfig | None
 
 
 class CertificateConfig:
@@ -29,10 +54,13 @@ class CertificateConfig:
     Attributes:
         name: the name of the kind in ``certificate=NAME`` and in the files of runs.
         takes_hidden_layers: whether the model may be a network; else it is one linear layer.
+        own_erasure: the name of the kind's own method of erasing records, which starts from files
+            that training stored; empty: it has none.
     """
 
     name: str = ""
     takes_hidden_layers: ClassVar[bool] = False
+    own_erasure: ClassVar[str] = ""
 
     @classmethod
     def is_described_by(cls, node: Mapping[str, Any]) -> bool:
@@ -43,20 +71,33 @@ class CertificateConfig:
         """
         return node.get("name") == cls.name
 
-    def check_training(
-        self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
-    ) -> None:
-        """Raise ConfigError if training settings do not suit this kind, whatever the data are.
+    def covers_changed_labels(self) -> bool:
+        """Return whether certificates cover edits that change the label of a record.
 
-        The base class checks settings of closed-form trainings.
-
-        Args:
-            training: the settings of the training.
-            ensemble: the settings of the ensemble, such as its number of members.
-            noise: the noise of the training steps; None: none is added.
+        The neighbour relation ``flip`` makes such edits. The default is False; a kind whose proofs
+        cover them overrides this method.
         """
-        check_no_momentum(training)
-        if noise is not None:
+        return False
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        """Raise ConfigError if the proofs of this kind do not cover settings, whatever the data.
+
+        The base class is that of the closed forms.
+        """
+        rule = RELATIONS[parts.relation.name]
+        rule.check_head(self.covers_changed_labels(), parts.relation.unit_rows)
+        if parts.compute.device != "cpu":
+            raise ConfigError(
+                Message(
+                    "{config:compute.device}={device}: certificate={name} only runs on the "
+                    "CPU: use {config:compute=default}",
+                    device=parts.compute.device,
+                    name=self.name,
+                )
+            )
+        rule.check_closed_form()
+        check_no_momentum(parts.training)
+        if parts.noise is not None:
             raise ConfigError(
                 Message(
                     (
@@ -69,6 +110,38 @@ class CertificateConfig:
                 )
             )
 
+    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
+        """Return whether the settings train an ensemble, each member a model with certificates.
+
+        A kind that trains its own members inside one model returns False.
+
+        Args:
+            ensemble: the settings of the ensemble; with 1 member there is none.
+        """
+        return ensemble.members > 1
+
+    def erasure_methods(self, ensemble: EnsembleConfig) -> tuple[str, ...]:
+        """Return the names of the methods that can erase records from a trained model.
+
+        Every kind has two of them: "retrain" trains again without the records, and "certificate"
+        notes the request but removes nothing yet, because certified answers do not depend on the
+        records. "sisa", which trains only the affected members of an ensemble again, and the kind's
+        own method are cheaper than "retrain".
+
+        Args:
+            ensemble: the settings of the ensemble; with 1 member there is none.
+
+        Returns:
+            The names in the order in which ``method=auto`` prefers them; it never takes
+            "certificate".
+        """
+        for_every_kind = ("retrain", "certificate")
+        if self.has_member_models(ensemble):
+            return ("sisa", *for_every_kind)
+        if self.own_erasure:
+            return (self.own_erasure, *for_every_kind)
+        return for_every_kind
+
 
 @schema
 class BoxConfig(CertificateConfig):
@@ -77,21 +150,40 @@ class BoxConfig(CertificateConfig):
     name: Literal["box"] = "box"
     takes_hidden_layers = True
 
-    def check_training(
-        self, training: TrainingConfig, ensemble: EnsembleConfig, noise: NoiseConfig | None
-    ) -> None:
-        """Raise ConfigError for recipe settings, and for an ensemble whose training adds noise."""
-        check_no_recipe_settings(training, self.name)
-        if noise is not None and ensemble.members > 1:
+    def check_parts(self, parts: TrainingParts) -> None:
+        check_no_recipe_settings(parts.training, self.name)
+        members = parts.ensemble.members
+        if parts.noise is not None and members > 1:
             raise ConfigError(
-                f"noise.epsilon: an ensemble (ensemble.members={ensemble.members}) "
+                f"noise.epsilon: an ensemble (ensemble.members={members}) "
                 "answers by vote and does not release its weights, so noise on the weights "
                 "has no use: leave out noise.epsilon, or train one model (ensemble.members=1)"
             )
+        rule = RELATIONS[parts.relation.name]
+        # Bounds of networks do not follow changed labels, so the relation may refuse them.
+        rule.check_head(counts_label_flips=False, unit_rows=parts.relation.unit_rows)
+        if parts.noise is None:
+            return
+        rule.check_noise()
+        # The result is not needed: it raises if the relation has no sensitivity, whatever the
+        # number of parameters and the normaliser are.
+        rule.step_sensitivity(parts.training.clip, parameters=1, normalizer=1.0)
+
+
+class LinearConfig(CertificateConfig):
+    """The base class of the settings of linear heads with a sensitivity from public constants."""
+
+    def covers_changed_labels(self) -> bool:
+        """Return True: changing a record's label moves the head no further than changing it all."""
+        return True
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        super().check_parts(parts)
+        check_linear_loss(parts.training)
 
 
 @schema
-class StabilityConfig(CertificateConfig):
+class StabilityConfig(LinearConfig):
     """Settings of ``certificate=stability``, a linear head trained by plain SGD.
 
     Attributes:
@@ -105,7 +197,7 @@ class StabilityConfig(CertificateConfig):
 
 
 @schema
-class ErmConfig(CertificateConfig):
+class ErmConfig(LinearConfig):
     """Settings of ``certificate=erm``, a linear head that minimises an l2-regularised loss.
 
     Attributes:
@@ -118,14 +210,45 @@ class ErmConfig(CertificateConfig):
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     tolerance: Positive = 1e-8
 
+    def check_parts(self, parts: TrainingParts) -> None:
+        super().check_parts(parts)
+        check_minimiser_settings(parts.training)
+
 
 @schema
 class RemovalCertificateConfig(RemovalConfig, CertificateConfig):
     """Settings of ``certificate=removal``, a head from which records can be removed later."""
 
+    own_erasure: ClassVar[str] = "newton"
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        super().check_parts(parts)
+        check_minimiser_settings(parts.training, self.name)
+        if parts.ensemble.members > 1:
+            raise ConfigError(
+                Message(
+                    "{config:ensemble.members}={members}: certificate=removal removes records "
+                    "from a single head, but an ensemble trains the affected members again "
+                    "instead: use {config:ensemble.members}=1, or certificate=erm",
+                    members=parts.ensemble.members,
+                )
+            )
+
+
+class VotingConfig(CertificateConfig):
+    """The base class of the settings of votes, whose members are no models with certificates."""
+
+    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
+        """Return False: the members are trained inside one model.
+
+        Args:
+            ensemble: not read.
+        """
+        return False
+
 
 @schema
-class VotesConfig(CertificateConfig):
+class VotesConfig(VotingConfig):
     """Settings of ``certificate=votes`` whose members agt's own learners train.
 
     Attributes:
@@ -141,6 +264,10 @@ class VotesConfig(CertificateConfig):
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     learner: Literal["ridge", "logistic"] = "ridge"
     strength: Strength | Literal["recipe"] = RECIPE
+
+    def covers_changed_labels(self) -> bool:
+        """Return whether members are ridge regressions, to which the proof applies."""
+        return self.learner == "ridge"
 
     @property
     def member_strength(self) -> float:
@@ -166,9 +293,20 @@ class VotesConfig(CertificateConfig):
         """
         return super().is_described_by(node) and not isinstance(node.get("learner"), Mapping)
 
+    def erasure_methods(self, ensemble: EnsembleConfig) -> tuple[str, ...]:
+        """Return the names of the methods that can erase records from a trained model.
+
+        Several members are trained again one by one ("sisa"), since the model has their weights.
+
+        Args:
+            ensemble: the settings of the ensemble; with 1 member there is none.
+        """
+        methods = super().erasure_methods(ensemble)
+        return methods if ensemble.members == 1 else ("sisa", *methods)
+
 
 @schema
-class OwnVotesConfig(CertificateConfig):
+class OwnVotesConfig(VotingConfig):
     """Settings of ``certificate=votes`` whose members a learner of the user's own trains.
 
     Attributes:

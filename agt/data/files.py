@@ -22,7 +22,13 @@ from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat, describe_odd_line, read_head
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
 from agt.data.disguised import check_compression, check_parquet, check_text_kind
-from agt.data.suffixes import arrays_in, check_has_arrays, check_suffix, is_delimited
+from agt.data.suffixes import (
+    arrays_in,
+    check_has_arrays,
+    check_not_empty,
+    check_suffix,
+    is_delimited,
+)
 from agt.errors import CsvFormatError, DataError
 from agt.store.locations import locate, require
 
@@ -50,11 +56,7 @@ def check_kind(path: Path, encoding: str | None = None) -> None:
     if not is_delimited(path):
         return
     check_compression(path)
-    if not path.stat().st_size:
-        raise DataError(
-            f"{path}: the file is empty: the first line must name the columns, and the lines "
-            "after it must contain records"
-        )
+    check_not_empty(path)
     if encoding is not None:
         check_text_kind(path, read_head(path), encoding)
 

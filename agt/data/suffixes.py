@@ -26,6 +26,21 @@ def check_suffix(path: Path, setting: str) -> None:
             f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
             "or a folder of .npy files"
         )
+    if is_delimited(path) and path.is_file():
+        check_not_empty(path)
+
+
+def check_not_empty(path: Path) -> None:
+    """Raise DataError if a table as text is empty.
+
+    Args:
+        path: the file, which exists.
+    """
+    if not path.stat().st_size:
+        raise DataError(
+            f"{path}: the file is empty: the first line must name the columns, and the lines "
+            "after it must contain records"
+        )
 
 
 def arrays_in(folder: Path) -> list[Path]:

@@ -8,20 +8,19 @@ Two classes: labels are sampled from tables that are private by construction
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
-from pydantic import Field
 from scipy.special import ndtr
 
 from agt.data.arrays import block_slices
 from agt.errors import ConfigError
+from agt.mechanism_settings import GaussianArgmaxSettings, NoisyArgmaxSettings, VotesSettings
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.mechanism import Mechanism, PureMechanism
+from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.quantile import noisy_integers
 from agt.mechanisms.tables import ThresholdTable, rule_for_guarantee
 from agt.numeric import UNIT, Randomness, noisy
-from agt.release_settings import Mu
 from agt.settings import keyword_schema
 
 _CHUNK_QUERIES = 256  # queries whose expected accuracy is computed at once, to bound the memory
@@ -32,7 +31,7 @@ _GAUSSIAN_NODES = 181  # equally spaced from -_GAUSSIAN_END to it: ten for each 
 
 
 @keyword_schema
-class _NoisyVotes(Mechanism):
+class _NoisyVotes(VotesSettings, Mechanism):
     """Base of the mechanisms that release the class with the most noisy votes of an ensemble.
 
     Each member of the ensemble votes for one class. The mechanism adds independent noise to the
@@ -53,11 +52,6 @@ class _NoisyVotes(Mechanism):
           from any class to any other (docs/proofs/argmax.md).
         - The guarantee holds for every vote count, ties included.
     """
-
-    moves: Annotated[int, Field(ge=1, le=2)] = 1
-
-    needs = "votes"
-    any_classes = True
 
     def for_changed_votes(self, changed_votes: int) -> Self:
         """Return this mechanism with enough noise for one edit that changes several votes.
@@ -221,7 +215,7 @@ class _NoisyVotes(Mechanism):
 
 
 @keyword_schema
-class NoisyArgmax(_NoisyVotes, PureMechanism):
+class NoisyArgmax(NoisyArgmaxSettings, _NoisyVotes):
     """Release the class of most votes with Laplace noise on each count: eps-DP.
 
     The noise has scale 2 m / eps, where m (``moves``) bounds the votes that one edit changes. Two
@@ -234,8 +228,6 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
 
     Source: PATE; 001 equation 7.
     """
-
-    name = "noisy_argmax"
 
     @property
     def _rate(self) -> float:
@@ -312,7 +304,7 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
 
 
 @keyword_schema
-class GaussianArgmax(_NoisyVotes):
+class GaussianArgmax(GaussianArgmaxSettings, _NoisyVotes):
     """Release the class of most votes with Gaussian noise on each count: mu-GDP.
 
     The noise has standard deviation m sqrt(2) / mu, where m (``moves``) bounds the votes that one
@@ -325,9 +317,6 @@ class GaussianArgmax(_NoisyVotes):
         mu: the mu of one query.
     """
 
-    mu: Mu
-
-    name = "gaussian_argmax"
     spends = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ import numpy as np
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
+from agt.mechanism_settings import LaplaceMeanSettings
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.judging import judge_claim
 from agt.mechanisms.labelling import AnyLabelling
@@ -26,14 +27,14 @@ from agt.mechanisms.quantile import noisy_integers
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness
-from agt.release_settings import Epsilon, Need, numbers_for_classes
+from agt.release_settings import numbers_for_classes
 from agt.settings import Accounting, Counting, schema, validate
 from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress
 
 
 @schema
-class LaplaceMean:
+class LaplaceMean(LaplaceMeanSettings):
     """Release the mean of an ensemble's numbers with discrete Laplace noise: eps-DP for each query.
 
     Attributes:
@@ -47,10 +48,6 @@ class LaplaceMean:
     Source: Canonne, Kamath and Steinke (2020), the discrete Laplace mechanism.
     """
 
-    eps: Epsilon
-
-    name: ClassVar[str] = "laplace_mean"
-    needs: ClassVar[Need] = "votes"
     output: ClassVar[Output] = Output.LABELS
     spends: ClassVar[type[PureDP]] = PureDP
 

@@ -12,26 +12,23 @@ adds the guarantees of several queries.
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
-from pydantic import Field
 
 from agt.errors import ConfigError
+from agt.mechanism_settings import LabelSettings
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.output import Output
 from agt.mechanisms.tables import DRAW_BITS, DRAW_VALUES, ThresholdTable, rule_for_guarantee
-from agt.messages import Message
 from agt.numeric import Draw, Randomness, draw_observably
-from agt.release_settings import Epsilon, Need
+from agt.release_settings import Need
 from agt.settings import keyword_schema, validate
 
 # Larger evidence counts as this much, so that tables are finite. The evidence of neighbouring
 # datasets still differs by at most 1.
 MAX_DISTANCE = 2**16
-MAX_CLASSES = 2**16
 
-Delta = Annotated[float, Field(gt=0, lt=0.5)]
 GuaranteeKind = type[PureDP] | type[ApproximateDP] | type[GaussianDP]
 Named = TypeVar("Named", bound=type)
 # All label mechanisms by name; agt/mechanisms/__init__.py imports those of agt, which enters them.
@@ -41,7 +38,8 @@ MECHANISMS: dict[str, type["Mechanism"]] = {}
 def register(kind: Named, registry: dict[str, Named]) -> None:
     """Enter a class into a registry under its ``name``.
 
-    A class without a ``name`` of its own, such as a base class, is not entered.
+    A class without a ``name``, and one that has the name of a registered class from which it
+    inherits, is not entered.
 
     Args:
         kind: the class.
@@ -50,8 +48,8 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
     Raises:
         ConfigError: another class has this name.
     """
-    name = vars(kind).get("name")  # of the class itself; getattr would return a base's, too
-    if name is None:
+    name = getattr(kind, "name", None)
+    if name is None or registry.get(name) in kind.__mro__[1:]:
         return
     known = registry.setdefault(name, kind)
     if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
@@ -63,7 +61,7 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
 
 
 @keyword_schema
-class Mechanism:
+class Mechanism(LabelSettings):
     """A mechanism that releases the nominal label of a query or, with some probability, another.
 
     The nominal label is that of the trained model. The more evidence there is that it is the same
@@ -92,30 +90,13 @@ class Mechanism:
         - The running time of a release is not claimed to be independent of the data.
     """
 
-    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)] = 2
-
-    name: ClassVar[str]
-    needs: ClassVar[Need] = "distance"
     output: ClassVar[Output] = Output.LABELS
     spends: ClassVar[GuaranteeKind] = PureDP
-    any_classes: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Register a subclass that has a ``name`` of its own, when it is defined."""
         super().__init_subclass__()
         register(cls, MECHANISMS)
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError if the mechanism does not support more than two classes."""
-        if self.classes > 2 and not self.any_classes:
-            raise ConfigError(
-                Message(
-                    "mechanism={name} only releases labels of two classes, but the model has "
-                    "{classes} classes: use {config:mechanism=randomized_response}",
-                    name=self.name,
-                    classes=self.classes,
-                )
-            )
 
     @property
     def guarantee(self) -> Guarantee:
@@ -386,13 +367,6 @@ class Mechanism:
                 f"lie between {labels.min()} and {labels.max()}: correct the predictions"
             )
         return labels.astype(np.int64)
-
-
-@keyword_schema
-class PureMechanism(Mechanism):
-    """A label mechanism with pure eps-DP for each label; eps is its only budget parameter."""
-
-    eps: Epsilon
 
 
 def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:

@@ -9,38 +9,22 @@ No other module reads which parameters of a mechanism are its budget.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 from agt.errors import ConfigError
+from agt.mechanism_settings import check_one_budget
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import WeightsMechanism
-from agt.release_settings import BUDGET_KEYS, MechanismFacts, check_one_budget, classes_for_numbers
+from agt.release_settings import classes_for_numbers
 from agt.settings import TotalConfig, validate
 from agt.targets import imported
 
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile | LaplaceMean
-
-
-def mechanism_facts(kind: type[AnyMechanism]) -> MechanismFacts:
-    """Return the facts of a mechanism that settings are checked against, such as its name.
-
-    Args:
-        kind: the mechanism's class, whose attributes are read.
-    """
-    parameters = {field.name for field in fields(kind.spends)}
-    return MechanismFacts(
-        name=kind.name,
-        releases=kind.output.value,  # type: ignore[arg-type]
-        budget=tuple(key for key in BUDGET_KEYS if key in parameters),
-        needs=kind.needs,
-        reads_records=getattr(kind, "reads_records", False),  # only weights mechanisms say so
-        of_numbers=issubclass(kind, LaplaceMean),
-    )
 
 
 def mechanism_kind(node: object) -> type[Any]:
@@ -109,7 +93,7 @@ class MechanismConfig:
 
         A mechanism that is not pure-DP also needs a delta of the total.
         """
-        check_one_budget(self.given, self.total, mechanism_facts(self.kind))
+        check_one_budget(self.given, self.total, self.kind)
         if self.total.eps is None:
             validate(self.kind, self.given, "mechanism")  # raises ConfigError if out of range
 
@@ -121,7 +105,7 @@ class MechanismConfig:
     @property
     def reads_records(self) -> bool:
         """Whether the mechanism computes new weights from the training records."""
-        return self.releases_weights and self.kind.reads_records
+        return bool(self.kind.reads_records)
 
     def mechanism(self, classes: int | None, queries: int) -> AnyMechanism:
         """Return the mechanism for a model; a total budget is divided among the queries.
@@ -138,7 +122,7 @@ class MechanismConfig:
         settings = dict(self.given)
         releases_labels = self.kind.output is Output.LABELS
         # Answers that are numbers (of ``LaplaceMean``) have no classes.
-        if releases_labels and not issubclass(self.kind, LaplaceMean):
+        if releases_labels and not self.kind.of_numbers:
             if classes is None:
                 raise classes_for_numbers(self.kind.name)
             settings.setdefault("classes", classes)

@@ -23,12 +23,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.errors import ConfigError
+from agt.mechanism_settings import ObjectivePerturbationSettings
 from agt.mechanisms.guarantees import ApproximateDP
-from agt.mechanisms.mechanism import Delta
 from agt.mechanisms.weights import expected_accuracy
 from agt.mechanisms.weights_mechanism import (
     AccuracyMethod,
-    NoiseLaw,
     ReleasedWeights,
     WeightsMechanism,
 )
@@ -36,8 +35,7 @@ from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
-from agt.release_settings import Epsilon
-from agt.settings import Positive, schema
+from agt.settings import schema
 from agt.training.erm_with_linear_term import (
     NORM_SLACK,
     ErmWithLinearTerm,
@@ -286,7 +284,7 @@ def draw_perturbed_minimiser(
 
 
 @schema
-class ObjectivePerturbation(WeightsMechanism):
+class ObjectivePerturbation(ObjectivePerturbationSettings, WeightsMechanism):
     """Releases a head's weights by objective perturbation: a new random linear term each time.
 
     The head must have two classes. Each release solves the head's minimisation problem again from
@@ -304,15 +302,8 @@ class ObjectivePerturbation(WeightsMechanism):
           chosen after training and after earlier releases.
     """
 
-    eps: Epsilon
-    delta: Delta
-    weight_decay: Positive | None = None
-
-    name = "objective_perturbation"
     spends = ApproximateDP
-    reads_records = True
     accuracy_method = AccuracyMethod("first order")
-    noise_law = NoiseLaw.LINEAR_TERM
 
     @classmethod
     def largest_guarantee(cls, eps: float, delta: float) -> ApproximateDP:

@@ -6,21 +6,19 @@ from which labels are drawn, add a rounding error.
 """
 
 import math
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import Field
 from scipy.special import ndtr
 
+from agt.mechanism_settings import GaussianMarginSettings, RandomizedResponseSettings
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.release_settings import Epsilon, Mu
 from agt.settings import keyword_schema
 
 
 @keyword_schema
-class RandomizedResponse(Mechanism):
+class RandomizedResponse(RandomizedResponseSettings, Mechanism):
     """Randomized response that flips stable labels less often: eps-DP or (eps, delta)-DP.
 
     The stable distance of a query is how many edits of the training data certainly leave its label
@@ -36,12 +34,6 @@ class RandomizedResponse(Mechanism):
         - At every stable distance the flip probability is the least that the guarantee allows
           (Lemma 1 of docs/proofs/optimal.md).
     """
-
-    eps: Epsilon
-    delta: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
-
-    name = "randomized_response"
-    any_classes = True
 
     @property
     def guarantee(self) -> Guarantee:
@@ -139,7 +131,7 @@ class RandomizedResponse(Mechanism):
 
 
 @keyword_schema
-class GaussianMargin(Mechanism):
+class GaussianMargin(GaussianMarginSettings, Mechanism):
     """The sign of the label's margin L + 1/2 plus Gaussian noise: mu-GDP, for two classes.
 
     L is the stable distance of a query: the number of edits that certainly leave its predicted
@@ -155,9 +147,6 @@ class GaussianMargin(Mechanism):
           (Lemma 1 of docs/proofs/optimal.md).
     """
 
-    mu: Mu
-
-    name = "gaussian_margin"
     spends = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:

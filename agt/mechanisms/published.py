@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.mechanism_settings import (
+    ExponentialMechanismSettings,
+    GlobalSensitivitySettings,
+    InverseSensitivitySettings,
+    ProposeTestReleaseSettings,
+    SmoothCauchySettings,
+    SmoothLaplaceSettings,
+)
 from agt.mechanisms.guarantees import ApproximateDP
-from agt.mechanisms.mechanism import Delta, Mechanism, PureMechanism
+from agt.mechanisms.mechanism import Mechanism
 from agt.messages import Message
-from agt.release_settings import Epsilon
 from agt.settings import keyword_schema
 
 if TYPE_CHECKING:
@@ -28,22 +35,7 @@ MORE_NOISE = (
 
 
 @keyword_schema
-class _ApproximateMechanism(Mechanism):
-    """A label mechanism with an (eps, delta)-DP guarantee for each query.
-
-    Attributes:
-        eps: the epsilon of one query.
-        delta: the delta of one query.
-    """
-
-    eps: Epsilon
-    delta: Delta
-
-    spends = ApproximateDP
-
-
-@keyword_schema
-class SmoothCauchy(PureMechanism):
+class SmoothCauchy(SmoothCauchySettings, Mechanism):
     """The smooth sensitivity mechanism with Cauchy noise: eps-DP labels of two classes.
 
     It adds Cauchy noise of scale 6 S / eps to the label 0 or 1 and rounds, where S = exp(-eps L /
@@ -57,8 +49,6 @@ class SmoothCauchy(PureMechanism):
 
     Source: 001 Corollary 5.2; Nissim, Raskhodnikova and Smith (2007).
     """
-
-    name = "smooth_cauchy"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the other label is released: atan(12 S / eps) / pi.
@@ -77,7 +67,7 @@ class SmoothCauchy(PureMechanism):
 
 
 @keyword_schema
-class SmoothLaplace(_ApproximateMechanism):
+class SmoothLaplace(SmoothLaplaceSettings, Mechanism):
     """The smooth sensitivity mechanism with Laplace noise: (eps, delta)-DP labels of two classes.
 
     It adds Laplace noise of scale 2 S / eps to the label 0 or 1 and rounds, where S = exp(-beta L)
@@ -95,20 +85,7 @@ class SmoothLaplace(_ApproximateMechanism):
     Source: Nissim, Raskhodnikova and Smith (2007).
     """
 
-    name = "smooth_laplace"
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError if eps is so large that the guarantee is not proved."""
-        super().__post_init__()  # checks the number of classes
-        # Lemma 2 of docs/proofs/published.md proves the guarantee for beta <= 1.25, where beta =
-        # eps / (2 ln(2 / delta)).
-        largest_eps = 2.5 * math.log(2 / self.delta)
-        if self.eps > largest_eps:
-            raise ConfigError(
-                f"mechanism.eps={self.eps:g} is too large, because mechanism=smooth_laplace is "
-                f"only proved up to eps = 2.5 ln(2/delta), which is {largest_eps:.4g} at delta "
-                f"= {self.delta:g}: lower mechanism.eps, or use mechanism=randomized_response"
-            )
+    spends = ApproximateDP
 
     @property
     def _beta(self) -> float:
@@ -134,7 +111,7 @@ class SmoothLaplace(_ApproximateMechanism):
 
 
 @keyword_schema
-class ProposeTestRelease(_ApproximateMechanism):
+class ProposeTestRelease(ProposeTestReleaseSettings, Mechanism):
     """The propose-test-release mechanism: (eps, delta)-DP labels of two classes.
 
     It tests whether the stable distance L (the number of edits of the dataset up to which the label
@@ -148,7 +125,7 @@ class ProposeTestRelease(_ApproximateMechanism):
     Source: Dwork and Lei (2009).
     """
 
-    name = "propose_test_release"
+    spends = ApproximateDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the other label is released.
@@ -172,7 +149,7 @@ class ProposeTestRelease(_ApproximateMechanism):
 
 
 @keyword_schema
-class GlobalSensitivity(PureMechanism):
+class GlobalSensitivity(GlobalSensitivitySettings, Mechanism):
     """The Laplace mechanism for the label 0 or 1, rounded: eps-DP labels of two classes.
 
     Its noise has the scale 1 / eps, as the label has sensitivity 1. It needs no certificate.
@@ -182,9 +159,6 @@ class GlobalSensitivity(PureMechanism):
 
     Source: 001 section 3.2.
     """
-
-    name = "global_sensitivity"
-    needs = "nothing"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the other label is released: exp(-eps / 2) / 2.
@@ -201,7 +175,7 @@ class GlobalSensitivity(PureMechanism):
 
 
 @keyword_schema
-class ExponentialMechanism(PureMechanism):
+class ExponentialMechanism(ExponentialMechanismSettings, Mechanism):
     """The exponential mechanism with score 1 for the model's label and 0 for the other labels.
 
     It needs no certificate and supports any number of classes.
@@ -209,10 +183,6 @@ class ExponentialMechanism(PureMechanism):
     Attributes:
         eps: the epsilon of one query.
     """
-
-    name = "exponential_mechanism"
-    needs = "nothing"
-    any_classes = True
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that another label is released: (C - 1) / (C - 1 + exp(eps / 2)).
@@ -229,7 +199,7 @@ class ExponentialMechanism(PureMechanism):
 
 
 @keyword_schema
-class InverseSensitivity(PureMechanism):
+class InverseSensitivity(InverseSensitivitySettings, Mechanism):
     """The inverse sensitivity mechanism: an exponential mechanism that scores labels by distances.
 
     A label's score is minus the number of edits of the dataset that it would take to make the model
@@ -239,9 +209,6 @@ class InverseSensitivity(PureMechanism):
     Attributes:
         eps: the epsilon of one query.
     """
-
-    name = "inverse_sensitivity"
-    any_classes = True
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability of another label, (C - 1) / (C - 1 + exp(eps (L + 1) / 2)).

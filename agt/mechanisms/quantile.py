@@ -12,21 +12,20 @@ Source: Canonne, Kamath and Steinke (2020), Algorithm 2, for the noise.
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from pydantic import Field
 
 from agt.errors import ConfigError
+from agt.mechanism_settings import CertifiedQuantileSettings
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.output import Output
 from agt.numeric import Draw, Randomness, draw_observably, printed_decimal
-from agt.release_settings import Epsilon, Need
 from agt.settings import schema, validate
 
 
 @schema
-class CertifiedQuantile:
+class CertifiedQuantile(CertifiedQuantileSettings):
     """Settings for a release of the number of edits that a fraction of the queries withstands.
 
     Attributes:
@@ -34,11 +33,6 @@ class CertifiedQuantile:
         fraction: the fraction q of the queries, above 0 and at most 1.
     """
 
-    eps: Epsilon
-    fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
-
-    name: ClassVar[str] = "certified_quantile"
-    needs: ClassVar[Need] = "distance"
     output: ClassVar[Output] = Output.NUMBER
     spends: ClassVar[type[PureDP]] = PureDP
 

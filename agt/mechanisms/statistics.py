@@ -18,15 +18,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
-from pydantic import Field
 
 from agt.data.arrays import rows_in
 from agt.data.target import Target
 from agt.errors import ConfigError
 from agt.kernels.threads import run_jobs
+from agt.mechanism_settings import NoisyStatisticsSettings
 from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
 from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
@@ -44,7 +44,6 @@ BIAS = 0.3  # the last coordinate of u, before u is scaled down to a length of a
 # The ridge is this times s sqrt d, where s is the standard deviation of the noise on G. The largest
 # eigenvalue of that noise is near sqrt 2 s sqrt d.
 RIDGE_STRENGTH = 0.5
-MAX_WIDTH = 2048  # the largest number of features whose sums are supported
 # More features than this are projected, because exact noise takes some 50 microseconds for each of
 # d^2 / 2 numbers.
 WIDE_FEATURES = 800
@@ -440,7 +439,7 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
 
 
 @schema
-class NoisyStatistics(GaussianWeights):
+class NoisyStatistics(NoisyStatisticsSettings, GaussianWeights):
     """Releases weights of ridge regression that are solved from noisy sums over the records.
 
     It takes any number of classes, or labels that are numbers.
@@ -457,11 +456,6 @@ class NoisyStatistics(GaussianWeights):
         - Labels and probabilities that are computed from the weights spend no more budget.
     """
 
-    width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
-
-    name = "noisy_statistics"
-    reads_records = True
     releases_numbers = True
     accuracy_method = AccuracyMethod("simulated", draws=8)
 

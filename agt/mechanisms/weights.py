@@ -15,26 +15,24 @@ from scipy.special import ndtr
 
 from agt.certificates.stability import bound_norms
 from agt.errors import ConfigError
+from agt.mechanism_settings import GaussianWeightsSettings, ReleaseWeightsSettings
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.weights_mechanism import NoiseLaw, ReleasedWeights, WeightsMechanism
+from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import Randomness, logits_of, next_up, noisy, step_of
-from agt.release_settings import Mu
-from agt.settings import accepting_removed, schema
+from agt.settings import schema
 
 _QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 
 
 @schema
-class GaussianWeights(WeightsMechanism):
+class GaussianWeights(GaussianWeightsSettings, WeightsMechanism):
     """Base class of the mechanisms whose one release of weights is mu-GDP.
 
     Attributes:
         mu: parameter of Gaussian differential privacy of the one release, above 0.
     """
-
-    mu: Mu
 
     spends = GaussianDP
 
@@ -54,18 +52,13 @@ class GaussianWeights(WeightsMechanism):
 
 
 @schema
-class ReleaseWeights(GaussianWeights):
+class ReleaseWeights(ReleaseWeightsSettings, GaussianWeights):
     """Releases a trained head's own weights with Gaussian noise on each.
 
     Formal guarantees:
         - The release is mu-GDP, and so is everything that is computed from it
           (``release_weights``).
     """
-
-    _earlier = accepting_removed(shrink=False)
-
-    name = "release_weights"
-    noise_law = NoiseLaw.ADDED_GAUSSIAN
 
     def noise(self, head: LinearModel) -> dict[str, float]:
         """Return the noise's standard deviation ``sigma`` and its lattice's ``step``.

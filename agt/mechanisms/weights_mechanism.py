@@ -15,7 +15,6 @@ Formal guarantees
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
@@ -26,6 +25,7 @@ import torch
 
 import agt.mechanisms
 from agt.errors import ConfigError
+from agt.mechanism_settings import WeightsSettings
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, register
@@ -34,7 +34,7 @@ from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
-from agt.release_settings import Need, no_linear_head
+from agt.release_settings import no_linear_head
 from agt.settings import validate
 from agt.training.batches import check_unit_rows
 
@@ -94,20 +94,7 @@ class AccuracyMethod:
 EXACT = AccuracyMethod("exact")
 
 
-class NoiseLaw(Enum):
-    """The distribution of a release, which determines the attack of ``agt audit weights``.
-
-    From the distribution, an audit computes how well two neighbouring datasets can be told apart.
-    """
-
-    ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
-    LINEAR_TERM = "a random linear term is added to the loss, and the minimiser is released"
-    OTHER = (
-        "the mechanism draws its noise from another distribution, for which agt audit has no attack"
-    )
-
-
-class WeightsMechanism:
+class WeightsMechanism(WeightsSettings):
     """A mechanism that publishes the weights of one linear head, once.
 
     A subclass is decorated with ``agt.settings.schema``. Its fields are the keys ``mechanism.*`` of
@@ -126,18 +113,12 @@ class WeightsMechanism:
             are released.
         releases_numbers: True: it also takes labels that are numbers.
         accuracy_method: how ``expectation`` computes the expected accuracy.
-        noise_law: which attack ``agt audit weights`` uses; OTHER: none, only ``agt audit replay``
-            applies.
     """
 
-    name: ClassVar[str]
-    needs: ClassVar[Need] = "distance"
     output: ClassVar[Output] = Output.WEIGHTS
     spends: ClassVar[GuaranteeKind]
-    reads_records: ClassVar[bool] = False
     releases_numbers: ClassVar[bool] = False
     accuracy_method: ClassVar[AccuracyMethod] = EXACT
-    noise_law: ClassVar[NoiseLaw] = NoiseLaw.OTHER
 
     def __init_subclass__(cls) -> None:
         """Register the new mechanism under its name."""

@@ -506,16 +506,7 @@ class BoxKind(BoxConfig, CertificateKind):
                 ensemble, or under a relation whose edits only remove records or whose steps have
                 no bounded sensitivity.
         """
-        self.check_training(settings.training, settings.ensemble, settings.noise)
-        relation = RELATIONS[settings.relation.name]
-        # Bounds of networks do not follow changed labels, so the relation may refuse them.
-        relation.check_head(counts_label_flips=False, unit_rows=settings.relation.unit_rows)
-        if settings.noise is None:
-            return
-        relation.check_noise()
-        # The result is not needed: it raises if the relation has no sensitivity, whatever the
-        # number of parameters and the normaliser are.
-        relation.step_sensitivity(settings.training.clip, parameters=1, normalizer=1.0)
+        self.check_parts(settings)
 
     def fit(
         self,

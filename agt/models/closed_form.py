@@ -17,7 +17,6 @@ from agt.certificates.stability import ClosedFormCertificates
 from agt.data.arrays import ROWS, aligned_empty, gathered
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError
-from agt.messages import Message
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
 from agt.models.model import Model, map_queries
@@ -25,7 +24,6 @@ from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, FileReader, read_tensors
 from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
-from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
 from agt.training.loop import OnProgress
 from agt.training.strength import recipe_numbers, resolve_minimiser
@@ -94,39 +92,10 @@ class ClosedFormKind(CertificateKind):
         The learning rate is checked later, because its limit depends on the data's declared size.
 
         Raises:
-            ConfigError: the head has hidden layers, training has momentum or adds noise to its
-                steps, the device is not the CPU, the proofs do not cover the neighbour relation,
-                or ``check_own_settings`` of the kind refuses another setting.
+            ConfigError: the head has hidden layers, or ``check_parts`` refuses a setting.
         """
-        relation = RELATIONS[settings.relation.name]
-        relation.check_head(self.covers_changed_labels(), settings.relation.unit_rows)
         self._check_head(settings)
-        if settings.compute.device != "cpu":
-            raise ConfigError(
-                Message(
-                    "{config:compute.device}={device}: certificate={name} only runs on the "
-                    "CPU: use {config:compute=default}",
-                    device=settings.compute.device,
-                    name=self.name,
-                )
-            )
-        relation.check_closed_form()
-        self.check_training(settings.training, settings.ensemble, settings.noise)
-        self.check_own_settings(settings)
-
-    def covers_changed_labels(self) -> bool:
-        """Return whether certificates cover edits that change the label of a record.
-
-        The neighbour relation ``flip`` makes such edits. The default is False; a kind whose proofs
-        cover them overrides this method.
-        """
-        return False
-
-    def check_own_settings(self, settings: Settings) -> None:
-        """Raise ConfigError for a setting that only this kind refuses; by default refuse none.
-
-        ``check`` calls it after the checks that all kinds in closed form share.
-        """
+        self.check_parts(settings)
 
     def _check_head(self, settings: Settings) -> None:
         """Raise ConfigError unless the head is one linear layer."""

@@ -11,10 +11,9 @@ from agt.data.records import Records
 from agt.facts import Fact, proved
 from agt.models.kind import UnreadReason
 from agt.models.linear import LinearKind, movement_values
-from agt.problem import Settings
 from agt.settings import schema
 from agt.training.checkpoint import Checkpoints
-from agt.training.erm import check_minimiser_settings, erm_sensitivity, train_erm
+from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.sensitivity import LinearSetting, Sensitivity
@@ -45,13 +44,6 @@ class ErmKind(ErmConfig, LinearKind):
         because the minimum does not depend on the steps that lead to it.
         """
         return {**super().unread_settings, **UNREAD_OF_MINIMISERS}
-
-    def check_own_settings(self, settings: Settings) -> None:
-        """Raise ConfigError unless the training settings describe one strongly convex problem.
-
-        They must have no momentum, a positive weight decay, and one batch of all records.
-        """
-        check_minimiser_settings(settings.training, self.name)
 
     @property
     def minimiser_tolerance(self) -> float:

@@ -19,7 +19,7 @@ from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
-from agt.training.settings import EnsembleConfig, check_no_recipe_settings
+from agt.training.settings import check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
@@ -107,8 +107,6 @@ class CertificateKind(CertificateConfig):
             ``agt tune`` varies.
         certifies_more: another kind that certified more on large tables of two classes in all
             comparisons of docs/recipe.md; empty: none is known.
-        own_erasure: the name of the kind's own method of erasing records, which starts from files
-            that training stored; empty: it has none.
         retraining_refusal: why ``Fitted.unfit`` does not train this kind again; None: it does.
     """
 
@@ -121,7 +119,6 @@ class CertificateKind(CertificateConfig):
     draws_start: ClassVar[bool] = True
     regularised_by: ClassVar[Literal["epochs", "weight_decay"]] = "epochs"
     certifies_more: ClassVar[str] = ""
-    own_erasure: ClassVar[str] = ""
     retraining_refusal: ClassVar[Message | None] = None
 
     # Settings.
@@ -390,16 +387,6 @@ class CertificateKind(CertificateConfig):
         """
         raise NotImplementedError
 
-    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
-        """Return whether the settings train an ensemble, each member a model with certificates.
-
-        A kind that trains its own members inside one model returns False.
-
-        Args:
-            ensemble: the settings of the ensemble; with 1 member there is none.
-        """
-        return ensemble.members > 1
-
     def ignores_initial_parameters(self, problem: "Problem") -> bool:
         """Return whether ``problem.initial`` has parameters that do not fit the network.
 
@@ -470,28 +457,6 @@ class CertificateKind(CertificateConfig):
                 name=self.name,
             )
         )
-
-    def erasure_methods(self, settings: "Settings") -> tuple[str, ...]:
-        """Return the names of the methods that can erase records from a trained model.
-
-        Every kind has two of them: "retrain" trains again without the records, and "certificate"
-        notes the request but removes nothing yet, because certified answers do not depend on the
-        records. "sisa", which trains only the affected members of an ensemble again, and the kind's
-        own method are cheaper than "retrain".
-
-        Args:
-            settings: says whether there is an ensemble.
-
-        Returns:
-            The names in the order in which ``method=auto`` prefers them; it never takes
-            "certificate".
-        """
-        for_every_kind = ("retrain", "certificate")
-        if self.has_member_models(settings.ensemble):
-            return ("sisa", *for_every_kind)
-        if self.own_erasure:
-            return (self.own_erasure, *for_every_kind)
-        return for_every_kind
 
     def remove_records(
         self, model: "Model", erased: "Records", count: int

@@ -324,10 +324,6 @@ class LinearKind(ClosedFormKind):
 
     covers_retraining = True
 
-    def covers_changed_labels(self) -> bool:
-        """Return True: changing a record's label moves the head no further than changing it all."""
-        return True
-
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
         """Return bounds on how far one record moves the weights, computed from public constants.
 

@@ -21,7 +21,7 @@ from agt.certificates.conditions import (
     stated_constants,
     symmetric_fact,
 )
-from agt.certificates.settings import ErmConfig
+from agt.certificates.settings import CertificateConfig, ErmConfig, TrainingParts
 from agt.data.records import Records
 from agt.data.target import NumericTarget, Target
 from agt.errors import ConfigError
@@ -62,6 +62,10 @@ class NumberHeadKind(ErmConfig, LinearKind):
     """
 
     trains_in_steps = False
+
+    def check_parts(self, parts: TrainingParts) -> None:
+        """Raise ConfigError for settings that no head of numbers takes; it needs no minimiser."""
+        CertificateConfig.check_parts(self, parts)
 
     def check_target(self, target: Target, settings: Settings) -> None:
         """Raise ConfigError unless labels are numbers."""

@@ -37,13 +37,12 @@ from agt.models.linear import LinearModel, movement_values
 from agt.models.model import Model, RemovableWeights
 from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_linear
 from agt.numeric import next_up, step_of
-from agt.problem import Problem, Settings
+from agt.problem import Problem
 from agt.settings import schema
 from agt.store.json_text import as_json
 from agt.templates import upward
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.removal import (
@@ -465,7 +464,6 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
 
     trains_in_steps = False
     regularised_by = "weight_decay"
-    own_erasure = "newton"
     retraining_refusal = Message(
         "certificate=removal draws new noise in each training, so removals cannot be checked by "
         "training again. Remove records from this run with {config:agt unlearn}"
@@ -499,23 +497,6 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     def noise_is_fixed(self) -> bool:
         """True if the noise of the training stays after removals: a random term in the loss."""
         return self.masking == "loss"
-
-    def check_own_settings(self, settings: Settings) -> None:
-        """Raise ConfigError for an ensemble, or if the objective is not strongly convex.
-
-        Args:
-            settings: all settings; the training and the ensemble are read.
-        """
-        check_minimiser_settings(settings.training, self.name)
-        if settings.ensemble.members > 1:
-            raise ConfigError(
-                Message(
-                    "{config:ensemble.members}={members}: certificate=removal removes records "
-                    "from a single head, but an ensemble trains the affected members again "
-                    "instead: use {config:ensemble.members}=1, or certificate=erm",
-                    members=settings.ensemble.members,
-                )
-            )
 
     def fit(
         self,

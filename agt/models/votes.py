@@ -728,10 +728,6 @@ class VotesKind(VotesConfig, VotingKind):
     ``ensemble.members`` says how many there are. See section 12 of docs/reference.md.
     """
 
-    def covers_changed_labels(self) -> bool:
-        """Return whether the proofs cover edits of labels: they do for ridge regressions."""
-        return self.learner == "ridge"
-
     @property
     def trains_ridge_members(self) -> bool:
         """True if members are ridge regressions."""
@@ -749,17 +745,6 @@ class VotesKind(VotesConfig, VotingKind):
                     learner=self.learner,
                 )
             )
-
-    def erasure_methods(self, settings: Settings) -> tuple[str, ...]:
-        """Return the names of the methods that can erase records from a trained model.
-
-        Several members are trained again one by one ("sisa"), since the model has their weights.
-
-        Args:
-            settings: says how many members there are.
-        """
-        methods = super().erasure_methods(settings)
-        return methods if settings.ensemble.members == 1 else ("sisa", *methods)
 
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return these settings with another learner of the members.

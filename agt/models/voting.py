@@ -34,7 +34,6 @@ from agt.settings import RECIPE, BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
 from agt.training.loop import OnProgress
-from agt.training.settings import EnsembleConfig
 
 CONSTANTS = "votes.json"
 MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits
@@ -64,14 +63,6 @@ class VotingKind(ClosedFormKind):
         names = ("epochs", "lr", "lr_min", "decay", "loss", "clip", "weight_decay")
         unread: Mapping[str, UnreadReason] = {f"training.{name}": "own strength" for name in names}
         return {**super().unread_settings, **unread}
-
-    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
-        """Return False: the members are no models with certificates of their own.
-
-        Args:
-            ensemble: not read.
-        """
-        return False
 
     @classmethod
     def default_members(
@@ -103,14 +94,16 @@ class VotingKind(ClosedFormKind):
             return self
         return replace(self, strength=recipe.strength)  # type: ignore[type-var]
 
-    def check_own_settings(self, settings: Settings) -> None:
+    def check(self, settings: Settings) -> None:
         """Raise ConfigError unless there are several members that vote by their labels.
 
-        Under ``relation=flip`` (labels change) one member is allowed, too.
+        Under ``relation=flip`` (labels change) one member is allowed, too. Other settings are
+        checked as for every kind in closed form.
 
         Args:
-            settings: all settings; the ensemble and the relation are read.
+            settings: all settings.
         """
+        super().check(settings)
         ensemble = settings.ensemble
         needs_several = not RELATIONS[settings.relation.name].counts_label_flips
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":

@@ -1,18 +1,18 @@
 """The relation perturb: the features of up to k units change, each by at most a public radius."""
 
 from collections.abc import Iterable, Iterator
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import torch
-from torch import Tensor
-
-from agt.bounds.interval import Interval
-from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
-from agt.kernels.reference import gradient_bounds_in_blocks
 from agt.messages import Message
 from agt.relations.relation import BoundsOfRecords, Relation, add_parameter_axes
 from agt.settings import QUANTA
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agt.bounds.interval import Interval
+    from agt.bounds.layer_rule import Gradient
 
 
 class Perturb(Relation):
@@ -98,7 +98,7 @@ class Perturb(Relation):
             f"{self.reason_not_releasable}"
         )
 
-    def selection_shape(self, parameter: Tensor) -> tuple[int, ...]:
+    def selection_shape(self, parameter: "Tensor") -> tuple[int, ...]:
         """Return the shape of the parameter as a vector, as ``encode_deviations`` yields values.
 
         Args:
@@ -109,11 +109,11 @@ class Perturb(Relation):
     def record_bounds(
         self,
         bounds_of: BoundsOfRecords,
-        features: Tensor,
+        features: "Tensor",
         ks: int,
         radius: float | None,
         product: str,
-    ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
+    ) -> Iterator[tuple["Gradient", Iterable["Gradient"]]]:
         """Yield bounds on records' gradients, and how far moved features may exceed them.
 
         To bound a sum of gradients after the features of r records moved, training selects for each
@@ -139,8 +139,8 @@ class Perturb(Relation):
             yield unmoved, encode_deviations(unmoved, moved, product)
 
     def decode_selected_sums(
-        self, greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self, greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
+    ) -> tuple["Tensor", "Tensor"]:
         """Return the sums of the selected deviations, from the sums of their encoded values.
 
         A deviation is how far a bound on a record's gradient moves outwards if the record's
@@ -157,7 +157,7 @@ class Perturb(Relation):
         return decode_deviations(greatest_lower, least_upper, counts)
 
 
-def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
+def bound_moved_features(features: "Tensor", radius: float, ks: int) -> "Interval":
     """Return the intervals within the radius of the given features, as the network reads them.
 
     Args:
@@ -172,6 +172,11 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
         - A stored feature that moves by at most ``radius``, and is then rounded to the run's
           precision, lies in its interval (Lemma 9 of docs/proofs/relations.md).
     """
+    # Imported here, so that settings are checked without PyTorch.
+    import torch
+
+    from agt.bounds.interval import Interval
+
     precision = torch.finfo(features.dtype)
     exact = features.double()
     # ``half_width`` is the radius plus twice the largest error of reading a feature in the run's
@@ -184,7 +189,7 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
     return Interval(lower.expand(shape), upper.expand(shape))
 
 
-def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Iterator[Gradient]:
+def encode_deviations(unmoved: "Gradient", moved: "Gradient", product: str) -> Iterator["Gradient"]:
     """Yield, encoded, how far gradient bounds for moved features exceed those for given features.
 
     A lower deviation is how far the lower bound falls below the unmoved one, an upper deviation how
@@ -202,6 +207,10 @@ def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Itera
         Encoded deviations [K, block of records, scalars of the parameter], in several blocks in
         the order of the records; as ``Gradient`` without a right factor.
     """
+    from agt.bounds.interval import Interval
+    from agt.bounds.layer_rule import Gradient
+    from agt.kernels.reference import gradient_bounds_in_blocks
+
     unmoved_chunks = gradient_bounds_in_blocks(unmoved.left_factor, unmoved.right_factor, product)
     moved_chunks = gradient_bounds_in_blocks(moved.left_factor, moved.right_factor, product)
     for inner, outer in zip(unmoved_chunks, moved_chunks, strict=True):
@@ -213,7 +222,7 @@ def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Itera
         yield Gradient(unmoved.parameter, encoded, None)
 
 
-def _in_pairs_of_quanta(deviations: Tensor) -> Tensor:
+def _in_pairs_of_quanta(deviations: "Tensor") -> "Tensor":
     """Return deviations counted in pairs of quanta, negative ones as 0, rounded up.
 
     A deviation is at most 2 Q quanta, so a count of pairs is at most Q, as the kernels need it.
@@ -230,8 +239,8 @@ def _in_pairs_of_quanta(deviations: Tensor) -> Tensor:
 
 
 def decode_deviations(
-    greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
-) -> tuple[Tensor, Tensor]:
+    greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
+) -> tuple["Tensor", "Tensor"]:
     """Return the sums of selected deviations, from the sums of their encoded values.
 
     ``encode_deviations`` counts a deviation as v pairs of quanta, and encodes it as v - Q below and

@@ -8,11 +8,10 @@ import numpy as np
 from agt.data.ids import keyed_hash, most_frequent, remix
 from agt.errors import ConfigError
 from agt.messages import Message
-from agt.settings import MAX_ROWS, BatchConfig, default_n_max
+from agt.settings import MAX_ROWS, BatchConfig
 
 # The cap on a batch's records must be at least this multiple of the normaliser, because the sizes
 # of hashed batches scatter around their mean.
-_MIN_CAP_RATIO = 1.1
 
 
 @dataclass(frozen=True)
@@ -86,29 +85,12 @@ class BatchPlan:
             # A shard (one ensemble member's part of the records) may be empty, and the normaliser
             # must not be 0.
             size = max(records, 1)
-        normalizer = config.normalizer
-        if normalizer is None:
-            normalizer = size / config.count
-        # A huge normaliser is capped so that the default n_max is a finite integer. It is still
-        # above MAX_ROWS then, so the constructor refuses it.
-        n_max = config.n_max
-        if n_max is None:
-            n_max = default_n_max(min(normalizer, 2 * MAX_ROWS))
-        minimum = _MIN_CAP_RATIO * normalizer
-        if n_max < minimum:
-            raise ConfigError(
-                Message(
-                    "{config:training.batch.n_max}={n_max} is below {minimum:g}, which is 1.1 "
-                    "times the normalizer: raise n_max, or lower the normalizer",
-                    n_max=n_max,
-                    minimum=minimum,
-                )
-            )
+        normalizer, n_max = config.constants(size)
         is_declared = config.normalizer is not None or declared_size is not None
         return cls(
             epochs=epochs,
             count=config.count,
-            normalizer=float(normalizer),
+            normalizer=normalizer,
             n_max=n_max,
             key=config.key,
             declared=is_declared,

@@ -17,7 +17,6 @@ from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.messages import Message
 from agt.numeric import COVER, UNIT, next_up
-from agt.settings import TrainingConfig
 from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
@@ -30,7 +29,7 @@ from agt.training.sensitivity import (
     gradient_sum_rounding,
     records_per_edit,
 )
-from agt.training.settings import check_no_momentum
+from agt.training.settings import check_minimiser_settings
 from agt.training.setup import TrainingSetup
 
 
@@ -90,37 +89,6 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
         rate_limit=None,  # no step size enters the bound
         records_per_edit=edited_records,
     )
-
-
-def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm") -> None:
-    """Raise ConfigError unless training settings describe one strongly convex problem.
-
-    Args:
-        training: the training settings. A weight_decay of 0 is accepted where it is listed in
-            ``by_recipe``: the default settings replace it by a positive number later.
-        certificate: the name of the certificate, for the message.
-
-    Raises:
-        ConfigError: there is momentum, no weight decay, or more than one batch.
-    """
-    check_no_momentum(training)
-    if not training.weight_decay and "weight_decay" not in training.by_recipe:
-        raise ConfigError(
-            Message(
-                "{config:training.weight_decay}=0: certificate={certificate} divides by the "
-                "weight decay; give a positive public constant, such as 1e-4",
-                certificate=certificate,
-            )
-        )
-    if training.batch.count != 1:
-        raise ConfigError(
-            Message(
-                "{config:training.batch.count}={count}: certificate={certificate} uses all "
-                "records at once, in a single batch; set it to 1",
-                count=training.batch.count,
-                certificate=certificate,
-            )
-        )
 
 
 def gradient_rounding(setting: LinearSetting, radius: float) -> float:

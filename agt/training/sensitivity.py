@@ -25,7 +25,7 @@ from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.settings import check_no_momentum
+from agt.training.settings import check_linear_loss, check_no_momentum
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import learning_rate
 from agt.training.spectral import UNDERFLOW_ALLOWANCE
@@ -71,27 +71,8 @@ class LinearLoss:
             ConfigError: no bound on the loss's derivative is known, or a softmax's derivative would
                 be clamped (clip below 1).
         """
-        if training.loss not in ("binary_cross_entropy", "cross_entropy"):
-            raise ConfigError(
-                Message(
-                    "{config:training.loss}={loss}: certificates with a closed formula (such "
-                    "as certificate=stability and certificate=erm) do not cover this loss: "
-                    "use {config:training.loss}=binary_cross_entropy, or certificate=box",
-                    loss=training.loss,
-                )
-            )
+        check_linear_loss(training)
         if training.loss == "cross_entropy":
-            if training.clip < 1:
-                raise ConfigError(
-                    Message(
-                        "{config:training.clip_derivative}={clip:g}: a clamped softmax gradient is "
-                        "not the gradient of a convex function, so no bound on how far training "
-                        "moves is known. Use {config:training.clip_derivative}=1 (nothing is "
-                        "clamped), or {config:training.loss}=binary_cross_entropy, which trains "
-                        "one clamped classifier for each class",
-                        clip=training.clip,
-                    )
-                )
             root_two = next_up(math.sqrt(2))
             return cls(
                 kind="softmax",

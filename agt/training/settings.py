@@ -203,6 +203,65 @@ def check_no_momentum(training: TrainingConfig) -> None:
         )
 
 
+def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm") -> None:
+    """Raise ConfigError unless training settings describe one strongly convex problem.
+
+    Args:
+        training: the training settings. A weight_decay of 0 is accepted where it is listed in
+            ``by_recipe``: the default settings replace it by a positive number later.
+        certificate: the name of the certificate, for the message.
+
+    Raises:
+        ConfigError: there is momentum, no weight decay, or more than one batch.
+    """
+    check_no_momentum(training)
+    if not training.weight_decay and "weight_decay" not in training.by_recipe:
+        raise ConfigError(
+            Message(
+                "{config:training.weight_decay}=0: certificate={certificate} divides by the "
+                "weight decay; give a positive public constant, such as 1e-4",
+                certificate=certificate,
+            )
+        )
+    if training.batch.count != 1:
+        raise ConfigError(
+            Message(
+                "{config:training.batch.count}={count}: certificate={certificate} uses all "
+                "records at once, in a single batch; set it to 1",
+                count=training.batch.count,
+                certificate=certificate,
+            )
+        )
+
+
+def check_linear_loss(training: TrainingConfig) -> None:
+    """Raise ConfigError for a loss whose derivative no closed form bounds.
+
+    Args:
+        training: its ``loss`` and ``clip`` are read.
+    """
+    if training.loss not in ("binary_cross_entropy", "cross_entropy"):
+        raise ConfigError(
+            Message(
+                "{config:training.loss}={loss}: certificates with a closed formula (such "
+                "as certificate=stability and certificate=erm) do not cover this loss: "
+                "use {config:training.loss}=binary_cross_entropy, or certificate=box",
+                loss=training.loss,
+            )
+        )
+    if training.loss == "cross_entropy" and training.clip < 1:
+        raise ConfigError(
+            Message(
+                "{config:training.clip_derivative}={clip:g}: a clamped softmax gradient is "
+                "not the gradient of a convex function, so no bound on how far training "
+                "moves is known. Use {config:training.clip_derivative}=1 (nothing is "
+                "clamped), or {config:training.loss}=binary_cross_entropy, which trains "
+                "one clamped classifier for each class",
+                clip=training.clip,
+            )
+        )
+
+
 def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None:
     """Raise ConfigError if a setting has the value ``recipe``, for a certificate without a recipe.
 

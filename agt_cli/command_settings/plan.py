@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agt.errors import ConfigError, nearest
-from agt.release_settings import MECHANISM_FACTS
+from agt.mechanism_settings import OWN_MECHANISMS
 from agt.settings import Counting, NonNegative, Positive, keyword_schema, validate
 from agt_cli.command_settings.on_run import RUN_SETTINGS, check_run_settings
 from agt_cli.configuration import check_keys
@@ -44,7 +44,7 @@ class PlanSettings:
                     raise ConfigError(
                         f"{key}: the value {value} is listed twice: give each value once"
                     )
-        known = [facts.name for facts in MECHANISM_FACTS.values() if facts.releases == "labels"]
+        known = [kind.name for kind in OWN_MECHANISMS.values() if kind.releases == "labels"]
         for name in self.mechanisms or ():
             if name not in known:
                 hint = nearest(name, known)

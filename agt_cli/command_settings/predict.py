@@ -6,15 +6,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.release_settings import (
-    BUDGET_KEYS,
-    MECHANISM_FACTS,
-    MechanismBudget,
-    MechanismFacts,
-    check_one_budget,
-)
+from agt.mechanism_settings import check_own_mechanism
 from agt.settings import Accounting, Counting, TotalConfig, keyword_schema, validate
-from agt.targets import current_name
+from agt.targets import own_settings
 from agt_cli.command_settings.on_run import STANDARD_INPUT, check_run_settings
 from agt_cli.configuration import check_keys
 from agt_cli.renamed import with_new_name
@@ -101,10 +95,10 @@ def check_predict(config: Mapping[str, Any]) -> None:
         check_portable_answers(config)
     elif config.get("run") is not None:
         settings, total = check_private_answers(config)
-        facts = mechanism_facts(config.get("mechanism"))
-        if facts is not None:
+        kind = own_settings(config.get("mechanism"))
+        if kind is not None:
             reads_lines = str(config.get("inputs")) == str(STANDARD_INPUT)
-            settings.check_effects(facts.name, facts.releases == "weights", reads_lines)
+            settings.check_effects(kind.name, kind.releases == "weights", reads_lines)
         check_mechanism(config.get("mechanism"), total)
 
 
@@ -134,29 +128,14 @@ def check_portable_answers(config: Mapping[str, Any]) -> None:
 
 
 def check_mechanism(node: object, total: TotalConfig) -> None:
-    """Raise ConfigError for a wrong budget of a mechanism of agt.
-
-    Its other settings are checked by its class, which loads NumPy.
+    """Raise ConfigError for a wrong setting of a mechanism of agt; others are not checked.
 
     Args:
         node: the value of the key ``mechanism``.
         total: the budget of the whole call.
     """
-    facts = mechanism_facts(node)
-    if facts is None or not isinstance(node, Mapping):
+    kind = own_settings(node)
+    if kind is None or not isinstance(node, Mapping):
         return
     given = {key: value for key, value in node.items() if key != "_target_" and value is not None}
-    check_one_budget(given, total, facts)
-    own = {key: given[key] for key in BUDGET_KEYS if key in given}
-    validate(MechanismBudget, own, "mechanism")
-
-
-def mechanism_facts(node: object) -> MechanismFacts | None:
-    """Return the facts about a mechanism of agt; None: the mechanism is the user's own.
-
-    Args:
-        node: the value of the key ``mechanism``.
-    """
-    if not isinstance(node, Mapping):
-        return None
-    return MECHANISM_FACTS.get(current_name(str(node.get("_target_"))))
+    check_own_mechanism(given, total, kind)

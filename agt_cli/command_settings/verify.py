@@ -8,14 +8,14 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.ledger.chain import Head
 from agt_cli.configuration import check_keys, read_digest_setting
-from agt_cli.ledger_files import is_ledger
+from agt_cli.ledger_files import existing_ledger, find_ledger, is_ledger
 
 VERIFY_KEYS = ("path", "digest", "page", "ledger", "head")
 PAGES = (".html", ".md")
 
 
 def check_verify(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong digest or head, or a page that cannot be written."""
+    """Raise ConfigError for a wrong digest, ledger or head, or a page that cannot be written."""
     check_keys(config, VERIFY_KEYS)
     path = Path(str(config["path"])).expanduser()
     if config.get("page") is not None:
@@ -38,6 +38,9 @@ def check_verify(config: Mapping[str, Any]) -> None:
             "digest=... cannot be given for a ledger, because a ledger grows: give "
             "head=COUNT:HASH instead, as `agt ledger show` prints it"
         )
+    ledger = config.get("ledger")
+    if ledger is not None and find_ledger(ledger, path) is None:
+        existing_ledger(str(ledger))  # called because it raises
     read_head(config.get("head"))  # called because it raises if the head is malformed
 
 

@@ -258,7 +258,8 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
         reasons = "; ".join(condition.evidence.missing for condition in failed)
         advice.append(
             "agt predict refuses to release answers of this run, because "
-            f"{describe_unmet_conditions(failed)}: {reasons}."
+            f"{describe_unmet_conditions(failed)}: {reasons}. The following is about a run that "
+            "meets all conditions."
         )
     advice += plan_words.advice(planned)
     advice += _other_weights(planned)

@@ -25,6 +25,7 @@ from agt_cli import usage
 from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import compose_command
 from agt_cli.configuration import check_keys
+from agt_cli.places import check_answers
 from agt_cli.report.console import Console
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
@@ -69,11 +70,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
     check_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
-        if Path(str(path)).is_dir():
-            raise ConfigError(
-                f"answers={path} is a folder: give a file with one line for each answer, such as "
-                "answers=answers.yaml"
-            )
+        check_answers(Path(str(path)))
         with Path(str(path)).open(encoding="utf-8") as file:
             answers = yaml.safe_load(file)
         if not isinstance(answers, dict):

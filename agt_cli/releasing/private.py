@@ -15,6 +15,7 @@ from agt.release import ReleaseTerms
 from agt.settings import keyword_schema
 from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.command_settings.predict import PredictSettings, check_private_answers
+from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.known_records import (
     constants_warning,
@@ -109,6 +110,11 @@ class PrivateAnswers(PredictSettings):
         randomness: Randomness = (
             SystemRandomness() if self.seed is None else SeededRandomness(self.seed)
         )
+        if randomness.simulated and self.ledger not in (None, NO_LEDGER):
+            console.note(
+                f"ledger={self.ledger} is not used, because a simulation is not a release: nothing "
+                "is debited"
+            )
         mechanism = self.mechanism
         lines = self.trained.inputs == STANDARD_INPUT
         opened = self.trained.open(record, console, mechanism.reads_records)

@@ -18,7 +18,7 @@ from agt.facts import Standing, not_held, proved
 from agt.models.fitting import load
 from agt.models.heads import head_from_config
 from agt.models.kind import CannotRemove
-from agt.models.kinds import KINDS, certificate_config
+from agt.models.kinds import certificate_config
 from agt.models.model import Model
 from agt.models.shards import SHARDS
 from agt.relations import RELATIONS
@@ -29,6 +29,7 @@ from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
 from agt.unlearning.sisa import required_facts, retrain_affected
 from agt_cli.choices import bind_to_settings, hash_parts
+from agt_cli.command_settings.unlearn import CERTIFICATE_OF_METHOD, check_method
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
@@ -486,8 +487,6 @@ def _noted(job: ErasureJob, max_distance: int) -> Remark:
     return Remark(code, {"units": job.units, "relation": job.settings.relation.name})
 
 
-CERTIFICATE_OF_METHOD = {kind.own_erasure: kind.name for kind in KINDS if kind.own_erasure}
-"""A method of erasure that a kind of certificate has of its own -> the certificate's name."""
 METHODS: dict[MethodName, Method] = {
     "certificate": pending,
     **dict.fromkeys(CERTIFICATE_OF_METHOD, remove_by_certificate),
@@ -542,21 +541,9 @@ def choose_method(choice: str, settings: RunSettings, run: Run, fresh: bool) -> 
     Raises:
         ConfigError: the method that was chosen is not possible for this kind of run.
     """
-    methods = settings.certificate.erasure_methods(settings)
-    if choice == "auto":
-        without_sisa = fresh or not (settings.ensembled or run.holds(SHARDS))
-        return next(method for method in methods if not (without_sisa and method == "sisa"))
-    if choice in CERTIFICATE_OF_METHOD and choice not in methods:
-        certificate = CERTIFICATE_OF_METHOD[choice]
-        raise ConfigError(
-            f"method={choice}: this run was trained with "
-            f"certificate={settings.certificate.name}, which does not store what this method "
-            f"needs: train with certificate={certificate}, or give method=auto"
-        )
-    if choice not in methods:
-        raise ConfigError(
-            "method=sisa needs an ensemble of separately trained models, but this run is not "
-            "such an ensemble: give method=auto. To use method=sisa later, train with "
-            "ensemble.members=10, and with certificate=votes without a learner of your own"
-        )
-    return choice
+    if choice != "auto":
+        check_method(choice, settings.certificate, settings.ensemble)
+        return choice
+    methods = settings.certificate.erasure_methods(settings.ensemble)
+    without_sisa = fresh or not (settings.ensembled or run.holds(SHARDS))
+    return next(method for method in methods if not (without_sisa and method == "sisa"))

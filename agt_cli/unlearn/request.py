@@ -22,8 +22,8 @@ from agt.data.ids import CONTENT
 from agt.data.records import Records
 from agt.errors import ConfigError, few
 from agt.store.folder import broken_as_config_error
-from agt_cli.command_settings.unlearn import By
-from agt_cli.places import check_file_of_ids, no_file_of_ids
+from agt_cli.command_settings.unlearn import By, no_column_of_ids
+from agt_cli.places import TABLES_OF_IDS, check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
@@ -44,7 +44,6 @@ _COPIES_ERASED = (
     "apart, so it removes the last of them, and the others keep their ids"
 )
 _NAME_KINDS: tuple[KeyKind, ...] = ("record", "unit")
-_TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,7 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
     Raises:
         ConfigError, DataMissing, DataError: there are no ids, or the file cannot be read.
     """
-    if path != INPUT and Path(path).suffix.lower() in _TABLES:
+    if path != INPUT and Path(path).suffix.lower() in TABLES_OF_IDS:
         found = [(word, f"row {row + 1}") for row, word in enumerate(_column(Path(path), source))]
     else:
         found = [
@@ -745,9 +744,6 @@ def _column(path: Path, source: Any) -> list[str]:
                 break
     known = [name for name in names if name in columns.names]
     if not known and (len(columns.names) > 1 or columns.csv_format):
-        raise ConfigError(
-            f"ids={path}: no column of this file has the name of the dataset's id or unit "
-            "column. Rename the column of ids, or write one id per line into a .txt file"
-        )
+        raise no_column_of_ids(path)
     name = known[0] if known else columns.names[0]
     return columns.ids(name, "ids", as_text=True).tolist()

@@ -29,6 +29,7 @@ from agt.models.shards import SHARDS, read_shards
 from agt.settings import plain_of
 from agt.store.manifest import Manifest
 from agt.store.reading import Broken, read_file
+from agt_cli.command_settings.unlearn import CERTIFICATE_OF_METHOD
 from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, output_folders_of
 from agt_cli.unlearn.account import ErasureReport, read_account
@@ -36,7 +37,7 @@ from agt_cli.unlearn.account_md import account_lines
 from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
 from agt_cli.unlearn.hash_key import KEY_FILE, HashKey, as_words
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
-from agt_cli.unlearn.methods import CERTIFICATE_OF_METHOD, METHODS
+from agt_cli.unlearn.methods import METHODS
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index
 from agt_cli.verify.comparison import check_match
 from agt_cli.verify.folders import Record, check_version

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agt import sentences
-from agt.errors import ConfigError, counted
+from agt.errors import counted
 from agt.ledger.book import Book, Debit
 from agt.ledger.chain import Head
 from agt.ledger.descriptions import clock_warnings, describe_budget
@@ -26,7 +26,7 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.settings import plain_of
 from agt.store.reading import Broken, open_plain
-from agt_cli.ledger_files import FOLDER, NO_LEDGER, ledger_path
+from agt_cli.ledger_files import NO_LEDGER, find_ledger
 from agt_cli.releasing.ledgers import unit_of
 from agt_cli.releasing.noise import equivalent_gaussian
 from agt_cli.report.markdown import Findings
@@ -232,7 +232,7 @@ def ledgers_of(
                 "ledger's entry that paid for this release",
             )
         return
-    path = _find_ledger(given or named, record.folder)
+    path = find_ledger(given or named, record.folder)
     if path is None:
         yield _lost_ledger(paid, named)
         return
@@ -562,24 +562,3 @@ def _guarantee(record: Record) -> Guarantee:
             float(config["noise"]["epsilon"]), float(config["noise"]["delta"])
         )
     return guarantee_from_parameters(record.metrics)
-
-
-def _find_ledger(name: object, home: Path) -> Path | None:
-    """Return the path of a ledger's file; None: it was not found.
-
-    A relative path is looked for from the working directory, then from the folder that contains the
-    run's ``outputs``; at last the file is looked for in the folder of ledgers there.
-
-    Args:
-        name: the ledger's name or path; None: no ledger is named.
-        home: the run's folder.
-    """
-    if name is None:
-        return None
-    try:
-        path = Path(os.path.expanduser(ledger_path(str(name))))
-    except ConfigError:
-        return None
-    top = home.resolve().parent.parent.parent  # of TOP/outputs/predict/RUN
-    places = (path, top / path, top / FOLDER / path.name)
-    return next((place for place in places if place.exists()), None)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agt.errors import ConfigError, counted
 from agt.models.portable import COMMAND as RELEASE
 from agt.store.manifest import MANIFEST_FILE, Manifest, unseal_manifest
 from agt.store.reading import Broken, read_file
@@ -164,20 +163,13 @@ class Verification:
         """Check the folder or the ledger at a path, and return the findings.
 
         Args:
-            path: a folder of a run or of released weights, or a ledger's file.
+            path: a folder of a run or of released weights, or a ledger's file, which
+                ``check_verified_path`` accepts.
             digest: the digest that the folder must have; None: any. A ledger has none.
 
-        Raises:
-            ConfigError: agt writes nothing like what is at the path.
         """
-        if not path.exists():
-            raise ConfigError(f"{path}: this file or folder does not exist: correct the path")
         if is_ledger(path):
             return look_at_ledger(path, self.head)
-        if not path.is_dir():
-            raise ConfigError(
-                f"{path}: give the folder of a run or of a release, or a ledger's file"
-            )
         if not os.path.lexists(path / MANIFEST_FILE):
             return _unfinished(path)
         return self._folder(path, digest).item
@@ -424,12 +416,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
     """Return the findings about a run without a manifest: it did not end, or lost the manifest.
 
     There is always a problem among them.
-
-    Raises:
-        ConfigError: the folder is not a run, because it has no status.json either.
     """
-    if not os.path.lexists(folder / "status.json"):
-        raise ConfigError(_not_a_run_message(folder))
     findings = Findings()
     with findings.recording_errors("status"):
         run = Run.at(folder)
@@ -465,25 +452,3 @@ def _unfinished(folder: Path) -> VerifiedItem:
                 f"{what} may have been drawn at {time}, so count this budget as spent: {budget}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)
-
-
-def _not_a_run_message(folder: Path) -> str:
-    """Return the message that a folder is not a run, with a command for one of the runs inside it.
-
-    Runs are looked for one and two levels below the folder.
-    """
-    runs = sorted(
-        path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
-    )
-    problem = (
-        f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
-        "status.json are missing"
-    )
-    if not runs:
-        return problem
-    runs_inside = counted(len(runs), "run")
-    newest = runs[-1]
-    return (
-        f"{problem}. To verify one of the {runs_inside} in this folder, type for example `agt "
-        f"verify {newest}`"
-    )

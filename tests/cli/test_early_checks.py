@@ -14,14 +14,13 @@ from records import reseal
 
 from agt.certificates.settings import CERTIFICATES
 from agt.errors import ConfigError, DataMissing
+from agt.mechanism_settings import OWN_MECHANISMS
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import MECHANISMS
-from agt.mechanisms.mechanism_config import mechanism_facts
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.closed_form import ClosedFormKind
 from agt.models.kinds import KINDS
-from agt.release_settings import MECHANISM_FACTS
 from agt.settings import PublicRows
 from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS
@@ -137,6 +136,22 @@ MISTAKES = (
     ["certify", "run=unmet", "inputs=[t.csv]"],
     ["verify", "r", "head=abc"],
     ["verify", "people.ledger", "digest=" + "0" * 64],
+    ["predict", "run=unmet", "mechanism=certified_quantile", "total.eps=1", "mechanism.fraction=2"],
+    ["predict", "run=unmet", "mechanism=gaussian_margin", "mechanism.mu=1", "mechanism.classes=3"],
+    ["predict", "run=unmet", "mechanism=noisy_statistics", "mechanism.mu=1", "mechanism.width=1"],
+    ["audit", "mechanism", "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=0"],
+    ["audit", "weights", "mechanism=randomized_response", "mechanism.eps=1"],
+    ["audit", "replay", "run=unmet"],
+    ["audit", "dpsgd", "run=unmet"],
+    ["unlearn", "run=unmet", "ids=t.csv", "method=newton"],
+    ["unlearn", "run=unmet", "ids=t.xlsx"],
+    ["verify", "."],
+    ["verify", "unmet", "ledger=nobody"],
+    ["start", "t.csv", "answers=."],
+    ["train", "--config-name", "other"],
+    ["train", "training.batch.n_max=1"],
+    ["train", "model=linear", "certificate=votes", "relation=perturb", "relation.radius=0.1"],
+    ["train", "dataset=blobs", *LINEAR[1:]],
 )
 UNMET_CONDITION = {
     "letter": "e",
@@ -318,11 +333,14 @@ def test_a_certificate_takes_hidden_layers_where_its_kind_is_no_closed_form() ->
         assert kind.takes_hidden_layers is not issubclass(kind, ClosedFormKind)
 
 
-def test_facts_of_mechanisms_are_those_of_their_classes() -> None:
+def test_every_mechanism_of_agt_has_settings_that_say_what_it_releases_and_spends() -> None:
     kinds = (*MECHANISMS.values(), *weights_mechanisms().values(), CertifiedQuantile, LaplaceMean)
-    facts = {f"{kind.__module__}.{kind.__qualname__}": mechanism_facts(kind) for kind in kinds}
-    own = {name: fact for name, fact in facts.items() if name.startswith("agt.")}
-    assert own == MECHANISM_FACTS
+    own = {kind.name: kind for kind in kinds if kind.__module__.startswith("agt.")}
+    assert set(own) == set(OWN_MECHANISMS)
+    for name, kind in own.items():
+        assert issubclass(kind, OWN_MECHANISMS[name])
+        assert kind.releases == kind.output
+        assert kind.budget_keys() == kind.spends.parameter_names
 
 
 def test_methods_of_unlearning_are_those_that_settings_name() -> None:

@@ -156,7 +156,7 @@ def test_defaults_of_training_are_settings_of_training(name: str) -> None:
 def test_any_model_can_be_trained_again_and_its_own_erasure_is_the_first_method(name: str) -> None:
     settings = settings_of(name)
     kind = settings.certificate
-    methods = kind.erasure_methods(settings)
+    methods = kind.erasure_methods(settings.ensemble)
     assert "retrain" in methods
     assert "certificate" in methods
     if kind.own_erasure:

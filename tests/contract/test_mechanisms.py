@@ -27,13 +27,13 @@ from agt.facts import evidence, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.judging import judge_claim
-from agt.mechanisms.mechanism import MECHANISMS, Epsilon, Mechanism
+from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.relations.names import ENTRIES
-from agt.release_settings import Need
+from agt.release_settings import Epsilon, Need
 from agt.settings import KGridConfig, RelationConfig, build, keyword_schema, validate
 from agt.targets import imported
 from agt_cli import config_files

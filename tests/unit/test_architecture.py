@@ -36,6 +36,7 @@ ROOMS = (
     ),
     ("agt.setting_mistakes",),
     ("agt.settings", "agt.documents", "agt.release_settings", "agt.provenance"),
+    ("agt.mechanism_settings",),
     ("agt.data", "agt.bounds"),
     ("agt.kernels", "agt.distributed"),
     ("agt.relations",),

@@ -40,6 +40,7 @@ BENEATH = {
         "agt.settings",
         "agt.setting_mistakes",
         "agt.release_settings",
+        "agt.mechanism_settings",
         "agt.distributed",
         "agt.targets",
         "agt.facts",

@@ -8,7 +8,10 @@ import pytest
 from agt.data.arrays import ROWS, Blocks, as_array, selected
 from agt.data.records import UNANSWERED
 from agt.ledger.questions import Questions, keys_of, question_terms
-from agt.mechanisms.optimal import RandomizedResponse
+from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.published import SmoothLaplace
 
 RESPONSE = RandomizedResponse(eps=0.1)
 TERMS = ("sha256:1", RESPONSE, "rigorous", "distance")
@@ -81,3 +84,21 @@ def test_some_rows_of_a_file_that_is_read_block_by_block(rows: list[int]) -> Non
     assert selected(blocks, np.arange(len(whole))) is blocks
     assert np.array_equal(selected(whole, np.array(rows)), whole[rows])
     assert len(selected(whole, np.arange(0))) == 0
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "settings"),
+    [
+        (RandomizedResponse(eps=1.0), ["classes", "eps", "delta"]),
+        (GaussianMargin(mu=1.0), ["classes", "mu"]),
+        (NoisyArgmax(eps=1.0), ["classes", "eps", "moves"]),
+        (GaussianArgmax(mu=1.0), ["classes", "moves", "mu"]),
+        (SmoothLaplace(eps=1.0, delta=1e-5), ["classes", "eps", "delta"]),
+    ],
+)
+def test_settings_of_a_mechanism_keep_the_order_by_which_ledgers_find_their_answers(
+    mechanism: Mechanism, settings: list[str]
+) -> None:
+    """In another order, a ledger would not find an answer that it stores, and charge it again."""
+    (_, described, *_) = question_terms("sha256:1", mechanism, "rigorous", "distance")
+    assert list(described) == ["name", *settings]  # type: ignore[call-overload]

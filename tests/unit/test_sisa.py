@@ -188,8 +188,8 @@ def test_some_members_trained_again_are_those_of_training_all(relation: Relation
 def test_members_of_a_learner_of_ones_own_are_not_stored_and_so_not_kept() -> None:
     own = OwnVotesKind(learner={"_target_": "own_learners.drawing"})
     settings = problem(VotesKind(strength=0.1), people()).settings
-    assert "sisa" in settings.certificate.erasure_methods(settings)
-    assert "sisa" not in own.erasure_methods(settings)
+    assert "sisa" in settings.certificate.erasure_methods(settings.ensemble)
+    assert "sisa" not in own.erasure_methods(settings.ensemble)
 
 
 def test_nothing_is_trained_where_nobody_is_gone(tmp_path: Path) -> None:
