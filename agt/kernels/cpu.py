@@ -241,10 +241,10 @@ class CpuKernel(ReferenceKernel):
             arguments = (*bounds, rump, _tile_records(2 * width))
         else:
             # Inputs >= 0, as behind a ReLU, need half as many products.
-            both = torch.cat((inputs.lower, inputs.upper), dim=1)
-            norms = _array(both.amax(dim=-1))
+            norms = _array(inputs.upper.amax(dim=-1))
             function = cpu_compiled.sum_nonnegative
-            arguments = (both.numpy(), norms, _tile_records(2 * width))
+            bounds = (_array(inputs.lower), _array(inputs.upper))
+            arguments = (*bounds, norms, _tile_records(2 * width))
         gradient_lower = _array(output_gradient.lower)
         gradient_upper = _array(output_gradient.upper)
         sums = (low.numpy(), high.numpy())
