@@ -24,6 +24,7 @@ _CLIP = float(QUANTA)
 _MAGIC = 1.5 * 2.0**52
 _MAGIC_BITS = np.float64(_MAGIC).view(np.int64)
 _ALL_BUT_SIGN = np.int64(2**63 - 1)  # the bits of a float64 number without its sign
+_INFINITE_BITS = np.float64(np.inf).view(np.uint64)
 _RUMP_SLACK = 2 * RUMP_ROUNDINGS * UNIT  # 2 UNIT is the eps of float64
 _ABOVE_ALL = np.int32(QUANTA + 1)  # above every quantised value
 _BELOW_ALL = np.int32(-QUANTA - 1)  # below every quantised value
@@ -63,12 +64,6 @@ def _ends_by_sign(factor, lower, upper):  # type: ignore[no-untyped-def]
     return (lower, upper) if factor >= 0 else (upper, lower)
 
 
-@njit(inline="always")
-def _is_wrong(lower, upper):  # type: ignore[no-untyped-def]
-    """Return 0 if two float64 bounds are finite and in order, otherwise 1, as in ``Interval``."""
-    return 0 if 0 <= upper - lower < np.inf else 1  # the comparison is False for a NaN
-
-
 @intrinsic
 def _float_bits(context, value):  # type: ignore[no-untyped-def]
     """Return the 64 bits of a float64 number as an int64.
@@ -87,6 +82,17 @@ def _from_bits(context, bits):  # type: ignore[no-untyped-def]
     return float64(int64), lambda target, builder, signature, values: builder.bitcast(
         values[0], target.get_value_type(float64)
     )
+
+
+@njit(inline="always")
+def _width_bits(lower, upper):  # type: ignore[no-untyped-def]
+    """Return the bits of the distance between two float64 bounds, as a uint64.
+
+    They are below ``_INFINITE_BITS`` if the bounds are finite and in order, and otherwise not: the
+    distance is then infinite, a NaN or negative, and the sign is the highest bit. Numbers >= 0 are
+    ordered as their bits are, and a maximum of integers vectorises.
+    """
+    return np.uint64(_float_bits((upper - lower) + 0.0))  # -0.0 + 0.0 is 0.0
 
 
 @njit(inline="always")
@@ -677,7 +683,7 @@ def point_affine(  # type: ignore[no-untyped-def]
     record_count, outputs = low.shape[1:]
     width = inputs.shape[1]
     blocks = (record_count + block - 1) // block
-    wrong = 0
+    widest = np.uint64(0)
     for job in range(first, stop):
         k = job // blocks
         start = (job % blocks) * block
@@ -686,16 +692,21 @@ def point_affine(  # type: ignore[no-untyped-def]
             out_high = high[k, record]
             out_low[:] = 0.0
             out_high[:] = 0.0
-            # Two inputs in one pass over the outputs, each added in its turn.
-            for i in range(0, width - 1, 2):
+            # Three inputs in one pass over the outputs, each added in its turn.
+            for i in range(0, width - 2, 3):
                 x0 = inputs[record, i]
                 x1 = inputs[record, i + 1]
+                x2 = inputs[record, i + 2]
                 a0, b0 = _ends_by_sign(x0, weights_lower[k, i], weights_upper[k, i])
                 a1, b1 = _ends_by_sign(x1, weights_lower[k, i + 1], weights_upper[k, i + 1])
+                a2, b2 = _ends_by_sign(x2, weights_lower[k, i + 2], weights_upper[k, i + 2])
                 for output in range(outputs):
-                    out_low[output] = (out_low[output] + x0 * a0[output]) + x1 * a1[output]
-                    out_high[output] = (out_high[output] + x0 * b0[output]) + x1 * b1[output]
-            for i in range(width & -2, width):  # the last input of an odd number
+                    sum_of_two = (out_low[output] + x0 * a0[output]) + x1 * a1[output]
+                    out_low[output] = sum_of_two + x2 * a2[output]
+                for output in range(outputs):
+                    sum_of_two = (out_high[output] + x0 * b0[output]) + x1 * b1[output]
+                    out_high[output] = sum_of_two + x2 * b2[output]
+            for i in range(width - width % 3, width):  # the last one or two inputs
                 x0 = inputs[record, i]
                 a0, b0 = _ends_by_sign(x0, weights_lower[k, i], weights_upper[k, i])
                 for output in range(outputs):
@@ -706,8 +717,8 @@ def point_affine(  # type: ignore[no-untyped-def]
                 q = (out_high[output] + bias_upper[k, output]) + slack[k, record]
                 out_low[output] = p
                 out_high[output] = q
-                wrong += _is_wrong(p, q)
-    return wrong == 0
+                widest = max(widest, _width_bits(p, q))
+    return widest < _INFINITE_BITS
 
 
 # Elementwise operations, in place.
@@ -753,15 +764,15 @@ def widen_in_place(first, stop, lower, upper, slack):  # type: ignore[no-untyped
     Returns:
         True if all bounds of these rows are then finite, with lower <= upper.
     """
-    wrong = 0
+    widest = np.uint64(0)
     for row in range(first, stop):
         for i in range(lower.shape[1]):
             p = lower[row, i] - slack[row]
             q = upper[row, i] + slack[row]
             lower[row, i] = p
             upper[row, i] = q
-            wrong += _is_wrong(p, q)
-    return wrong == 0
+            widest = max(widest, _width_bits(p, q))
+    return widest < _INFINITE_BITS
 
 
 # Selections: for each entry of a parameter, the ``count`` smallest values that came so far.
