@@ -33,7 +33,7 @@ _COLUMN_VALUES = 8  # values that are filtered together: about one in thirty is 
 LANES = 64  # values that a vectorised loop takes at once; a power of 2
 _GRADIENT_TILE = 8  # records whose gradients stay in the first cache; a multiple of 4
 _SAMPLE_VALUES = 4 * LANES  # values that a threshold is guessed from
-_FEWEST_LISTED = 4  # inputs of a product: fewer are not sorted into lists by their sign
+FEWEST_LISTED = 4  # inputs of a product: fewer are not sorted into lists by their sign
 
 
 @njit(inline="always")
@@ -134,6 +134,18 @@ def _corner_bounds(p, q, a, b, rump):  # type: ignore[no-untyped-def]
     c3 = b * p
     c4 = b * q
     return min(min(c1, c2), min(c3, c4)), max(max(c1, c2), max(c3, c4))
+
+
+@njit(inline="always")
+def _relu_gradient(p, q, a, b):  # type: ignore[no-untyped-def]
+    """Return bounds on a gradient in [p, q] times the derivative of ReLU at an input in [a, b].
+
+    The derivative is 1 where a > 0, 0 where b <= 0, and anything from 0 to 1 elsewhere. There the
+    product lies in [min(p, 0), max(q, 0)].
+    """
+    low = p if a > 0 else min(p, 0.0)
+    high = q if a > 0 else max(q, 0.0)
+    return (low if b > 0 else 0.0), (high if b > 0 else 0.0)
 
 
 @njit
@@ -284,9 +296,9 @@ def _add_records(total, positive, negative, norms, records, factors, start, stop
         row3 = (positive if f3 >= 0 else negative)[records[j + 3]]
         if _may_clip(records, factors, factors, j, norms):
             for i in range(len(total)):
-                total[i] += (
-                    _to_quanta(_clip(row0[i] * f0)) + _to_quanta(_clip(row1[i] * f1))
-                ) + (_to_quanta(_clip(row2[i] * f2)) + _to_quanta(_clip(row3[i] * f3)))
+                total[i] += (_to_quanta(_clip(row0[i] * f0)) + _to_quanta(_clip(row1[i] * f1))) + (
+                    _to_quanta(_clip(row2[i] * f2)) + _to_quanta(_clip(row3[i] * f3))
+                )
         else:
             for i in range(len(total)):
                 total[i] += (_to_quanta(row0[i] * f0) + _to_quanta(row1[i] * f1)) + (
@@ -629,7 +641,7 @@ def corner_product(  # type: ignore[no-untyped-def]
             out_high = high[k, s]
             out_low[:] = 0.0
             out_high[:] = 0.0
-            if width < _FEWEST_LISTED:  # lists would cost more than they save
+            if width < FEWEST_LISTED:  # lists would cost more than they save
                 for i in range(width):
                     index = np.uint64(i)  # as in lists: another type would be compiled again
                     _add_corner_terms(out_low, out_high, wl, wu, index, xl[s, i], xu[s, i])
@@ -658,6 +670,56 @@ def corner_product(  # type: ignore[no-untyped-def]
                 # The last count % 4 inputs of the list, which the functions above leave out.
                 for j in range(count & -4, count):
                     _add_corner_terms(out_low, out_high, wl, wu, inputs[j], p[j], q[j])
+
+
+@njit(nogil=True, cache=True)
+def narrow_relu_backward(  # type: ignore[no-untyped-def]
+    first, stop, gradient_lower, gradient_upper, weights_lower, weights_upper, slack,
+    inputs_lower, inputs_upper, block, low, high,
+):  # fmt: skip
+    """Write bounds on gradients in the input of a ReLU, behind which a layer has few outputs.
+
+    They are bounds on the product of the layer's output gradient and its weights, widened, and
+    multiplied by the derivative of ReLU as in ``relu_backward_in_place``.
+
+    Args:
+        first, stop: the jobs that this call does, numbered as in ``corner_product``.
+        gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients in the layer's
+            output, fewer than ``FEWEST_LISTED`` for each record.
+        weights_lower, weights_upper: float64 [K, out, in], bounds on the weights.
+        slack: float64 [K, n], nonnegative bounds on rounding errors.
+        inputs_lower, inputs_upper: float64 [K, n, in], bounds on the layer's input, which is the
+            ReLU's output, and is positive where the ReLU's input is.
+        block: how many records one job has. Any number gives the same bits.
+        low, high: float64 [K, n, in], overwritten with the bounds.
+
+    Returns:
+        True if all bounds of these jobs are finite, with low <= high, before the ReLU.
+    """
+    record_count, width = low.shape[1:]
+    blocks = (record_count + block - 1) // block
+    widest = np.uint64(0)
+    for job in range(first, stop):
+        k = job // blocks
+        start = (job % blocks) * block
+        for record in range(start, min(record_count, start + block)):
+            out_low = low[k, record]
+            out_high = high[k, record]
+            out_low[:] = 0.0
+            out_high[:] = 0.0
+            for output in range(gradient_lower.shape[2]):
+                _add_corner_terms(
+                    out_low, out_high, weights_lower[k], weights_upper[k], np.uint64(output),
+                    gradient_lower[k, record, output], gradient_upper[k, record, output],
+                )  # fmt: skip
+            for i in range(width):
+                p = out_low[i] - slack[k, record]
+                q = out_high[i] + slack[k, record]
+                widest = max(widest, _width_bits(p, q))
+                out_low[i], out_high[i] = _relu_gradient(
+                    p, q, inputs_lower[k, record, i], inputs_upper[k, record, i]
+                )
+    return widest < _INFINITE_BITS
 
 
 @njit(nogil=True, cache=True)
@@ -730,9 +792,6 @@ def relu_backward_in_place(  # type: ignore[no-untyped-def]
 ):
     """Multiply bounds on gradients by the derivative of ReLU, in place.
 
-    The derivative is 1 where inputs_lower > 0, 0 where inputs_upper <= 0, and anything from 0 to 1
-    elsewhere. There the product of a gradient in [p, q] lies in [min(p, 0), max(q, 0)].
-
     Args:
         first, stop: the rows that this call overwrites, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [rows, width], bounds on the gradients in the
@@ -741,15 +800,10 @@ def relu_backward_in_place(  # type: ignore[no-untyped-def]
     """
     for row in range(first, stop):
         for i in range(gradient_lower.shape[1]):
-            may_be_one = inputs_upper[row, i] > 0
-            is_one = inputs_lower[row, i] > 0
-            p = gradient_lower[row, i]
-            q = gradient_upper[row, i]
-            # The bounds if the derivative is 1, or anything from 0 to 1; else they are 0.
-            low = p if is_one else min(p, 0.0)
-            high = q if is_one else max(q, 0.0)
-            gradient_lower[row, i] = low if may_be_one else 0.0
-            gradient_upper[row, i] = high if may_be_one else 0.0
+            gradient_lower[row, i], gradient_upper[row, i] = _relu_gradient(
+                gradient_lower[row, i], gradient_upper[row, i],
+                inputs_lower[row, i], inputs_upper[row, i],
+            )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
