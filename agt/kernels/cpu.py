@@ -487,20 +487,25 @@ class CpuKernel(ReferenceKernel):
         is_narrow = weights.shape[2] < cpu_compiled.FEWEST_LISTED
         if is_narrow and weights.lower.dtype == torch.float64 and inputs.shape == shape:
             try:
-                return self._narrow_relu_backward(output_gradient, weights, slack, inputs)
+                gradient = self._narrow_relu_backward(output_gradient, weights, slack, inputs)
             except NotUsableError:
-                pass  # computed below
+                gradient = None  # computed below
+            if gradient is not None:
+                return gradient
+        # Raises, or marks the rows, where bounds are not finite.
         widened = self.widen_by(*self.corner_product(output_gradient, weights), slack)
         return ReluGradient.unchecked(*self.relu_backward(widened, inputs))
 
     def _narrow_relu_backward(
         self, output_gradient: Interval, weights: Interval, slack: Tensor, inputs: Interval
-    ) -> ReluGradient:
+    ) -> ReluGradient | None:
         """Return ``linear_relu_backward`` by the compiled function for few outputs.
+
+        Returns:
+            None if bounds on the gradient in the ReLU's output are not finite or not in order.
 
         Raises:
             NotUsableError: the function cannot be compiled here.
-            UnsoundError: a bound before the ReLU is not finite, or not in order.
         """
         shape = (len(weights.lower), output_gradient.shape[1], weights.shape[1])
         low = aligned_empty(shape, "float64")
@@ -519,10 +524,8 @@ class CpuKernel(ReferenceKernel):
             low,
             high,
         )
-        if not all(valid):
-            # The bounds before the ReLU, which say what is wrong with them.
-            self.widen_by(*self.corner_product(output_gradient, weights), slack)
-        return ReluGradient.unchecked(torch.from_numpy(low), torch.from_numpy(high))
+        gradient = ReluGradient.unchecked(torch.from_numpy(low), torch.from_numpy(high))
+        return gradient if all(valid) else None
 
     def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         """Return the interval [lower - slack, upper + slack], overwriting ``lower`` and ``upper``.
