@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from agt.bounds.box import Intervals, Point
-from agt.bounds.interval import Interval
+from agt.bounds.interval import Interval, ReluGradient
 from agt.bounds.products import Bounds, Products, corners
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError
@@ -384,4 +384,6 @@ class ReluRule:
             rounding: not used, because the product is exact.
             products: gives the implementation of the product, ``relu_backward``.
         """
+        if isinstance(output_gradient, ReluGradient):  # the layer behind has multiplied already
+            return output_gradient
         return Interval.unchecked(*products.relu_backward(output_gradient, inputs))

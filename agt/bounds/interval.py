@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -137,7 +137,7 @@ class Interval:
         return cls(value, value)
 
     @classmethod
-    def unchecked(cls, lower: Tensor, upper: Tensor) -> "Interval":
+    def unchecked(cls, lower: Tensor, upper: Tensor) -> Self:
         """Return an interval without checking its bounds, to save the time of the check.
 
         The caller must know that the bounds are finite and in order, for example because they are
@@ -225,3 +225,12 @@ class Interval:
             value: a tensor that broadcasts with the bounds.
         """
         return bool(((self.lower <= value) & (value <= self.upper)).all())
+
+
+class ReluGradient(Interval):
+    """Bounds on the gradient in the output of a ReLU that hold for that in its input as well.
+
+    The derivative of the ReLU is 1, 0 or anything between, and has been multiplied already.
+    """
+
+    __slots__ = ()

@@ -21,11 +21,13 @@ class LinearRule:
         bias: whether the layer has a bias.
         nonnegative: True if the layer's input is at least 0 for all data, for example after ReLU;
             a cheaper exact interval product is then used.
+        behind_relu: True if the layer's input is the output of a ReLU.
     """
 
     name: str
     bias: bool
     nonnegative: bool = False
+    behind_relu: bool = False
 
     def nominal(self, inputs: Tensor, point: Point) -> Tensor:
         """Return inputs @ weight.T + bias for given parameter values, [n, in] -> [n, out]."""
@@ -113,19 +115,23 @@ class LinearRule:
 
         Args:
             output_gradient: bounds on the loss gradient in the layer's output, [K, n, out].
-            inputs: not used, because the layer is linear.
+            inputs: bounds on the layer's input, [K or 1, n, in]. They are read where the ReLU
+                before the layer is passed as well, whose derivative they tell.
             box: bounds on the parameters, by name, [K, *parameter shape].
             rounding: the widening by which bounds cover floating-point error, for each k.
             products: the interval matrix products to use.
 
         Returns:
-            [K, n, in].
+            [K, n, in]; a ``ReluGradient`` if they are bounds on the gradient in the ReLU's input.
         """
         weight = box[f"{self.name}.weight"]
         # ``backward`` multiplies by the transpose of its matrix, and here the factor is the weight
         # itself.
         transposed = Interval.unchecked(weight.lower.mT, weight.upper.mT)
         error_bound = rounding.dot_error(output_gradient, weight)
+        if self.behind_relu and products.linear_relu_backward is not None:
+            slack = rounding.slack(error_bound)
+            return products.linear_relu_backward(output_gradient, transposed, slack, inputs)
         bounds = products.backward(output_gradient, transposed)
         return rounding.widen(bounds, error_bound)
 

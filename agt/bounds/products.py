@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.bounds.interval import Interval
+from agt.bounds.interval import Interval, ReluGradient
 from agt.bounds.rounding import widen_by
 
 Bounds = tuple[Tensor, Tensor]  # (lower, upper)
@@ -196,6 +196,26 @@ def relu_backward(output_gradient: Interval, inputs: Interval) -> Bounds:
     return lower, upper
 
 
+def linear_relu_backward(
+    output_gradient: Interval, weights: Interval, slack: Tensor, inputs: Interval
+) -> ReluGradient:
+    """Bound the loss gradient in the input of a ReLU, from that in the output of the next layer.
+
+    Args:
+        output_gradient: bounds on the gradient in the output of a linear layer, [K, n, out].
+        weights: bounds on its weights, transposed, [K, in, out].
+        slack: how far bounds on the gradient in its input move outwards, at least 0, [K, n, 1].
+        inputs: bounds on that input, which is the output of the ReLU, [K, n, in]. It is positive
+            where the ReLU's input is.
+
+    Raises:
+        UnsoundError: a lower bound exceeds its upper bound.
+        UnboundedError: a bound is NaN or infinite.
+    """
+    widened = widen_by(*linear_corners(output_gradient, weights), slack)
+    return ReluGradient.unchecked(*relu_backward(widened, inputs))
+
+
 @dataclass(frozen=True)
 class Products:
     """The implementations of interval products that a run uses.
@@ -210,6 +230,8 @@ class Products:
         point: an implementation of ``linear_point``; None: that function.
         relu_backward: an implementation of ``relu_backward``. It may overwrite its first argument,
             the output gradient, which nothing but the backward pass holds.
+        linear_relu_backward: an implementation of ``linear_relu_backward`` for the tight product;
+            None: a linear layer and the ReLU before it pass gradients back one after the other.
     """
 
     interval: Callable[[Interval, Interval], Bounds] | None = None
@@ -217,6 +239,9 @@ class Products:
     nonnegative: Callable[[Interval, Interval], Bounds] | None = None
     point: Callable[[Tensor, Interval], Bounds] | None = None
     relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
+    linear_relu_backward: Callable[[Interval, Interval, Tensor, Interval], ReluGradient] | None = (
+        None
+    )
 
     def forward(self, x: Interval, weights: Interval, nonnegative: bool = False) -> Bounds:
         """Bound the product of a layer's input and its weights, x @ weights.T.

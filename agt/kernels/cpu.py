@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.bounds.interval import Interval
+from agt.bounds.interval import Interval, ReluGradient
 from agt.bounds.products import (
     PRODUCTS,
     Bounds,
@@ -53,6 +53,7 @@ CASES_OF = {
         "selection of a bias",
     ),
     cpu_compiled.corner_product: ("corner product", "nonnegative product"),
+    cpu_compiled.narrow_relu_backward: ("linear and relu backward",),
     cpu_compiled.point_affine: ("point product", "point affine"),
     cpu_compiled.relu_backward_in_place: ("relu backward",),
     cpu_compiled.widen_in_place: ("outward",),
@@ -241,10 +242,10 @@ class CpuKernel(ReferenceKernel):
             arguments = (*bounds, rump, _tile_records(2 * width))
         else:
             # Inputs >= 0, as behind a ReLU, need half as many products.
-            both = torch.cat((inputs.lower, inputs.upper), dim=1)
-            norms = _array(both.amax(dim=-1))
+            norms = _array(inputs.upper.amax(dim=-1))
             function = cpu_compiled.sum_nonnegative
-            arguments = (both.numpy(), norms, _tile_records(2 * width))
+            bounds = (_array(inputs.lower), _array(inputs.upper))
+            arguments = (*bounds, norms, _tile_records(2 * width))
         gradient_lower = _array(output_gradient.lower)
         gradient_upper = _array(output_gradient.upper)
         sums = (low.numpy(), high.numpy())
@@ -286,6 +287,7 @@ class CpuKernel(ReferenceKernel):
             nonnegative=self.nonnegative_product,
             point=self.point_product,
             relu_backward=self.relu_backward,
+            linear_relu_backward=self.linear_relu_backward if product == "exact" else None,
         )
 
     def corner_product(self, inputs: Interval, weights: Interval) -> Bounds:
@@ -465,6 +467,65 @@ class CpuKernel(ReferenceKernel):
         except NotUsableError:
             return relu_backward(output_gradient, inputs)
         return lower, upper
+
+    def linear_relu_backward(
+        self, output_gradient: Interval, weights: Interval, slack: Tensor, inputs: Interval
+    ) -> ReluGradient:
+        """Return bounds on the gradient in the input of a ReLU, from those behind the next layer.
+
+        The compiled function widens, and multiplies by the derivative of ReLU, while a record's
+        gradients are in the cache. It is for few outputs, as the last layer has; with more, the
+        product takes most of the time, and the operations follow one another.
+
+        Args:
+            output_gradient: bounds on the gradient in the output of a linear layer, [K, n, out].
+            weights: bounds on its weights, transposed, [K, in, out].
+            slack: nonnegative bounds on rounding errors, [K, n, 1].
+            inputs: bounds on the layer's input, which is the output of the ReLU, [K, n, in].
+        """
+        shape = (len(weights.lower), output_gradient.shape[1], weights.shape[1])
+        is_narrow = weights.shape[2] < cpu_compiled.FEWEST_LISTED
+        if is_narrow and weights.lower.dtype == torch.float64 and inputs.shape == shape:
+            try:
+                gradient = self._narrow_relu_backward(output_gradient, weights, slack, inputs)
+            except NotUsableError:
+                gradient = None  # computed below
+            if gradient is not None:
+                return gradient
+        # Raises, or marks the rows, where bounds are not finite.
+        widened = self.widen_by(*self.corner_product(output_gradient, weights), slack)
+        return ReluGradient.unchecked(*self.relu_backward(widened, inputs))
+
+    def _narrow_relu_backward(
+        self, output_gradient: Interval, weights: Interval, slack: Tensor, inputs: Interval
+    ) -> ReluGradient | None:
+        """Return ``linear_relu_backward`` by the compiled function for few outputs.
+
+        Returns:
+            None if bounds on the gradient in the ReLU's output are not finite or not in order.
+
+        Raises:
+            NotUsableError: the function cannot be compiled here.
+        """
+        shape = (len(weights.lower), output_gradient.shape[1], weights.shape[1])
+        low = aligned_empty(shape, "float64")
+        high = aligned_empty(shape, "float64")
+        valid = self._run(
+            cpu_compiled.narrow_relu_backward,
+            _product_jobs(shape),
+            _array(output_gradient.lower),
+            _array(output_gradient.upper),
+            _array(weights.lower.mT),
+            _array(weights.upper.mT),
+            _array(slack[..., 0]),
+            _array(inputs.lower),
+            _array(inputs.upper),
+            _PRODUCT_BLOCK_RECORDS,
+            low,
+            high,
+        )
+        gradient = ReluGradient.unchecked(torch.from_numpy(low), torch.from_numpy(high))
+        return gradient if all(valid) else None
 
     def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         """Return the interval [lower - slack, upper + slack], overwriting ``lower`` and ``upper``.

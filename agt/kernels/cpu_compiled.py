@@ -23,14 +23,17 @@ _CLIP = float(QUANTA)
 # Adding it to a number of at most 2^51 in size rounds that to an integer, ties to even.
 _MAGIC = 1.5 * 2.0**52
 _MAGIC_BITS = np.float64(_MAGIC).view(np.int64)
+_ALL_BUT_SIGN = np.int64(2**63 - 1)  # the bits of a float64 number without its sign
+_INFINITE_BITS = np.float64(np.inf).view(np.uint64)
 _RUMP_SLACK = 2 * RUMP_ROUNDINGS * UNIT  # 2 UNIT is the eps of float64
 _ABOVE_ALL = np.int32(QUANTA + 1)  # above every quantised value
 _BELOW_ALL = np.int32(-QUANTA - 1)  # below every quantised value
 _ABOVE_CLIPPED = np.int32(1 - QUANTA)  # above values that are clipped, and no others
 _COLUMN_VALUES = 8  # values that are filtered together: about one in thirty is selected
 LANES = 64  # values that a vectorised loop takes at once; a power of 2
+_GRADIENT_TILE = 8  # records whose gradients stay in the first cache; a multiple of 4
 _SAMPLE_VALUES = 4 * LANES  # values that a threshold is guessed from
-_FEWEST_LISTED = 4  # inputs of a product: fewer are not sorted into lists by their sign
+FEWEST_LISTED = 4  # inputs of a product: fewer are not sorted into lists by their sign
 
 
 @njit(inline="always")
@@ -61,12 +64,6 @@ def _ends_by_sign(factor, lower, upper):  # type: ignore[no-untyped-def]
     return (lower, upper) if factor >= 0 else (upper, lower)
 
 
-@njit(inline="always")
-def _is_wrong(lower, upper):  # type: ignore[no-untyped-def]
-    """Return 0 if two float64 bounds are finite and in order, otherwise 1, as in ``Interval``."""
-    return 0 if 0 <= upper - lower < np.inf else 1  # the comparison is False for a NaN
-
-
 @intrinsic
 def _float_bits(context, value):  # type: ignore[no-untyped-def]
     """Return the 64 bits of a float64 number as an int64.
@@ -77,6 +74,25 @@ def _float_bits(context, value):  # type: ignore[no-untyped-def]
     return int64(float64), lambda target, builder, signature, values: builder.bitcast(
         values[0], target.get_value_type(int64)
     )
+
+
+@intrinsic
+def _from_bits(context, bits):  # type: ignore[no-untyped-def]
+    """Return the float64 number that has the bits of an int64; see ``_float_bits``."""
+    return float64(int64), lambda target, builder, signature, values: builder.bitcast(
+        values[0], target.get_value_type(float64)
+    )
+
+
+@njit(inline="always")
+def _width_bits(lower, upper):  # type: ignore[no-untyped-def]
+    """Return the bits of the distance between two float64 bounds, as a uint64.
+
+    They are below ``_INFINITE_BITS`` if the bounds are finite and in order, and otherwise not: the
+    distance is then infinite, a NaN or negative, and the sign is the highest bit. Numbers >= 0 are
+    ordered as their bits are, and a maximum of integers vectorises.
+    """
+    return np.uint64(_float_bits((upper - lower) + 0.0))  # -0.0 + 0.0 is 0.0
 
 
 @njit(inline="always")
@@ -120,6 +136,31 @@ def _corner_bounds(p, q, a, b, rump):  # type: ignore[no-untyped-def]
     return min(min(c1, c2), min(c3, c4)), max(max(c1, c2), max(c3, c4))
 
 
+@njit(inline="always")
+def _relu_gradient(p, q, a, b):  # type: ignore[no-untyped-def]
+    """Return bounds on a gradient in [p, q] times the derivative of ReLU at an input in [a, b].
+
+    The derivative is 1 where a > 0, 0 where b <= 0, and anything from 0 to 1 elsewhere. There the
+    product lies in [min(p, 0), max(q, 0)].
+    """
+    low = p if a > 0 else min(p, 0.0)
+    high = q if a > 0 else max(q, 0.0)
+    return (low if b > 0 else 0.0), (high if b > 0 else 0.0)
+
+
+@njit
+def _norm(values):  # type: ignore[no-untyped-def]
+    """Return the largest absolute value of float64 numbers, or a NaN if there is one.
+
+    Without their signs, numbers are ordered as their bits are. A maximum of integers vectorises,
+    but one of floating-point numbers does not, because of NaNs.
+    """
+    largest = np.int64(0)
+    for i in range(len(values)):
+        largest = max(largest, _float_bits(values[i]) & _ALL_BUT_SIGN)
+    return _from_bits(largest)
+
+
 # Sums of gradients. By Lemma 5 of docs/proofs/sums.md a record whose output gradient is 0 adds 0 to
 # every sum. It is left out: behind a ReLU that is about half of the records. The others are listed,
 # and taken by fours. All of this only saves time; the sums of integers stay the same.
@@ -127,56 +168,50 @@ def _corner_bounds(p, q, a, b, rump):  # type: ignore[no-untyped-def]
 
 @njit
 def _new_lists(tile):  # type: ignore[no-untyped-def]
-    """Return four empty lists with room for the records of a tile and three entries of padding.
+    """Return three empty lists with room for the records of a tile and three entries of padding.
 
     Args:
         tile: the largest number of records in a list.
 
     Returns:
-        (rows for the lower sum, rows for the upper sum, their factors, their factors). Rows are
-        uint64, because a signed index costs a comparison in every access; factors are float64.
+        (records, lower bounds on their gradients, upper bounds). Records are uint64, because a
+        signed index costs a comparison in every access; bounds are float64.
     """
-    return (
-        np.empty(tile + 3, np.uint64),
-        np.empty(tile + 3, np.uint64),
-        np.empty(tile + 3),
-        np.empty(tile + 3),
-    )
+    return np.empty(tile + 3, np.uint64), np.empty(tile + 3), np.empty(tile + 3)
 
 
 @njit
-def _pad_lists(low_rows, high_rows, p, q, count):  # type: ignore[no-untyped-def]
-    """Pad the four lists to a multiple of 4 entries and return the padded length.
+def _pad_lists(records, p, q, count):  # type: ignore[no-untyped-def]
+    """Pad the three lists to a multiple of 4 entries and return the padded length.
 
-    The padding is row 0 with the factor 0, which adds 0 to every sum.
+    The padding is record 0 with the factor 0, which adds 0 to every sum.
 
     Args:
-        low_rows, high_rows, p, q: the lists of ``_new_lists``; changed in place.
+        records, p, q: the lists of ``_new_lists``; changed in place.
         count: how many entries are in use.
     """
     for j in range(count, count + 3):
-        low_rows[j] = 0
-        high_rows[j] = 0
+        records[j] = 0
         p[j] = 0.0
         q[j] = 0.0
     return (count + 3) & -4
 
 
 @njit
-def _may_clip(low_rows, high_rows, p, q, j, norms):  # type: ignore[no-untyped-def]
+def _may_clip(records, p, q, j, norms):  # type: ignore[no-untyped-def]
     """Return whether a product of four consecutive list entries may exceed the clip level.
 
     Where none can, the caller leaves out the clip, which is faster and changes no number.
 
     Args:
-        low_rows, high_rows: lists of rows of the inputs.
-        p, q: the factors that the rows of ``low_rows`` and ``high_rows`` are multiplied by.
+        records: a list of rows of the inputs.
+        p, q: the factors that each row is multiplied by.
         j: the position of the first of the four entries.
         norms: for each row, the largest absolute value of the inputs in it.
     """
     largest = 0.0
     for t in range(j, j + 4):
-        largest = max(largest, max(abs(p[t]) * norms[low_rows[t]], abs(q[t]) * norms[high_rows[t]]))
+        largest = max(largest, max(abs(p[t]), abs(q[t])) * norms[records[t]])
     return not largest <= _CLIP  # True for a NaN too
 
 
@@ -196,7 +231,7 @@ def _add_point_records(sum_lower, sum_upper, inputs, norms, records, p, q, count
         count: how many entries the lists have, a multiple of 4.
     """
     for j in range(0, count, 4):
-        if _may_clip(records, records, p, q, j, norms):
+        if _may_clip(records, p, q, j, norms):
             for t in range(j, j + 4):
                 s = records[t]
                 u = p[t]
@@ -236,38 +271,39 @@ def _add_point_records(sum_lower, sum_upper, inputs, norms, records, p, q, count
 
 
 @njit
-def _add_records(total, inputs, norms, rows, factors, count):  # type: ignore[no-untyped-def]
-    """Add the quantised products of listed rows of the inputs and their factors to one sum.
+def _add_records(total, positive, negative, norms, records, factors, start, stop):  # type: ignore[no-untyped-def]
+    """Add the quantised products of listed factors and rows to one sum.
 
     Args:
-        total: int64 [in], the sum; changed in place.
-        inputs: float64 [rows, in].
-        norms: [rows], the largest absolute value in each row of ``inputs``.
-        rows: uint64, the indices of the listed rows.
-        factors: float64, the output gradient that each listed row is multiplied by, in quanta.
-        count: how many entries the lists have, a multiple of 4.
+        total: int64 [width], the sum; changed in place.
+        positive: float64 [n, width], whose rows are multiplied by factors >= 0.
+        negative: float64 [n, width], whose rows are multiplied by factors < 0.
+        norms: [n], the largest absolute value in each row of both.
+        records: uint64, the indices of the listed rows.
+        factors: float64, what each listed row is multiplied by.
+        start, stop: which entries of the lists are added, from ``start`` to ``stop`` - 1; a
+            multiple of 4 in number.
     """
-    for j in range(0, count, 4):  # four listed rows at a time
-        if _may_clip(rows, rows, factors, factors, j, norms):
-            for t in range(j, j + 4):
-                s = rows[t]
-                u = factors[t]
-                for i in range(len(total)):
-                    total[i] += _to_quanta(_clip(inputs[s, i] * u))
-            continue
-        # The same sum without the clip, four rows in one pass over the inputs.
-        s0 = rows[j]
-        s1 = rows[j + 1]
-        s2 = rows[j + 2]
-        s3 = rows[j + 3]
-        p0 = factors[j]
-        p1 = factors[j + 1]
-        p2 = factors[j + 2]
-        p3 = factors[j + 3]
-        for i in range(len(total)):
-            total[i] += (_to_quanta(inputs[s0, i] * p0) + _to_quanta(inputs[s1, i] * p1)) + (
-                _to_quanta(inputs[s2, i] * p2) + _to_quanta(inputs[s3, i] * p3)
-            )
+    for j in range(start, stop, 4):  # four listed rows in one pass over the sum
+        f0 = factors[j]
+        f1 = factors[j + 1]
+        f2 = factors[j + 2]
+        f3 = factors[j + 3]
+        # Views are taken without a name for the array, so that no references are counted.
+        row0 = (positive if f0 >= 0 else negative)[records[j]]
+        row1 = (positive if f1 >= 0 else negative)[records[j + 1]]
+        row2 = (positive if f2 >= 0 else negative)[records[j + 2]]
+        row3 = (positive if f3 >= 0 else negative)[records[j + 3]]
+        if _may_clip(records, factors, factors, j, norms):
+            for i in range(len(total)):
+                total[i] += (_to_quanta(_clip(row0[i] * f0)) + _to_quanta(_clip(row1[i] * f1))) + (
+                    _to_quanta(_clip(row2[i] * f2)) + _to_quanta(_clip(row3[i] * f3))
+                )
+        else:
+            for i in range(len(total)):
+                total[i] += (_to_quanta(row0[i] * f0) + _to_quanta(row1[i] * f1)) + (
+                    _to_quanta(row2[i] * f2) + _to_quanta(row3[i] * f3)
+                )
 
 
 @njit(nogil=True, cache=True)
@@ -287,9 +323,8 @@ def sum_point(  # type: ignore[no-untyped-def]
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
     record_count, outputs = gradient_lower.shape[1:]
-    # The tile's records whose gradient is not 0, and the bounds [p, q] on it. Both sums take the
-    # same records, so the second list of rows is not used.
-    records, unused, p, q = _new_lists(tile)
+    # The tile's records whose gradient is not 0, and the bounds [p, q] on it.
+    records, p, q = _new_lists(tile)
     for start in range(0, record_count, tile):
         for row in range(first, stop):
             k = row // outputs
@@ -301,7 +336,7 @@ def sum_point(  # type: ignore[no-untyped-def]
                 p[count] = gradient_lower[k, record, output]
                 q[count] = gradient_upper[k, record, output]
                 count += (p[count] != 0) | (q[count] != 0)
-            count = _pad_lists(records, unused, p, q, count)
+            count = _pad_lists(records, p, q, count)
             _add_point_records(sum_lower[row], sum_upper[row], inputs, norms, records, p, q, count)
 
 
@@ -321,7 +356,7 @@ def sum_nominal(first, stop, output_gradient, inputs, norms, tile, total):  # ty
     """
     record_count = len(output_gradient)
     # The tile's records whose gradient is not 0, and their gradients.
-    records, unused_rows, factors, unused_factors = _new_lists(tile)
+    records, factors, unused = _new_lists(tile)
     for start in range(0, record_count, tile):
         for output in range(first, stop):
             count = 0
@@ -330,14 +365,15 @@ def sum_nominal(first, stop, output_gradient, inputs, norms, tile, total):  # ty
                 records[count] = record
                 factors[count] = output_gradient[record, output]
                 count += output_gradient[record, output] != 0
-            count = _pad_lists(records, unused_rows, factors, unused_factors, count)
-            _add_records(total[output], inputs, norms, records, factors, count)
+            count = _pad_lists(records, factors, unused, count)
+            _add_records(total[output], inputs, inputs, norms, records, factors, 0, count)
 
 
 @njit(nogil=True, cache=True)
 def sum_nonnegative(  # type: ignore[no-untyped-def]
-    first, stop, gradient_lower, gradient_upper, inputs, norms, tile, sum_lower, sum_upper
-):
+    first, stop, gradient_lower, gradient_upper, inputs_lower, inputs_upper, norms, tile,
+    sum_lower, sum_upper,
+):  # fmt: skip
     """Add all records' quantised gradient bounds to sums, for intervals of inputs >= 0.
 
     The smallest product is p times an end of the input: the lower end if p >= 0, else the upper
@@ -348,35 +384,32 @@ def sum_nonnegative(  # type: ignore[no-untyped-def]
         first, stop: the rows of the sums that this call adds to, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [K, n, out], bounds [p, q] on the gradients of the
             loss in the layer's output, in quanta.
-        inputs: float64 [K or 1, 2n, in], the lower ends of all records' inputs and then the upper
-            ends; all >= 0.
-        norms: [K or 1, 2n], the largest number in each row of ``inputs``.
+        inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds >= 0 on the layer's inputs.
+        norms: [K or 1, n], the largest number of each record's inputs.
         tile: how many records are processed together. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
     record_count, outputs = gradient_lower.shape[1:]
-    # For the tile's records whose gradient is not 0: the rows of the inputs that give the smallest
-    # and the largest product, and the bounds [p, q] that they are multiplied by.
-    low_rows, high_rows, p, q = _new_lists(tile)
+    # The tile's records whose gradient is not 0, and the bounds [p, q] on it.
+    records, p, q = _new_lists(tile)
     for start in range(0, record_count, tile):
         for row in range(first, stop):
             k = row // outputs
             output = row % outputs
-            inputs_of_k = inputs[k % len(inputs)]  # the first where all k share the inputs
-            norms_of_k = norms[k % len(inputs)]
+            k_of_inputs = k % len(inputs_lower)  # 0 where all k share the inputs
+            lower = inputs_lower[k_of_inputs]
+            upper = inputs_upper[k_of_inputs]
+            norms_of_k = norms[k_of_inputs]
             count = 0
             for record in range(start, min(record_count, start + tile)):
-                gradient_low = gradient_lower[k, record, output]
-                gradient_high = gradient_upper[k, record, output]
-                p[count] = gradient_low
-                q[count] = gradient_high
-                # A record's upper ends are ``record_count`` rows behind its lower ends.
-                low_rows[count] = record + record_count * (gradient_low < 0)
-                high_rows[count] = record + record_count * (gradient_high > 0)
-                count += (gradient_low != 0) | (gradient_high != 0)
-            count = _pad_lists(low_rows, high_rows, p, q, count)
-            _add_records(sum_lower[row], inputs_of_k, norms_of_k, low_rows, p, count)
-            _add_records(sum_upper[row], inputs_of_k, norms_of_k, high_rows, q, count)
+                # Written always, counted only if not 0: that needs no branch.
+                records[count] = record
+                p[count] = gradient_lower[k, record, output]
+                q[count] = gradient_upper[k, record, output]
+                count += (p[count] != 0) | (q[count] != 0)
+            count = _pad_lists(records, p, q, count)
+            _add_records(sum_lower[row], lower, upper, norms_of_k, records, p, 0, count)
+            _add_records(sum_upper[row], upper, lower, norms_of_k, records, q, 0, count)
 
 
 @njit(nogil=True, cache=True)
@@ -397,29 +430,25 @@ def sum_over_outputs(  # type: ignore[no-untyped-def]
         sum_lower, sum_upper: int64 [K, in, out]; changed in place.
     """
     record_count, width = inputs.shape
-    outputs = gradient_lower.shape[2]
+    # The factors of each input, padded by zeros to a multiple of 4 records, as in ``_pad_lists``.
+    listed = (record_count + 3) & -4
+    factors = np.zeros((width, listed))
+    factors[:, :record_count] = inputs.T
+    records = np.arange(listed).astype(np.uint64)
+    records[record_count:] = 0
+    norms = np.empty(record_count)
     for k in range(first // width, (stop - 1) // width + 1):
-        first_input = max(first - k * width, 0)
-        stop_input = min(stop - k * width, width)
-        for record in range(record_count):
-            lower = gradient_lower[k, record]
-            upper = gradient_upper[k, record]
-            norm = 0.0  # the largest absolute value of the record's gradients
-            for output in range(outputs):
-                norm = max(norm, max(-lower[output], upper[output]))
-            for i in range(first_input, stop_input):
-                value = inputs[record, i]
-                out_low = sum_lower[k, i]
-                out_high = sum_upper[k, i]
-                smallest, largest = _ends_by_sign(value, lower, upper)
-                if abs(value) * norm <= _CLIP:  # nothing to clip, which saves time
-                    for output in range(outputs):
-                        out_low[output] += _to_quanta(value * smallest[output])
-                        out_high[output] += _to_quanta(value * largest[output])
-                else:
-                    for output in range(outputs):
-                        out_low[output] += _to_quanta(_clip(value * smallest[output]))
-                        out_high[output] += _to_quanta(_clip(value * largest[output]))
+        lower = gradient_lower[k]
+        upper = gradient_upper[k]
+        for start in range(0, record_count, _GRADIENT_TILE):
+            for record in range(start, min(record_count, start + _GRADIENT_TILE)):
+                norms[record] = max(_norm(lower[record]), _norm(upper[record]))
+            tile_stop = min(listed, start + _GRADIENT_TILE)
+            for row in range(max(first, k * width), min(stop, (k + 1) * width)):
+                i = row - k * width
+                f = factors[i]
+                _add_records(sum_lower[k, i], lower, upper, norms, records, f, start, tile_stop)
+                _add_records(sum_upper[k, i], upper, lower, norms, records, f, start, tile_stop)
 
 
 @njit(nogil=True, cache=True)
@@ -612,7 +641,7 @@ def corner_product(  # type: ignore[no-untyped-def]
             out_high = high[k, s]
             out_low[:] = 0.0
             out_high[:] = 0.0
-            if width < _FEWEST_LISTED:  # lists would cost more than they save
+            if width < FEWEST_LISTED:  # lists would cost more than they save
                 for i in range(width):
                     index = np.uint64(i)  # as in lists: another type would be compiled again
                     _add_corner_terms(out_low, out_high, wl, wu, index, xl[s, i], xu[s, i])
@@ -644,6 +673,56 @@ def corner_product(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def narrow_relu_backward(  # type: ignore[no-untyped-def]
+    first, stop, gradient_lower, gradient_upper, weights_lower, weights_upper, slack,
+    inputs_lower, inputs_upper, block, low, high,
+):  # fmt: skip
+    """Write bounds on gradients in the input of a ReLU, behind which a layer has few outputs.
+
+    They are bounds on the product of the layer's output gradient and its weights, widened, and
+    multiplied by the derivative of ReLU as in ``relu_backward_in_place``.
+
+    Args:
+        first, stop: the jobs that this call does, numbered as in ``corner_product``.
+        gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients in the layer's
+            output, fewer than ``FEWEST_LISTED`` for each record.
+        weights_lower, weights_upper: float64 [K, out, in], bounds on the weights.
+        slack: float64 [K, n], nonnegative bounds on rounding errors.
+        inputs_lower, inputs_upper: float64 [K, n, in], bounds on the layer's input, which is the
+            ReLU's output, and is positive where the ReLU's input is.
+        block: how many records one job has. Any number gives the same bits.
+        low, high: float64 [K, n, in], overwritten with the bounds.
+
+    Returns:
+        True if all bounds of these jobs are finite, with low <= high, before the ReLU.
+    """
+    record_count, width = low.shape[1:]
+    blocks = (record_count + block - 1) // block
+    widest = np.uint64(0)
+    for job in range(first, stop):
+        k = job // blocks
+        start = (job % blocks) * block
+        for record in range(start, min(record_count, start + block)):
+            out_low = low[k, record]
+            out_high = high[k, record]
+            out_low[:] = 0.0
+            out_high[:] = 0.0
+            for output in range(gradient_lower.shape[2]):
+                _add_corner_terms(
+                    out_low, out_high, weights_lower[k], weights_upper[k], np.uint64(output),
+                    gradient_lower[k, record, output], gradient_upper[k, record, output],
+                )  # fmt: skip
+            for i in range(width):
+                p = out_low[i] - slack[k, record]
+                q = out_high[i] + slack[k, record]
+                widest = max(widest, _width_bits(p, q))
+                out_low[i], out_high[i] = _relu_gradient(
+                    p, q, inputs_lower[k, record, i], inputs_upper[k, record, i]
+                )
+    return widest < _INFINITE_BITS
+
+
+@njit(nogil=True, cache=True)
 def point_affine(  # type: ignore[no-untyped-def]
     first, stop, inputs, weights_lower, weights_upper, bias_lower, bias_upper, slack, block,
     low, high,
@@ -666,7 +745,7 @@ def point_affine(  # type: ignore[no-untyped-def]
     record_count, outputs = low.shape[1:]
     width = inputs.shape[1]
     blocks = (record_count + block - 1) // block
-    wrong = 0
+    widest = np.uint64(0)
     for job in range(first, stop):
         k = job // blocks
         start = (job % blocks) * block
@@ -675,16 +754,21 @@ def point_affine(  # type: ignore[no-untyped-def]
             out_high = high[k, record]
             out_low[:] = 0.0
             out_high[:] = 0.0
-            # Two inputs in one pass over the outputs, each added in its turn.
-            for i in range(0, width - 1, 2):
+            # Three inputs in one pass over the outputs, each added in its turn.
+            for i in range(0, width - 2, 3):
                 x0 = inputs[record, i]
                 x1 = inputs[record, i + 1]
+                x2 = inputs[record, i + 2]
                 a0, b0 = _ends_by_sign(x0, weights_lower[k, i], weights_upper[k, i])
                 a1, b1 = _ends_by_sign(x1, weights_lower[k, i + 1], weights_upper[k, i + 1])
+                a2, b2 = _ends_by_sign(x2, weights_lower[k, i + 2], weights_upper[k, i + 2])
                 for output in range(outputs):
-                    out_low[output] = (out_low[output] + x0 * a0[output]) + x1 * a1[output]
-                    out_high[output] = (out_high[output] + x0 * b0[output]) + x1 * b1[output]
-            for i in range(width & -2, width):  # the last input of an odd number
+                    sum_of_two = (out_low[output] + x0 * a0[output]) + x1 * a1[output]
+                    out_low[output] = sum_of_two + x2 * a2[output]
+                for output in range(outputs):
+                    sum_of_two = (out_high[output] + x0 * b0[output]) + x1 * b1[output]
+                    out_high[output] = sum_of_two + x2 * b2[output]
+            for i in range(width - width % 3, width):  # the last one or two inputs
                 x0 = inputs[record, i]
                 a0, b0 = _ends_by_sign(x0, weights_lower[k, i], weights_upper[k, i])
                 for output in range(outputs):
@@ -695,8 +779,8 @@ def point_affine(  # type: ignore[no-untyped-def]
                 q = (out_high[output] + bias_upper[k, output]) + slack[k, record]
                 out_low[output] = p
                 out_high[output] = q
-                wrong += _is_wrong(p, q)
-    return wrong == 0
+                widest = max(widest, _width_bits(p, q))
+    return widest < _INFINITE_BITS
 
 
 # Elementwise operations, in place.
@@ -708,9 +792,6 @@ def relu_backward_in_place(  # type: ignore[no-untyped-def]
 ):
     """Multiply bounds on gradients by the derivative of ReLU, in place.
 
-    The derivative is 1 where inputs_lower > 0, 0 where inputs_upper <= 0, and anything from 0 to 1
-    elsewhere. There the product of a gradient in [p, q] lies in [min(p, 0), max(q, 0)].
-
     Args:
         first, stop: the rows that this call overwrites, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [rows, width], bounds on the gradients in the
@@ -719,15 +800,10 @@ def relu_backward_in_place(  # type: ignore[no-untyped-def]
     """
     for row in range(first, stop):
         for i in range(gradient_lower.shape[1]):
-            may_be_one = inputs_upper[row, i] > 0
-            is_one = inputs_lower[row, i] > 0
-            p = gradient_lower[row, i]
-            q = gradient_upper[row, i]
-            # The bounds if the derivative is 1, or anything from 0 to 1; else they are 0.
-            low = p if is_one else min(p, 0.0)
-            high = q if is_one else max(q, 0.0)
-            gradient_lower[row, i] = low if may_be_one else 0.0
-            gradient_upper[row, i] = high if may_be_one else 0.0
+            gradient_lower[row, i], gradient_upper[row, i] = _relu_gradient(
+                gradient_lower[row, i], gradient_upper[row, i],
+                inputs_lower[row, i], inputs_upper[row, i],
+            )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
@@ -742,15 +818,15 @@ def widen_in_place(first, stop, lower, upper, slack):  # type: ignore[no-untyped
     Returns:
         True if all bounds of these rows are then finite, with lower <= upper.
     """
-    wrong = 0
+    widest = np.uint64(0)
     for row in range(first, stop):
         for i in range(lower.shape[1]):
             p = lower[row, i] - slack[row]
             q = upper[row, i] + slack[row]
             lower[row, i] = p
             upper[row, i] = q
-            wrong += _is_wrong(p, q)
-    return wrong == 0
+            widest = max(widest, _width_bits(p, q))
+    return widest < _INFINITE_BITS
 
 
 # Selections: for each entry of a parameter, the ``count`` smallest values that came so far.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import linear_point
+from agt.bounds.products import linear_point, linear_relu_backward
 from agt.errors import UnsoundError
 from agt.kernels.reference import ReferenceKernel
 from agt.messages import Message
@@ -157,6 +157,21 @@ def _point_affine(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor
     return outputs.lower, outputs.upper
 
 
+def _linear_relu_backward(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
+    """Return bounds on the gradients in the input of a ReLU behind which a layer has 3 outputs.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
+    multiply = kernel.products("exact").linear_relu_backward
+    if multiply is None:  # the kernel has no implementation of its own
+        multiply = linear_relu_backward
+    # The 5 columns of ``probe.weights`` are the layer's inputs here, and some intervals hold 0.
+    transposed = probe.weights.rearranged(lambda end: end.mT)
+    slack = probe.interval.upper[..., :1].abs()  # any nonnegative number for each record
+    gradient = multiply(probe.output_gradient, transposed, slack, probe.interval)
+    return gradient.lower, gradient.upper
+
+
 def _corner_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]:
     """Return bounds on the products of intervals of inputs and interval matrices.
 
@@ -237,6 +252,7 @@ CASES: dict[str, Case] = {
     "point product": _point_product,
     "point affine": _point_affine,
     "relu backward": _relu_backward,
+    "linear and relu backward": _linear_relu_backward,
     "outward": _widen,
 }
 

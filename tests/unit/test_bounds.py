@@ -402,7 +402,7 @@ def test_names_come_from_the_head() -> None:
     assert rules_for(head) == (
         LinearRule("first", True),
         ReluRule("act", overwrites_bounds=True),
-        LinearRule("last", False, nonnegative=True),
+        LinearRule("last", False, nonnegative=True, behind_relu=True),
     )
 
 

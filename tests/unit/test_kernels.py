@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval, refused, sample
 
-from agt.bounds.interval import Interval, recording_overflow
+from agt.bounds.interval import Interval, ReluGradient, recording_overflow
 from agt.bounds.products import (
     PRODUCTS,
     Products,
@@ -25,6 +25,7 @@ from agt.bounds.products import (
     linear_corners,
     linear_nonnegative,
     linear_point,
+    linear_relu_backward,
     relu_backward,
 )
 from agt.bounds.rounding import widen_by
@@ -413,6 +414,45 @@ def test_outputs_for_known_inputs_that_are_not_finite_or_in_order_are_refused(
         kernel.point_affine(inputs, weights, Interval.unchecked(wrong, bias.upper), slack)
 
 
+def gradients_behind_a_relu(
+    rng: np.random.Generator, outputs: int
+) -> tuple[Interval, Interval, torch.Tensor, Interval]:
+    """What ``linear_relu_backward`` takes, for 70 records, 6 inputs of the layer and two k."""
+    gradient = random_interval(rng, 2, 70, outputs)
+    weights = random_interval(rng, 2, 6, outputs)
+    slack = torch.from_numpy(rng.random((2, 70, 1)) * 1e-2)
+    inputs = random_interval(rng, 2, 70, 6)
+    # dead where all of the interval is at most 0, open where only its lower end is
+    return gradient, weights, slack, Interval(inputs.lower.clamp(min=0), inputs.upper.clamp(min=0))
+
+
+@pytest.mark.parametrize("outputs", [1, 3, 5])
+def test_gradients_before_a_relu_are_those_of_the_single_operations(outputs: int) -> None:
+    """Few outputs are summed one by one in both; for five the kernel's own product is the oracle,
+    because the order of its terms is its own.
+    """
+    kernel = CpuKernel()
+    gradient, weights, slack, inputs = gradients_behind_a_relu(np.random.default_rng(6), outputs)
+    product = linear_corners if outputs < 4 else kernel.corner_product
+    lower, upper = product(gradient, weights)
+    expected = relu_backward(Interval(lower - slack, upper + slack), inputs)
+    bounds = kernel.linear_relu_backward(gradient, weights, slack, inputs)
+    assert torch.equal(bounds.lower, expected[0])
+    assert torch.equal(bounds.upper, expected[1])
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -1e9])
+def test_gradients_before_a_relu_are_refused_where_they_are_not_finite_or_in_order(
+    number: float,
+) -> None:
+    """Even where the ReLU is dead, so that the result would be 0."""
+    gradient, weights, slack, inputs = gradients_behind_a_relu(np.random.default_rng(7), 1)
+    slack[1, 3] = number  # -1e9 moves the lower bound above the upper one
+    dead = Interval.point(torch.zeros_like(inputs.lower))
+    with pytest.raises(UnsoundError):
+        CpuKernel().linear_relu_backward(gradient, weights, slack, dead)
+
+
 # -- choosing
 # --------------------------------------------------------------------------------------------------
 
@@ -504,7 +544,12 @@ class Bent(ReferenceKernel):
             ),  # type: ignore[arg-type,return-value]
             point=lambda x, weights: self.bend("point product", linear_point(x, weights)),  # type: ignore[arg-type,return-value]
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]
+            linear_relu_backward=self.linear_relu_backward,
         )
+
+    def linear_relu_backward(self, *arguments: Any) -> ReluGradient:
+        true = linear_relu_backward(*arguments)
+        return ReluGradient(*self.bend("linear and relu backward", (true.lower, true.upper)))
 
     def point_affine(self, *arguments: Any) -> Interval:
         true = affine_point(*arguments)
